@@ -19,10 +19,10 @@ import (
 	capidrain "millwright/observe/capi/drain"
 )
 
-// OnClusters returns the activities on the clusters, for a worker to register: pointers to structs whose exported
-// methods are activities. These activities run on the task queues machines, kubernetes and drains. k may be nil if only
-// the names are needed.
-func OnClusters(k *kube.Kube) []any {
+// ClusterActivities returns the activities on the clusters, for a worker to register: pointers to structs whose
+// exported methods are activities. These activities run on the task queues machines, kubernetes and drains. k may be
+// nil if only the names are needed.
+func ClusterActivities(k *kube.Kube) []any {
 	return []any{
 		&class.Activities{Kube: k},
 		&deployment.Activities{Kube: k},
@@ -34,8 +34,8 @@ func OnClusters(k *kube.Kube) []any {
 	}
 }
 
-// OnClusterAPI returns the activities on MachineSets and MachineDeployments of Cluster API. These activities run on the
-// same task queues as OnClusters. All arguments may be nil if only the names are needed.
-func OnClusterAPI(k *kube.Kube, api *observecapi.Cache, workloads *capidrain.Workloads) []any {
+// ClusterAPIActivities returns the activities on MachineSets and MachineDeployments of Cluster API. These activities
+// run on the same task queues as ClusterActivities. All arguments may be nil if only the names are needed.
+func ClusterAPIActivities(k *kube.Kube, api *observecapi.Cache, workloads *capidrain.WorkloadClusters) []any {
 	return []any{&capi.Activities{Kube: k, API: api, Workloads: workloads}, &capideployment.Activities{Kube: k, API: api}}
 }

@@ -34,13 +34,13 @@ func objectsOfEachKind() []runtime.Object {
 	finalizers := []string{activitiestest.Backup, v1alpha1.FinalizerMachine, "example.com/other"}
 	since := metav1.Unix(1_700_000_000, 0)
 	d := activitiestest.Deployment("d", 5)
-	old := activitiestest.Deployment("old-d", 0, activitiestest.Going[*v1alpha1.MachineDeployment])
+	old := activitiestest.Deployment("old-d", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 	for _, x := range []*v1alpha1.MachineDeployment{d, old} {
 		x.Finalizers = finalizers
 		x.Annotations = map[string]string{"note": "d", v1alpha1.AnnotationRevision: "7"}
 		x.Status.Replacements = []v1alpha1.MachineReplacement{
-			activitiestest.RecordedFor("gone"),
-			activitiestest.RecordedFor("m"),
+			activitiestest.NewReplacementRecord("gone"),
+			activitiestest.NewReplacementRecord("m"),
 		}
 		x.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "z"}}
 		for _, kind := range []v1alpha1.MachineDeploymentConditionType{"Available", "SelectorOverlap", "ReplicaFailure", "ReplacementHeld", "Progressing"} {
@@ -51,13 +51,13 @@ func objectsOfEachKind() []runtime.Object {
 		}
 	}
 	old.Spec.Selector.MatchLabels = map[string]string{"app": "old"}
-	policy := activitiestest.Policy(
+	policy := activitiestest.NewRolloutPolicy(
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(1))}},
 	)
 	d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 7, FailedMachines: []string{"z", "a"}}
-	s := activitiestest.Owned(d, "s", 3, activitiestest.Forbidden)
-	other := activitiestest.Owned(d, "s-2", 0, activitiestest.Former, activitiestest.Forbidden)
-	oldSet := activitiestest.Set("old-s", 0, activitiestest.Going[*v1alpha1.MachineSet])
+	s := activitiestest.NewOwnedSet(d, "s", 3, activitiestest.WithScaleUpDisabled)
+	other := activitiestest.NewOwnedSet(d, "s-2", 0, activitiestest.WithFormerTemplate, activitiestest.WithScaleUpDisabled)
+	oldSet := activitiestest.NewMachineSet("old-s", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
 	for _, x := range []*v1alpha1.MachineSet{s, other, oldSet} {
 		x.Finalizers = finalizers
 		x.Annotations = map[string]string{
@@ -76,8 +76,13 @@ func objectsOfEachKind() []runtime.Object {
 			{Type: v1alpha1.MachineSetFrozen, Status: "False"},
 		}
 	}
-	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.OnNode, setNodeTemplate)
-	oldMachine := activitiestest.Machine("old-m", activitiestest.Going[*v1alpha1.Machine])
+	m := activitiestest.Machine(
+		"m",
+		activitiestest.WithOwner[*v1alpha1.Machine](s),
+		activitiestest.WithNode,
+		setNodeTemplate,
+	)
+	oldMachine := activitiestest.Machine("old-m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	for _, x := range []*v1alpha1.Machine{m, oldMachine} {
 		x.Finalizers = finalizers
 		x.Annotations = map[string]string{"note": "m", v1alpha1.AnnotationMarkedForDeletionTime: "2026-01-01T00:00:00Z"}
@@ -100,16 +105,16 @@ func objectsOfEachKind() []runtime.Object {
 	m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
 	due := activitiestest.Machine(
 		"due",
-		activitiestest.OwnedBy[*v1alpha1.Machine](s),
-		activitiestest.Phase(v1alpha1.MachineFailed),
-		activitiestest.DueFor("CreationTimeout"),
+		activitiestest.WithOwner[*v1alpha1.Machine](s),
+		activitiestest.WithPhase(v1alpha1.MachineFailed),
+		activitiestest.WithReplacementDue("CreationTimeout"),
 	)
 	n := activitiestest.Node(setNodeInUse, func(n *corev1.Node) {
 		n.Finalizers = []string{activitiestest.Backup, v1alpha1.FinalizerNode, "example.com/other"}
 	})
 	n.Status.Conditions[0].LastHeartbeatTime = since
 	oldClass := activitiestest.Class(
-		activitiestest.Going[*v1alpha1.MachineClass],
+		activitiestest.WithDeletionTimestamp[*v1alpha1.MachineClass],
 		func(c *v1alpha1.MachineClass) { c.Name, c.UID, c.Finalizers = "old-c", "uid-old-c", finalizers },
 	)
 	return []runtime.Object{
@@ -123,10 +128,10 @@ func objectsOfEachKind() []runtime.Object {
 		oldMachine,
 		due,
 		n,
-		activitiestest.Class(activitiestest.Rich, activitiestest.Needing("a")),
+		activitiestest.Class(activitiestest.WithVirtualCapacity, activitiestest.WithSecretRefs("a")),
 		oldClass,
-		activitiestest.Keys("a", activitiestest.Backup),
-		activitiestest.Keys("unused", activitiestest.Backup, v1alpha1.FinalizerSecret),
+		activitiestest.NewSecretMetadata("a", activitiestest.Backup),
+		activitiestest.NewSecretMetadata("unused", activitiestest.Backup, v1alpha1.FinalizerSecret),
 	}
 }
 
@@ -156,14 +161,14 @@ func setNodeInUse(n *corev1.Node) {
 
 // activityInputs returns, by activity, the inputs of the activities that need more than a Read.
 func activityInputs() map[string][]any {
-	m, s, d := activitiestest.Machine("m"), activitiestest.Set("s", 3), activitiestest.Deployment("d", 5)
-	marked := []rollout.Target{{Name: "m", UID: "uid-m", Version: "900", Node: "n"}}
-	current := []rollout.Target{{Name: "s", UID: "uid-s", Version: "900"}}
+	m, s, d := activitiestest.Machine("m"), activitiestest.NewMachineSet("s", 3), activitiestest.Deployment("d", 5)
+	marked := []rollout.ObjectTarget{{Name: "m", UID: "uid-m", Version: "900", Node: "n"}}
+	current := []rollout.ObjectTarget{{Name: "s", UID: "uid-s", Version: "900"}}
 	report := machine.Report{
-		Read:           activitiestest.Read(m),
+		Read:           activitiestest.NewRead(m),
 		Phase:          "Unknown",
 		LastKnownState: "x",
-		Clock:          &health.Clock{RecoveredAt: activitiestest.LongAgo.Time},
+		Clock:          &health.UnhealthyClock{RecoveredAt: activitiestest.LongAgo.Time},
 		InstanceGone:   true,
 		Operation:      &machine.LastOperation{Type: "HealthCheck"},
 		Step:           &kube.Step{Name: "x"},
@@ -173,68 +178,73 @@ func activityInputs() map[string][]any {
 			{Type: "ReplacementDue", Reason: "Recovered"},
 		},
 	}
-	batch := set.Batch{Set: activitiestest.Ref(s), Machines: []scale.Target{{Name: "m", UID: "uid-m", Version: "900"}}}
+	batch := set.MachineBatch{
+		Set:      activitiestest.Ref(s),
+		Machines: []scale.MachineTarget{{Name: "m", UID: "uid-m", Version: "900"}},
+	}
 	return map[string][]any{
 		"RequestPreservation": {batch},
 		"AdoptMachines":       {batch},
 		"ReleaseMachines":     {batch},
 		"UnmarkMachines":      {batch},
 		"SyncMachines":        {batch},
-		"DecideSet":           {activitiestest.SetRead(s)},
-		"MarkInPlace":         {machine.InPlaceMark{Read: activitiestest.Read(m), Reason: "Some", Message: "x"}},
+		"DecideSet":           {activitiestest.NewSetInput(s)},
+		"MarkInPlace":         {machine.InPlaceMark{Read: activitiestest.NewRead(m), Reason: "Some", Message: "x"}},
 		"RecordInstance": {
-			machine.Recorded{Read: activitiestest.Read(m), ProviderID: "fake:///new", NodeName: "new"},
-			machine.Recorded{Read: activitiestest.Read(m), ProviderID: "fake:///n", NodeName: "n"},
+			machine.InstanceRecord{Read: activitiestest.NewRead(m), ProviderID: "fake:///new", NodeName: "new"},
+			machine.InstanceRecord{Read: activitiestest.NewRead(m), ProviderID: "fake:///n", NodeName: "n"},
 		},
 		"RecordCreateIntent": {report},
 		"DecideAfterCreate":  {report},
-		"ReportMachine":      {report, machine.Report{Read: activitiestest.Read(m), Stopped: true}},
-		"ReleaseMachine":     {machine.Releasing{Read: activitiestest.Read(activitiestest.Machine("old-m"))}},
-		"HoldDrain":          {drain.Holding{Read: activitiestest.Read(activitiestest.Machine("old-m")), Why: "x"}},
+		"ReportMachine":      {report, machine.Report{Read: activitiestest.NewRead(m), Stopped: true}},
+		"ReleaseMachine":     {machine.ReleaseInput{ReadInput: activitiestest.NewRead(activitiestest.Machine("old-m"))}},
+		"HoldDrain":          {drain.HoldInput{Read: activitiestest.NewRead(activitiestest.Machine("old-m")), Why: "x"}},
 		"DecideDrain": {
-			drain.Input{Read: activitiestest.Read(m)},
-			drain.Input{Read: activitiestest.Read(activitiestest.Machine("old-m"))},
+			drain.Input{ReadInput: activitiestest.NewRead(m)},
+			drain.Input{ReadInput: activitiestest.NewRead(activitiestest.Machine("old-m"))},
 		},
 		"EvictPods":   {drain.Eviction{Machine: activitiestest.Ref(m), NodeName: "n", Means: "Evict"}},
-		"AwaitDetach": {drain.Detaching{Machine: activitiestest.Ref(m), NodeName: "n"}},
+		"AwaitDetach": {drain.DetachWait{Machine: activitiestest.Ref(m), NodeName: "n"}},
 		"ApplyRequest": {
-			activitiestest.Ordered(
+			activitiestest.NewMachineRequest(
 				m,
-				request.Order{Command: request.Preserve},
+				request.CommandOrder{Command: request.Preserve},
 			),
-			activitiestest.Ordered(m, request.Order{Command: request.Hold, Reason: "x", InAdvance: true}),
-			activitiestest.DeploymentRequest(
+			activitiestest.NewMachineRequest(m, request.CommandOrder{Command: request.Hold, Reason: "x", InAdvance: true}),
+			activitiestest.NewDeploymentRequest(
 				d,
-				request.Order{Command: request.Pause},
+				request.CommandOrder{Command: request.Pause},
 			),
-			activitiestest.DeploymentRequest(d, request.Order{Command: request.Start}),
+			activitiestest.NewDeploymentRequest(d, request.CommandOrder{Command: request.Start}),
 		},
 		"DeleteNode": {machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}},
 		"IssueToken": {
-			machine.TokenRequest{Read: activitiestest.Read(m), Attempt: "1", Expires: activitiestest.Soon()},
+			machine.TokenRequest{Read: activitiestest.NewRead(m), Attempt: "1", Expires: activitiestest.TokenExpiration()},
 		},
 		"RevokeTokens":   {activitiestest.Ref(m)},
-		"CreateMachines": {activitiestest.Create(s, "s-a")},
+		"CreateMachines": {activitiestest.NewCreation(s, "s-a")},
 		"DeleteMachines": {batch},
-		"ReportSet":      {set.Report{Input: activitiestest.SetRead(s), Step: &kube.Step{Name: "x"}}},
+		"ReportSet":      {set.Report{Input: activitiestest.NewSetInput(s), Step: &kube.Step{Name: "x"}}},
 		"DecideDeployment": {
-			deployment.Input{Read: activitiestest.Read(d)},
-			deployment.Input{Read: activitiestest.Live(d), WorkflowID: "rollout/shop/d"},
-			activitiestest.DeploymentRead(activitiestest.Deployment("old-d", 0)),
+			deployment.Input{ReadInput: activitiestest.NewRead(d)},
+			deployment.Input{ReadInput: activitiestest.NewLiveRead(d), WorkflowID: "rollout/shop/d"},
+			activitiestest.NewDeploymentInput(activitiestest.Deployment("old-d", 0)),
 		},
-		"CreateSet": {activitiestest.CreateSet(d)},
+		"CreateSet": {activitiestest.NewSetCreation(d)},
 		"ChangeSets": {
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{AllowScaleUp: current}},
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{ForbidScaleUp: current}},
 			deployment.SetChanges{
 				Deployment: activitiestest.Ref(d),
-				SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: current[0], Revision: 8}},
+				SetChanges: rollout.SetChanges{Revise: &rollout.RevisionChange{ObjectTarget: current[0], Revision: 8}},
 			},
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Sync: current}},
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Delete: current}},
 			deployment.SetChanges{
 				Deployment: activitiestest.Ref(d),
-				SetChanges: rollout.SetChanges{Resize: []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5}}},
+				SetChanges: rollout.SetChanges{
+					Resize: []rollout.SetResize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5}},
+				},
 			},
 		},
 		"ChangeNodes": {
@@ -262,29 +272,34 @@ func activityInputs() map[string][]any {
 			deployment.MachineChanges{
 				Deployment: activitiestest.Ref(d),
 				MachineChanges: rollout.MachineChanges{
-					Move: []rollout.Move{{Machine: marked[0], From: "s", To: "s-2", ToUID: "uid-s-2"}},
+					Move: []rollout.MachineMove{{Machine: marked[0], From: "s", To: "s-2", ToUID: "uid-s-2"}},
 				},
 			},
 		},
 		"MarkMachines": {
-			deployment.Marks{
+			deployment.MachineMarks{
 				Deployment: activitiestest.Ref(d),
 				Version:    "900",
-				Trigger:    &rollout.Trigger{Drop: []string{"m"}},
-				Mark:       []rollout.Mark{{Target: marked[0], At: "x"}},
+				Trigger:    &rollout.TriggerAnnotationUpdate{Drop: []string{"m"}},
+				Mark:       []rollout.ChoiceMark{{ObjectTarget: marked[0], At: "x"}},
 			},
-			deployment.Marks{Deployment: activitiestest.Ref(d), Version: "900", Trigger: &rollout.Trigger{}, Unmark: marked},
+			deployment.MachineMarks{
+				Deployment: activitiestest.Ref(d),
+				Version:    "900",
+				Trigger:    &rollout.TriggerAnnotationUpdate{},
+				Unmark:     marked,
+			},
 		},
 		"RollBackDeployment": {
-			deployment.RollBack{
+			deployment.RollbackInput{
 				Deployment: activitiestest.Ref(d),
 				Version:    "900",
-				Rollback:   rollout.Rollback{Set: &rollout.Target{Name: "s-2", UID: "uid-s-2"}, Automatic: true},
+				Rollback:   rollout.Rollback{Set: &rollout.ObjectTarget{Name: "s-2", UID: "uid-s-2"}, Automatic: true},
 			},
 		},
 		"ReportDeployment": {
 			deployment.Report{
-				Input:  activitiestest.DeploymentRead(d),
+				Input:  activitiestest.NewDeploymentInput(d),
 				Step:   &kube.Step{Name: "x"},
 				Record: &rollout.Progress{Revision: 8, Failed: []string{"m"}},
 			},
@@ -299,23 +314,27 @@ func activityInputs() map[string][]any {
 			},
 		},
 		"ReportServing": {
-			class.Serving{Read: activitiestest.Read(activitiestest.Class()), Provider: "fake", Unserved: true},
+			class.ServingState{ReadInput: activitiestest.NewRead(activitiestest.Class()), Provider: "fake", Unserved: true},
 		},
 		"FinalizeSecrets": {
 			class.SecretChanges{
 				Class:   activitiestest.Ref(activitiestest.Class()),
-				Secrets: []class.SecretTarget{activitiestest.Target("a", activitiestest.Backup, v1alpha1.FinalizerSecret)},
+				Secrets: []class.SecretTarget{activitiestest.NewSecretTarget("a", activitiestest.Backup, v1alpha1.FinalizerSecret)},
 			},
 		},
 	}
 }
 
-// readInputs returns the inputs of the activities that need only a Read.
-func readInputs() []any {
+// newReadInputs returns the inputs of the activities that need only a Read.
+func newReadInputs() []any {
 	var all []any
 	for _, o := range objectsOfEachKind() {
 		if _, isNode := o.(*corev1.Node); !isNode {
-			all = append(all, activitiestest.Read(activitiestest.Accessor(o)), activitiestest.Live(activitiestest.Accessor(o)))
+			all = append(
+				all,
+				activitiestest.NewRead(activitiestest.MetadataOf(o)),
+				activitiestest.NewLiveRead(activitiestest.MetadataOf(o)),
+			)
 		}
 	}
 	return all
@@ -323,13 +342,13 @@ func readInputs() []any {
 
 func TestActivitiesChangeNoCachedObject(t *testing.T) {
 	t.Parallel()
-	for i, owner := range activities.OnClusters(nil) {
+	for i, owner := range activities.ClusterActivities(nil) {
 		kind := reflect.TypeOf(owner)
 		for method := range kind.Methods() {
 			name := method.Name
 			with := activityInputs()[name]
-			if method.Type.In(2) == reflect.TypeFor[kube.Read]() {
-				with = readInputs()
+			if method.Type.In(2) == reflect.TypeFor[kube.ReadInput]() {
+				with = newReadInputs()
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -345,10 +364,10 @@ func assertNoCacheChange(t *testing.T, owner int, name string, with []any) {
 	succeeded := 0
 	for _, in := range with {
 		w := activitiestest.NewWorld(t, objectsOfEachKind()...)
-		before := w.Cached()
-		w.Hold() // the cached objects must not be replaced by written objects
-		env := activitiestest.ActivityEnvironment()
-		env.RegisterActivity(activities.OnClusters(w.Kube)[owner])
+		before := w.CachedObjects()
+		w.HoldEvents() // the cached objects must not be replaced by written objects
+		env := activitiestest.NewActivityEnvironment()
+		env.RegisterActivity(activities.ClusterActivities(w.Kube)[owner])
 		if _, err := env.ExecuteActivity(name, in); err == nil {
 			succeeded++
 		}

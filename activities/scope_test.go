@@ -18,41 +18,41 @@ import (
 // In a namespace that Millwright does not manage, a run treats its object as gone, and nothing is written.
 func TestUnmanagedNamespaceIsIgnored(t *testing.T) {
 	d := activitiestest.Deployment("d", 3)
-	s := activitiestest.Owned(d, "s", 3)
-	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+	s := activitiestest.NewOwnedSet(d, "s", 3)
+	m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 	c := activitiestest.Class()
 	w := activitiestest.NewWorld(t, d, s, m, c)
-	w.Cluster.Scope.Except = []string{d.Namespace}
+	w.Cluster.Scope.ExceptNamespaces = []string{d.Namespace}
 
-	assert.True(t, activitiestest.DecideMachine(w, activitiestest.Read(m)).Gone)
-	assert.True(t, activitiestest.DecideMachine(w, activitiestest.Live(m)).Gone)
-	ofSet, err := activitiestest.Run[set.Decision](
+	assert.True(t, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Gone)
+	assert.True(t, activitiestest.DecideMachine(w, activitiestest.NewLiveRead(m)).Gone)
+	ofSet, err := activitiestest.RunActivity[set.Decision](
 		w,
 		(&set.Activities{Kube: w.Kube}).DecideSet,
-		set.Input{Read: activitiestest.Read(s)},
+		set.Input{ReadInput: activitiestest.NewRead(s)},
 	)
 	require.NoError(t, err)
 	assert.True(t, ofSet.Gone)
-	ofDeployment, err := activitiestest.Run[deployment.Decision](
-		w, (&deployment.Activities{Kube: w.Kube}).DecideDeployment, deployment.Input{Read: activitiestest.Read(d)})
+	ofDeployment, err := activitiestest.RunActivity[deployment.Decision](
+		w, (&deployment.Activities{Kube: w.Kube}).DecideDeployment, deployment.Input{ReadInput: activitiestest.NewRead(d)})
 	require.NoError(t, err)
 	assert.True(t, ofDeployment.Gone)
-	ofClass, err := activitiestest.Run[class.Decision](
+	ofClass, err := activitiestest.RunActivity[class.Decision](
 		w,
 		(&class.Activities{Kube: w.Kube}).DecideClass,
-		activitiestest.Read(c),
+		activitiestest.NewRead(c),
 	)
 	require.NoError(t, err)
 	assert.True(t, ofClass.Gone)
 	for _, in := range []request.Request{
-		activitiestest.Ordered(m, decide.Order{Command: decide.Hold, Actor: "ann", Reason: "look", InAdvance: true}),
-		{Kind: decide.MachineDeployment, Object: activitiestest.Read(d).Ref, Order: decide.Order{Command: decide.Pause, Actor: "ann"}},
+		activitiestest.NewMachineRequest(m, decide.CommandOrder{Command: decide.Hold, Actor: "ann", Reason: "look", InAdvance: true}),
+		{Kind: decide.MachineDeployment, Object: activitiestest.NewRead(d).Ref, Order: decide.CommandOrder{Command: decide.Pause, Actor: "ann"}},
 	} {
-		answer, err := activitiestest.Run[request.Answer](w, (&request.Activities{Kube: w.Kube}).ApplyRequest, in)
+		answer, err := activitiestest.RunActivity[request.Answer](w, (&request.Activities{Kube: w.Kube}).ApplyRequest, in)
 		require.NoError(t, err)
 		assert.False(t, answer.Applied)
 		assert.Contains(t, answer.Message, "Millwright does not act on namespace shop: ")
 	}
-	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.WriteRequests())
 	assert.Empty(t, w.NewEvents())
 }

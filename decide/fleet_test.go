@@ -44,32 +44,32 @@ type fleetDecision struct {
 
 func fleetDecisions() []fleetDecision {
 	return []fleetDecision{
-		{"scale/calm", setDecision(func(int, *scale.Member) {}, func(*scale.Observed) {})},
-		{"scale/all are new", setDecision(func(_ int, m *scale.Member) { makeNewborn(m) }, func(*scale.Observed) {})},
-		{"scale/none exists", setDecision(nil, func(o *scale.Observed) { o.Members = nil })},
+		{"scale/calm", machineSetDecision(func(int, *scale.Member) {}, func(*scale.Facts) {})},
+		{"scale/all are new", machineSetDecision(func(_ int, m *scale.Member) { asNewMachine(m) }, func(*scale.Facts) {})},
+		{"scale/none exists", machineSetDecision(nil, func(o *scale.Facts) { o.Members = nil })},
 		{
 			"scale/all are surplus",
-			setDecision(func(int, *scale.Member) {}, func(o *scale.Observed) { o.Replicas, o.Order = 0, scale.Random }),
+			machineSetDecision(func(int, *scale.Member) {}, func(o *scale.Facts) { o.Replicas, o.Order = 0, scale.Random }),
 		},
-		{"scale/all failed before they joined", setDecision(func(_ int, m *scale.Member) {
-			makeNewborn(m)
+		{"scale/all failed before they joined", machineSetDecision(func(_ int, m *scale.Member) {
+			asNewMachine(m)
 			m.Phase, m.MCM.Failed, m.MCM.Replace, m.MCM.Troubled = "Failed", true, true, true
-		}, makeBackedOff)},
-		{"scale/all are marked unhealthy", setDecision(func(_ int, m *scale.Member) {
+		}, withGenerationBackOff)},
+		{"scale/all are marked unhealthy", machineSetDecision(func(_ int, m *scale.Member) {
 			m.Marked, m.Healthy, m.Node = true, scale.False, scale.NodeUnhealthy
-		}, func(o *scale.Observed) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, 1 })},
-		{"scale/all marks wait", setDecision(func(_ int, m *scale.Member) {
-			makeNewborn(m)
+		}, func(o *scale.Facts) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, 1 })},
+		{"scale/all marks wait", machineSetDecision(func(_ int, m *scale.Member) {
+			asNewMachine(m)
 			m.Marked, m.Healthy = true, scale.False
-		}, makeBackedOff)},
-		{"scale/each says something else", setDecision(func(i int, m *scale.Member) {
+		}, withGenerationBackOff)},
+		{"scale/each says something else", machineSetDecision(func(i int, m *scale.Member) {
 			m.Ready = scale.False
 			m.ReadyWhy = fmt.Sprint("reason ", i)
 			m.UpToDate = scale.False
 			m.UpToDateWhy = fmt.Sprint("* difference ", i)
 			m.Drift = "labels"
-		}, func(*scale.Observed) {})},
-		{"scale/orphans", setDecision(func(int, *scale.Member) {}, func(o *scale.Observed) {
+		}, func(*scale.Facts) {})},
+		{"scale/orphans", machineSetDecision(func(int, *scale.Member) {}, func(o *scale.Facts) {
 			for _, m := range o.Members {
 				o.Orphans = append(o.Orphans, scale.Orphan{Name: m.Name, UID: m.UID, Version: m.Version, Matches: true})
 			}
@@ -81,21 +81,21 @@ func fleetDecisions() []fleetDecision {
 				func(i int, m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, fmt.Sprint("* difference ", i) },
 			)
 			return func() {
-				scale.OfDeployment(o.Now, o.Replicas, o.Deletion, scale.DeploymentMachines{Members: o.Members})
+				scale.DeploymentConditions(o.Now, o.Replicas, o.Deletion, scale.DeploymentMachines{Members: o.Members})
 			}
 		}},
 		{"rollout/calm", rolloutDecision(1, nil)},
 		{"rollout/in the middle", rolloutDecision(2, nil)},
 		{"rollout/a hundred sets", rolloutDecision(100, nil)},
-		{"rollout/in place", rolloutDecision(2, func(o *rollout.Observed) { o.Strategy = rollout.InPlaceAuto })},
-		{"rollout/the autoscaler names all", rolloutDecision(1, func(o *rollout.Observed) {
+		{"rollout/in place", rolloutDecision(2, func(o *rollout.Facts) { o.Strategy = rollout.InPlaceAuto })},
+		{"rollout/the autoscaler names all", rolloutDecision(1, func(o *rollout.Facts) {
 			var entries []string
 			for i, m := range o.Sets[0].Machines {
 				entries = append(entries, m.Name+"~2026-01-01T00:00:00Z", fmt.Sprintf("gone-%d~2026-01-01T00:00:00Z", i))
 			}
 			o.MCM.Trigger = strings.Join(entries, ",")
 		})},
-		{"rollout/all new machines failed", rolloutDecision(2, func(o *rollout.Observed) {
+		{"rollout/all new machines failed", rolloutDecision(2, func(o *rollout.Facts) {
 			o.Automatic = rollout.AutoRollback{Failed: true, MaxFailed: o.Replicas}
 			o.Progress.Revision = 2
 			for i := range o.Sets[1].Machines {
@@ -108,22 +108,22 @@ func fleetDecisions() []fleetDecision {
 		})},
 		{
 			"rollout/conditions of Cluster API",
-			rolloutDecision(2, func(o *rollout.Observed) {
+			rolloutDecision(2, func(o *rollout.Facts) {
 				o.ClusterAPI.Machines = &scale.DeploymentMachines{Members: newSet(o.Replicas, func(int, *scale.Member) {}).Members}
 			}),
 		},
-		{"replace/all are due", replacementDecision(func(*replace.Observed) {})},
+		{"replace/all are due", replacementDecision(func(*replace.Facts) {})},
 		{
 			"replace/all are granted",
-			replacementDecision(func(o *replace.Observed) { addGrants(o, func(m replace.Machine) string { return m.UID }) }),
+			replacementDecision(func(o *replace.Facts) { addGrants(o, func(m replace.Machine) string { return m.UID }) }),
 		},
-		{"replace/granted ones are gone", replacementDecision(func(o *replace.Observed) {
+		{"replace/granted ones are gone", replacementDecision(func(o *replace.Facts) {
 			addGrants(o, func(m replace.Machine) string { return "former " + m.UID })
 			for i := range o.Machines {
 				o.Machines[i].Due, o.Machines[i].Joined, o.Machines[i].Created = false, false, now()
 			}
 		})},
-		{"replace/breaker", replacementDecision(func(o *replace.Observed) {
+		{"replace/breaker", replacementDecision(func(o *replace.Facts) {
 			for range o.Machines {
 				o.Nodes.Unjudged = append(o.Nodes.Unjudged, replace.Node{
 					Conditions: nodeConditions(),
@@ -141,17 +141,17 @@ func fleetDecisions() []fleetDecision {
 		{"drain/pods that left", func(n int) func() {
 			o := newNode(n, true, nil)
 			for _, p := range o.Pods {
-				o.Departed = append(o.Departed, drain.RecordDeparture(p, o.Now))
+				o.Departed = append(o.Departed, drain.NewDepartedPod(p, o.Now))
 			}
 			o.Pods = nil
 			return func() { drain.Decide(o) }
 		}},
 		{"drain/turns", func(n int) func() {
-			var turns []drain.Turn
+			var turns []drain.QueueEntry
 			for i := range n {
 				turns = append(
 					turns,
-					drain.Turn{
+					drain.QueueEntry{
 						UID:       machineName(i),
 						Namespace: "shop",
 						Name:      machineName(i),
@@ -161,7 +161,7 @@ func fleetDecisions() []fleetDecision {
 					},
 				)
 			}
-			return func() { drain.DecideTurn(turns, machineName(n-1), 10); drain.NextTurns(turns, 10) }
+			return func() { drain.MayDrainNow(turns, machineName(n-1), 10); drain.NextQueuedMachines(turns, 10) }
 		}},
 		{"orphan/calm", sweepDecision(func(*orphan.Facts) {})},
 		{"orphan/all are orphans", sweepDecision(func(f *orphan.Facts) {
@@ -179,9 +179,12 @@ func fleetDecisions() []fleetDecision {
 			}
 		})},
 		{"orphan/last check of a target", func(n int) func() {
-			f := newSweep(n)
+			f := newSweepFacts(n)
 			return func() {
-				orphan.Claimed(orphan.Target{Machine: "gone", UID: "gone", ProviderIDs: []string{"i-1", "i-2"}}, f.Machines)
+				orphan.ClaimReason(
+					orphan.DeletionTarget{Machine: "gone", UID: "gone", ProviderIDs: []string{"i-1", "i-2"}},
+					f.Machines,
+				)
 			}
 		}},
 		{"explain/all wait for one thing", summaryDecision(func(int) string { return "shop/web" })},
@@ -199,20 +202,20 @@ func fleetDecisions() []fleetDecision {
 						Why:        fmt.Sprint("label ", i),
 					},
 				)
-				f.Sets = append(f.Sets, takeover.Set{Name: machineName(i), Creates: 1, Why: fmt.Sprint("create ", i)})
+				f.Sets = append(f.Sets, takeover.MachineSet{Name: machineName(i), Creates: 1, Why: fmt.Sprint("create ", i)})
 				f.Deployments = append(f.Deployments, takeover.Deployment{Name: machineName(i), Rolling: true})
 				f.Classes = append(
 					f.Classes,
 					takeover.Class{Name: machineName(i), Exists: true, Provider: fmt.Sprint("cloud-", i), Machines: 1},
 				)
 			}
-			return func() { takeover.Plan(f) }
+			return func() { takeover.PlanSteps(f) }
 		}},
 	}
 }
 
-// makeNewborn makes a machine whose node has not joined.
-func makeNewborn(m *scale.Member) {
+// asNewMachine makes a machine whose node has not joined.
+func asNewMachine(m *scale.Member) {
 	m.Phase = "Pending"
 	m.Joined = false
 	m.Node = scale.NoNode
@@ -222,9 +225,12 @@ func makeNewborn(m *scale.Member) {
 	m.Created = now().Add(-time.Second)
 }
 
-// makeBackedOff makes a set whose last generations failed, and which waits before it deletes the next machine.
-func makeBackedOff(o *scale.Observed) {
-	o.Remediation.Backoff, o.MCM.Generations = time.Hour, scale.Generations{Failed: 3, Last: now().Add(-2 * time.Second)}
+// withGenerationBackOff makes a set whose last generations failed, and which waits before it deletes the next machine.
+func withGenerationBackOff(o *scale.Facts) {
+	o.Remediation.Backoff, o.MCM.Generations = time.Hour, scale.GenerationRecord{
+		Failed: 3,
+		Last:   now().Add(-2 * time.Second),
+	}
 }
 
 func now() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
@@ -232,8 +238,8 @@ func now() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 // machineName returns the name of machine i. The names are not sorted, like random names.
 func machineName(i int) string { return fmt.Sprintf("pool-7dcbd-%05d", i*7919%100_003) }
 
-func newSet(n int, change func(int, *scale.Member)) scale.Observed {
-	o := scale.Observed{
+func newSet(n int, change func(int, *scale.Member)) scale.Facts {
+	o := scale.Facts{
 		Now:      now(),
 		Naming:   []string{"pool-7dcbd-", ""},
 		Settings: scale.Settings{Replicas: n},
@@ -265,28 +271,28 @@ func newSet(n int, change func(int, *scale.Member)) scale.Observed {
 	return o
 }
 
-func setDecision(member func(int, *scale.Member), change func(*scale.Observed)) func(int) func() {
+func machineSetDecision(member func(int, *scale.Member), change func(*scale.Facts)) func(int) func() {
 	return func(n int) func() {
 		o := newSet(n, member)
 		change(&o)
-		return func() { scale.Plan(o) }
+		return func() { scale.PlanSet(o) }
 	}
 }
 
 // rolloutDecision distributes the machines evenly among the sets. The last set is the current set.
-func rolloutDecision(sets int, change func(*rollout.Observed)) func(int) func() {
+func rolloutDecision(sets int, change func(*rollout.Facts)) func(int) func() {
 	return func(n int) func() {
-		o := rollout.Observed{
+		o := rollout.Facts{
 			Now: now(), Settings: rollout.Settings{
 				Replicas:     n,
 				Strategy:     rollout.RollingUpdate,
 				HistoryLimit: new(3),
-				Surge:        rollout.Bound{Value: 10, Percent: true},
-				Unavailable:  rollout.Bound{Value: 10, Percent: true},
+				Surge:        rollout.IntOrPercent{Value: 10, Percent: true},
+				Unavailable:  rollout.IntOrPercent{Value: 10, Percent: true},
 			}, Deletion: scale.Deletion{Finalizer: true}, MCM: rollout.MCMDeployment{Guard: true},
 		}
 		for s := range sets {
-			each := rollout.Set{
+			each := rollout.MachineSet{
 				Name: fmt.Sprint(
 					"set-",
 					s,
@@ -323,16 +329,16 @@ func rolloutDecision(sets int, change func(*rollout.Observed)) func(int) func() 
 		if change != nil {
 			change(&o)
 		}
-		return func() { rollout.Plan(o) }
+		return func() { rollout.PlanDeployment(o) }
 	}
 }
 
-func replacementDecision(change func(*replace.Observed)) func(int) func() {
+func replacementDecision(change func(*replace.Facts)) func(int) func() {
 	return func(n int) func() {
-		o := replace.Observed{
+		o := replace.Facts{
 			Now:    now(),
-			Budget: rollout.Bound{Value: 100, Percent: true},
-			Nodes:  replace.Nodes{Joined: 3 * n, Dead: 1},
+			Budget: rollout.IntOrPercent{Value: 100, Percent: true},
+			Nodes:  replace.NodeCounts{Joined: 3 * n, Dead: 1},
 		}
 		for i := range n {
 			o.Machines = append(o.Machines, replace.Machine{
@@ -352,11 +358,11 @@ func replacementDecision(change func(*replace.Observed)) func(int) func() {
 }
 
 // addGrants adds as many grants as a deployment may have.
-func addGrants(o *replace.Observed, uid func(replace.Machine) string) {
+func addGrants(o *replace.Facts, uid func(replace.Machine) string) {
 	for _, m := range o.Machines[:min(len(o.Machines), replace.MaxGrants)] {
 		o.Grants = append(
 			o.Grants,
-			replace.Grant{UID: uid(m), Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now().Add(-time.Minute)},
+			replace.ReplacementGrant{UID: uid(m), Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now().Add(-time.Minute)},
 		)
 	}
 }
@@ -373,8 +379,8 @@ func nodeConditions() []health.Condition {
 }
 
 // newNode returns a node with n pods. If volumes is true, each pod has its own volume.
-func newNode(n int, volumes bool, change func(int, *drain.Pod)) drain.Observed {
-	o := drain.Observed{
+func newNode(n int, volumes bool, change func(int, *drain.Pod)) drain.Facts {
+	o := drain.Facts{
 		Now: now(), Means: drain.Evict, Volumes: map[string]drain.Volume{},
 		Settings: drain.Settings{Attach: 90 * time.Second, Detach: 2 * time.Minute, Parallel: true},
 	}
@@ -396,7 +402,7 @@ func newNode(n int, volumes bool, change func(int, *drain.Pod)) drain.Observed {
 		}
 		for _, key := range p.Budgets {
 			if i == 0 || key != "shop/web" {
-				o.Budgets = append(o.Budgets, drain.Budget{Key: key})
+				o.Budgets = append(o.Budgets, drain.DisruptionBudget{Key: key})
 			}
 		}
 		o.Pods = append(o.Pods, p)
@@ -411,7 +417,7 @@ func drainDecision(volumes bool, change func(int, *drain.Pod)) func(int) func() 
 	}
 }
 
-func newSweep(n int) orphan.Facts {
+func newSweepFacts(n int) orphan.Facts {
 	f := orphan.Facts{Now: now()}
 	for i := range n {
 		f.Machines = append(
@@ -433,7 +439,7 @@ func newSweep(n int) orphan.Facts {
 
 func sweepDecision(change func(*orphan.Facts)) func(int) func() {
 	return func(n int) func() {
-		f := newSweep(n)
+		f := newSweepFacts(n)
 		change(&f)
 		return func() { orphan.Decide(f) }
 	}
@@ -460,9 +466,9 @@ func summaryDecision(blocker func(int) string) func(int) func() {
 				Now:       now(),
 			})
 		}
-		set := explain.Set{Namespace: "shop", Name: "pool-7dcbd", Class: "small", Machines: machines, Of: n}
+		set := explain.MachineSet{Namespace: "shop", Name: "pool-7dcbd", Class: "small", Machines: machines, Of: n}
 		deployment := explain.Deployment{Namespace: "shop", Name: "pool", Machines: machines, Of: n}
-		return func() { set.Blocked(now()); deployment.Blocked(now()) }
+		return func() { set.BlockedSummary(now()); deployment.BlockedSummary(now()) }
 	}
 }
 

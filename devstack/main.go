@@ -22,7 +22,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	command := rootCommand()
-	commandline.Strict(command)
+	commandline.RefuseUnknownArguments(command)
 	err := command.ExecuteContext(ctx)
 	stop()
 	os.Exit(exitCode(err))
@@ -87,7 +87,7 @@ and our bridge. Each is a process of its own, listens on loopback only, and keep
 
 // buildCommand only builds the heavy binaries, so that make and CI can build them in a separate step.
 func buildCommand(p *stackFlags) *cobra.Command {
-	all := append(build.HeavyNames(), build.ClusterAPI)
+	all := append(build.HeavyBinaryNames(), build.ClusterAPI)
 	return &cobra.Command{
 		Use:   "build [" + strings.Join(all, "|") + "]",
 		Short: "Build the heavy binaries (Kubernetes, Temporal) unless they are cached",
@@ -102,7 +102,7 @@ Cluster API (` + build.ClusterAPI + `) are only built when named, or by up --clu
 				return err
 			}
 			if len(names) == 0 {
-				names = build.HeavyNames()
+				names = build.HeavyBinaryNames()
 			}
 			for _, name := range names {
 				program := func() (string, error) { return build.HeavyBinary(c.Context(), repo, name, c.ErrOrStderr()) }
@@ -128,7 +128,7 @@ func runCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return stack.Supervise(context.WithoutCancel(c.Context()), c.InOrStdin())
+			return stack.RunSupervisor(context.WithoutCancel(c.Context()), c.InOrStdin())
 		},
 	}
 }

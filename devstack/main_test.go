@@ -12,12 +12,12 @@ import (
 // The program accepts each devstack command in the documents and in the help texts, with its flags and arguments. The
 // test also reads commands within sentences and tables.
 func TestCommandsInTheDocuments(t *testing.T) {
-	calls, err := pages.Calls("..", "devstack")
+	calls, err := pages.CallsInDocuments("..", "devstack")
 	require.NoError(t, err)
 	require.Greater(t, len(calls), 20)
-	examples := pages.Examples(rootCommand(), "devstack")
+	examples := pages.CallsInExamples(rootCommand(), "devstack")
 	require.Greater(t, len(examples), 2)
 	for _, call := range append(calls, examples...) {
-		assert.NoError(t, call.Check(rootCommand()))
+		assert.NoError(t, call.CheckSyntax(rootCommand()))
 	}
 }

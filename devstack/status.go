@@ -35,7 +35,7 @@ func statusCommand(p *stackFlags) *cobra.Command {
 			_, _ = fmt.Fprintln(table, "COMPONENT\tSTATE\tPID\tPORT\tSINCE\tCPU\tMEMORY\tVERSION\tNOTE")
 			dead := false
 			for _, component := range components {
-				dead = dead || !component.State.Alive()
+				dead = dead || !component.State.IsAlive()
 				_, _ = fmt.Fprintln(table, statusRow(component, state.Versions[component.Name]))
 			}
 			if err := table.Flush(); err != nil || !dead {
@@ -79,7 +79,7 @@ func kubeconfigCommand(p *stackFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			path, err := s.IdentityKubeconfig(identity)
+			path, err := s.CheckedKubeconfigPath(identity)
 			if err != nil {
 				return err
 			}
@@ -87,7 +87,7 @@ func kubeconfigCommand(p *stackFlags) *cobra.Command {
 			return err
 		},
 	}
-	command.Flags().StringVar(&identity, "identity", identity, "one of "+strings.Join(component.Identities(), ", "))
+	command.Flags().StringVar(&identity, "identity", identity, "one of "+strings.Join(component.IdentityNames(), ", "))
 	return command
 }
 
@@ -120,18 +120,20 @@ func componentCommand(
 func killCommand(p *stackFlags) *cobra.Command {
 	return componentCommand("kill", "Kill a component (SIGKILL) and leave it dead",
 		"kill ends a component as a crash would, and returns when it is gone. `devstack start` brings it back.", p,
-		func(c *cobra.Command, s *stack.Stack, name string) error { return s.Kill(c.Context(), name) })
+		func(c *cobra.Command, s *stack.Stack, name string) error { return s.KillComponent(c.Context(), name) })
 }
 
 func startCommand(p *stackFlags) *cobra.Command {
 	return componentCommand("start", "Start a dead component and wait until it is ready",
 		"start brings a dead component back, on its old port and data. A running one stays as it is.", p,
-		func(c *cobra.Command, s *stack.Stack, name string) error { return s.Start(c.Context(), name) })
+		func(c *cobra.Command, s *stack.Stack, name string) error { return s.StartComponent(c.Context(), name) })
 }
 
 func restartCommand(p *stackFlags) *cobra.Command {
 	return componentCommand("restart", "Stop a component in order and start it again",
 		"restart ends a component (SIGTERM, SIGKILL after 3 s), starts it and waits until it is ready.\n"+
 			"After `make build`, this is how the new worker or bridge gets to run.", p,
-		func(c *cobra.Command, s *stack.Stack, name string) error { return s.Restart(c.Context(), name) })
+		func(c *cobra.Command, s *stack.Stack, name string) error {
+			return s.RestartComponent(c.Context(), name)
+		})
 }

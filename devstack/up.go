@@ -26,14 +26,14 @@ running stack it starts what has died and says the same again. Ctrl-C stops what
 Components: ` + strings.Join(component.Names(), ", ") + `
 Only if --components names them: ` + component.ProviderWorker + `, ` + component.SecondBridge + `, ` + component.SecondWorker + `,
 ` + component.MCMManager + ` and ` + component.MCMMachines + ` (machine-controller-manager)
-Added by --cluster-api: ` + strings.Join(component.ClusterAPI(), ", "),
+Added by --cluster-api: ` + strings.Join(component.ClusterAPINames(), ", "),
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
 			if o.Dir, err = p.stackFolder(); err != nil {
 				return err
 			}
-			if o.Supervisor, err = os.Executable(); err != nil {
+			if o.SupervisorProgram, err = os.Executable(); err != nil {
 				return fmt.Errorf("find myself: %w", err)
 			}
 			o.Repo, o.Output = p.repo, c.ErrOrStderr()
@@ -51,7 +51,7 @@ Added by --cluster-api: ` + strings.Join(component.ClusterAPI(), ", "),
 		},
 	}
 	flags := command.Flags()
-	flags.BoolVar(&o.FreePorts, "free-ports", false, "take free ports instead of the documented ones")
+	flags.BoolVar(&o.UseFreePorts, "free-ports", false, "take free ports instead of the documented ones")
 	flags.StringSliceVar(&o.Components, "components", nil, "start only these and what they need")
 	flags.BoolVar(
 		&o.ClusterAPI,
@@ -92,14 +92,14 @@ func printStackAddresses(out io.Writer, s *stack.Stack) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	row := func(what, where string) { _, _ = fmt.Fprintf(table, "%s\t%s\n", what, where) }
 	if has(component.Temporal) {
-		row("Temporal UI", s.UIAddress()+"/namespaces/"+component.TemporalNamespace+"/workflows")
+		row("Temporal UI", s.TemporalUIAddress()+"/namespaces/"+component.TemporalNamespace+"/workflows")
 		row("Temporal", s.TemporalAddress()+", namespace "+component.TemporalNamespace)
 	}
 	if has(component.APIServer) {
-		row("API server", s.APIServer())
-		row("kubeconfig", s.Kubeconfig(component.Admin))
+		row("API server", s.APIServerURL())
+		row("kubeconfig", s.KubeconfigPath(component.Admin))
 		row("kubectl", s.KubectlPath())
-		row("audit log", s.AuditLog())
+		row("audit log", s.AuditLogPath())
 	}
 	if has(component.VirtualCloud) {
 		row("virtualcloud", s.CloudAddress())
@@ -112,7 +112,7 @@ func printStackAddresses(out io.Writer, s *stack.Stack) error {
 	if has(component.ClusterAPICore) {
 		row(
 			"Cluster API",
-			"for objects with label "+component.WatchFilterLabel+"="+component.UpstreamFilter+"; workload clusters are at "+state.Plan.WorkloadClusters(),
+			"for objects with label "+component.WatchFilterLabel+"="+component.UpstreamFilter+"; workload clusters are at "+state.Plan.WorkloadClusterAddress(),
 		)
 	}
 	row("logs", s.LogPath("*"))

@@ -24,7 +24,7 @@ seconds later, as a cloud controller manager does. It fails if no machine of thi
 			}
 			machine := arguments[0]
 			if err := admin.NewClient(s.CloudAddress()).
-				Vanish(c.Context(), admin.Vanish{Machine: machine, DeleteNode: true}); err != nil {
+				VanishInstance(c.Context(), admin.VanishRequest{Machine: machine, DeleteNode: true}); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "the instance of machine %s has vanished\n", machine)

@@ -14,22 +14,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mayDecide lists the functions of decide that a room may call although the room does not decide. decide/phrase decides
-// nothing, so all rooms may call it.
-func mayDecide() map[string][]string {
+// allowedDecideCalls lists the functions of decide that a room may call although the room does not decide.
+// decide/phrase decides nothing, so all rooms may call it.
+func allowedDecideCalls() map[string][]string {
 	return map[string][]string{
 		"workflows": {
-			"explain.NeedsPerson",   // returns the text of the workflow's details in Temporal, which are in no history
-			"orphan.WithoutDeleted", // removes collected instances from a list
-			"request.Check",         // validates updates; the history does not contain a refused update
+			"explain.NeedsPerson",            // returns the text of the workflow's details in Temporal, which are in no history
+			"orphan.SightingsWithoutDeleted", // removes collected instances from a list
+			"request.CheckOrder",             // validates updates; the history does not contain a refused update
 		},
 		"observe": { // observe calls only functions that return facts
-			"ownership.OfNode", // the machine of a node: the bridge, the activities and the command need the same fact
-			"ownership.Key",    // returns the key of an index
+			"ownership.OwnerOfNode",   // the machine of a node: the bridge, the activities and the command need the same fact
+			"ownership.ProviderIDKey", // returns the key of an index
 		},
 		"k8sbridge": {
-			"attention.DecideClass", "attention.PlanMachine", "rollout.Plan", "scale.Plan",
-			"drain.NextTurns", // returns the drains that are woken when a place in the queue of drains is free
+			"attention.DecideClass", "attention.PlanMachine", "rollout.PlanDeployment", "scale.PlanSet",
+			"drain.NextQueuedMachines", // returns the drains that are woken when a place in the queue of drains is free
 		},
 	}
 }
@@ -38,15 +38,15 @@ func mayDecide() map[string][]string {
 // second time.
 func TestWhoMayDecide(t *testing.T) {
 	files := readGoSources(t)
-	functions := decideFunctions(t, files)
+	functions := functionsOfDecide(t, files)
 	require.NotEmpty(t, functions["millwright/decide/attention"])
-	for room, allowed := range mayDecide() {
+	for room, allowed := range allowedDecideCalls() {
 		called := map[string]bool{}
 		for name, text := range files {
-			if !isProduction(name, room) {
+			if !isProductionFile(name, room) {
 				continue
 			}
-			for call, at := range decideCalls(t, name, text, functions) {
+			for call, at := range callsOfDecide(t, name, text, functions) {
 				called[call] = true
 				assert.True(
 					t,
@@ -73,7 +73,7 @@ func TestNobodyElseComparesProviderIDs(t *testing.T) {
 	looked := 0
 	for name, text := range readGoSources(t) {
 		room, _, _ := strings.Cut(name, "/")
-		if !isProduction(name, room) || strings.HasPrefix(name, "decide/ownership/") ||
+		if !isProductionFile(name, room) || strings.HasPrefix(name, "decide/ownership/") ||
 			slices.Contains([]string{"provider", "devstack", "examples"}, room) {
 			continue
 		}
@@ -94,16 +94,16 @@ func TestNobodyElseComparesProviderIDs(t *testing.T) {
 	assert.NotZero(t, looked)
 }
 
-// isProduction reports whether a file belongs to a room and is neither a test nor a fixture of tests.
-func isProduction(name, room string) bool {
+// isProductionFile reports whether a file belongs to a room and is neither a test nor a fixture of tests.
+func isProductionFile(name, room string) bool {
 	return strings.HasPrefix(name, room+"/") && !strings.HasSuffix(name, "_test.go") && !strings.Contains(name, "test/")
 }
 
-// decideFunctions returns the exported functions of each package of decide except phrase, by import path.
-func decideFunctions(t *testing.T, files map[string]string) map[string]map[string]bool {
+// functionsOfDecide returns the exported functions of each package of decide except phrase, by import path.
+func functionsOfDecide(t *testing.T, files map[string]string) map[string]map[string]bool {
 	functions := map[string]map[string]bool{}
 	for name, text := range files {
-		if !isProduction(name, "decide") || strings.HasPrefix(name, "decide/phrase/") {
+		if !isProductionFile(name, "decide") || strings.HasPrefix(name, "decide/phrase/") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, text, 0)
@@ -121,9 +121,9 @@ func decideFunctions(t *testing.T, files map[string]string) map[string]map[strin
 	return functions
 }
 
-// decideCalls returns the functions of decide that a file names, called or not, as "package.Function", with one
+// callsOfDecide returns the functions of decide that a file names, called or not, as "package.Function", with one
 // position of each function.
-func decideCalls(t *testing.T, name, text string, functions map[string]map[string]bool) map[string]token.Position {
+func callsOfDecide(t *testing.T, name, text string, functions map[string]map[string]bool) map[string]token.Position {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, text, 0)
 	require.NoError(t, err)

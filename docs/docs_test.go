@@ -36,9 +36,9 @@ var foreignPathPattern = regexp.MustCompile(
 
 // document is one file that people read.
 type document struct {
-	name string // path from the root
-	text string
-	code []string // the texts in backticks
+	name      string // path from the root
+	text      string
+	codeSpans []string // the texts in backticks
 }
 
 // readDocuments returns all documents that people write by hand.
@@ -58,7 +58,7 @@ func readDocuments(t *testing.T) []document {
 	for _, name := range names {
 		d := document{name: name, text: readFile(t, name)}
 		for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(diagram.ReplaceAllString(d.text, ""), -1) {
-			d.code = append(d.code, span[1])
+			d.codeSpans = append(d.codeSpans, span[1])
 		}
 		found = append(found, d)
 	}
@@ -94,7 +94,7 @@ func readGoSources(t *testing.T) map[string]string {
 func TestNamedFilesExist(t *testing.T) {
 	path := regexp.MustCompile(`^[\w.-]+(/[\w.*-]+)+/?$|^[\w.-]+/$|^[\w.-]+\.(go|md|mod|yml|yaml|sh)$`)
 	for _, d := range readDocuments(t) {
-		for _, code := range d.code {
+		for _, code := range d.codeSpans {
 			if !path.MatchString(code) || foreignPathPattern.MatchString(code) {
 				continue
 			}
@@ -119,7 +119,7 @@ func TestNamedCommandsAreInTheMakefile(t *testing.T) {
 	inText, inBlock := regexp.MustCompile(`^make ([a-z-]+)`), regexp.MustCompile(`(?m)^ {4}make ([a-z-]+)`)
 	for _, d := range readDocuments(t) {
 		targets := inBlock.FindAllStringSubmatch(d.text, -1)
-		for _, code := range d.code {
+		for _, code := range d.codeSpans {
 			targets = append(targets, inText.FindAllStringSubmatch(code, -1)...)
 		}
 		for _, target := range targets {
@@ -140,7 +140,7 @@ func TestNamedFunctionsAndTestsExist(t *testing.T) {
 	name := regexp.MustCompile(`^(?:(\w+)\(\)|(Test[A-Z]\w+))$`)
 	inFile := regexp.MustCompile("`(\\w+)(?:\\(\\))?`\\s+in\\s+`([\\w./-]+\\.go)`")
 	for _, d := range readDocuments(t) {
-		for _, code := range d.code {
+		for _, code := range d.codeSpans {
 			if found := name.FindStringSubmatch(code); found != nil {
 				assert.True(t, declared[found[1]+found[2]], "%s names %s", d.name, code)
 			}
@@ -206,7 +206,7 @@ func TestTableOfCodesMatchesTheCode(t *testing.T) {
 		}
 	}
 	for _, code := range provider.Codes() {
-		wanted = append(wanted, "`"+code.String()+"` "+string(kube.ReactionTo(code)))
+		wanted = append(wanted, "`"+code.String()+"` "+string(kube.ReactionToCode(code)))
 	}
 	assert.ElementsMatch(t, wanted, shown)
 	asked := regexp.MustCompile(`(?m)^func \(p \*Provider\) ([A-Z]\w+)\(`).
@@ -260,14 +260,14 @@ func TestEveryDecisionIsInTheIndexWithItsStatus(t *testing.T) {
 
 // Blocks of commands can be run, or say why they cannot be run. test/integration/docs runs the blocks.
 func TestBlocksOfCommandsCanBeRead(t *testing.T) {
-	all, err := pages.All(root)
+	all, err := pages.ListPages(root)
 	require.NoError(t, err)
 	run := 0
 	for _, name := range all {
-		blocks, err := pages.Read(filepath.Join(root, filepath.FromSlash(name)))
+		blocks, err := pages.ReadBlocks(filepath.Join(root, filepath.FromSlash(name)))
 		require.NoError(t, err)
 		for _, b := range blocks {
-			if b.NotRun == "" {
+			if b.SkipReason == "" {
 				run++
 			}
 		}
@@ -278,7 +278,7 @@ func TestBlocksOfCommandsCanBeRead(t *testing.T) {
 // The runbook has each reason that the condition Blocked can have, and no other reason.
 func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 	reasons := map[string]bool{
-		explain.Reason(""):                  true,
+		explain.ReasonOfBlocker(""):         true,
 		vocabulary.ConditionReplacementHeld: true,
 		// reasons of a machine
 		vocabulary.ReasonClassNotFound:    true,

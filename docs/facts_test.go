@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// familyParts says which files may name the facts that only one family of kinds has. The part MCM has the facts of
+// familyFileRules says which files may name the facts that only one family of kinds has. The part MCM has the facts of
 // MCM's kinds, and the part ClusterAPI has the facts of Cluster API's kinds. A planner serves both families, so a
 // planner reads such a fact through a method in a file of that family. The adapter of a family fills only the part of
 // its own family.
-var familyParts = []struct {
+var familyFileRules = []struct {
 	folder string // a slash at the end includes the folders below this folder
 	part   string
 	files  string // prefix of the names of the files that may name the part; empty: no file may name the part
@@ -37,11 +37,11 @@ var familyParts = []struct {
 func TestTheTwoFamiliesOfKindsStayApart(t *testing.T) {
 	looked := map[string]bool{}
 	for name, text := range readGoSources(t) {
-		for _, rule := range familyParts {
+		for _, rule := range familyFileRules {
 			folder, below := strings.CutSuffix(rule.folder, "/")
 			within := path.Dir(name) == folder || below && strings.HasPrefix(name, rule.folder)
 			room, _, _ := strings.Cut(name, "/")
-			if !within || !isProduction(name, room) {
+			if !within || !isProductionFile(name, room) {
 				continue
 			}
 			looked[rule.folder+rule.part] = true
@@ -66,7 +66,7 @@ func TestTheTwoFamiliesOfKindsStayApart(t *testing.T) {
 			})
 		}
 	}
-	assert.Len(t, looked, len(familyParts), "a folder of the rules does not exist")
+	assert.Len(t, looked, len(familyFileRules), "a folder of the rules does not exist")
 }
 
 // maxFields is the maximum number of fields of a struct in these rooms. An embedded struct counts as one field.
@@ -76,7 +76,7 @@ func TestStructsHaveAtMostTwentyFields(t *testing.T) {
 	looked := 0
 	for name, text := range readGoSources(t) {
 		room, _, _ := strings.Cut(name, "/")
-		if !slices.Contains([]string{"decide", "observe", "activities", "workflows"}, room) || !isProduction(name, room) {
+		if !slices.Contains([]string{"decide", "observe", "activities", "workflows"}, room) || !isProductionFile(name, room) {
 			continue
 		}
 		set := token.NewFileSet()

@@ -33,9 +33,9 @@ func moduleFolders(t *testing.T) (folders []string) {
 	return folders
 }
 
-// versionIn returns a version that a file of the repository sets: of a module or of "go" in a go.mod, or of a constant
-// in a Go file.
-func versionIn(t *testing.T, file, what string) string {
+// versionInFile returns a version that a file of the repository sets: of a module or of "go" in a go.mod, or of a
+// constant in a Go file.
+func versionInFile(t *testing.T, file, what string) string {
 	t.Helper()
 	pattern := `(?m)^(?:require |\t)?` + regexp.QuoteMeta(what) + ` (\S+)`
 	if filepath.Ext(file) == ".go" {
@@ -51,7 +51,7 @@ func TestSupportedVersionsAreThoseThatAreTested(t *testing.T) {
 	said := map[string]string{}
 	for _, found := range row.FindAllStringSubmatch(readFile(t, "SUPPORT.md"), -1) {
 		version, what, file := found[1], found[2], found[3]
-		assert.Equal(t, versionIn(t, file, what), version, "SUPPORT.md says the version of %s in %s", what, file)
+		assert.Equal(t, versionInFile(t, file, what), version, "SUPPORT.md says the version of %s in %s", what, file)
 		said[what+" in "+file] = version
 	}
 	for _, needed := range []string{
@@ -80,7 +80,7 @@ func TestSupportedVersionsAreThoseThatAreTested(t *testing.T) {
 func TestOneVersionOfGo(t *testing.T) {
 	var needed []string
 	for _, folder := range moduleFolders(t) {
-		needed = append(needed, versionIn(t, folder+"/go.mod", "go"))
+		needed = append(needed, versionInFile(t, folder+"/go.mod", "go"))
 	}
 	newest := slices.MaxFunc(needed, func(a, b string) int { return slices.Compare(paddedVersion(a), paddedVersion(b)) })
 	image := regexp.MustCompile(`\bgolang:(\d+\.\d+\.\d+)`)
@@ -94,7 +94,7 @@ func TestOneVersionOfGo(t *testing.T) {
 	assert.Equal(
 		t,
 		newest,
-		versionIn(t, "devstack/temporal/go.mod", "go"),
+		versionInFile(t, "devstack/temporal/go.mod", "go"),
 		"SUPPORT.md and the workflows take it from there",
 	)
 	assert.Contains(t, readFile(t, "README.md"), "Go "+newest)

@@ -27,7 +27,7 @@ func TestTheTableOfRoomsIsTrue(t *testing.T) {
 	require.NoError(t, err)
 	_, table, found := strings.Cut(string(page), "| room |")
 	require.True(t, found)
-	imports := importsOfRooms(t)
+	imports := importsByRoom(t)
 	told := map[string]bool{}
 	for _, row := range roomRowPattern.FindAllStringSubmatch(table, -1) {
 		room := row[1]
@@ -47,12 +47,12 @@ func TestTheTableOfRoomsIsTrue(t *testing.T) {
 	}
 }
 
-// importsOfRooms returns the rooms that each room imports, sorted. Tests, and code that only tests use, are left out.
-func importsOfRooms(t *testing.T) map[string][]string {
+// importsByRoom returns the rooms that each room imports, sorted. Tests, and code that only tests use, are left out.
+func importsByRoom(t *testing.T) map[string][]string {
 	imports := map[string][]string{}
 	for name, text := range readGoSources(t) {
 		room, _, inRoom := strings.Cut(name, "/")
-		if !inRoom || !isProduction(name, room) || strings.Contains(name, "/testdata/") {
+		if !inRoom || !isProductionFile(name, room) || strings.Contains(name, "/testdata/") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ImportsOnly)
@@ -75,8 +75,8 @@ func importsOfRooms(t *testing.T) map[string][]string {
 	return imports
 }
 
-// walkStepPattern matches a file and a function in the picture of a walk.
-var walkStepPattern = regexp.MustCompile(`([a-z][A-Za-z0-9_/]*\.go) +([A-Za-z]+)\(\)`)
+// walkthroughStepPattern matches a file and a function in the picture of a walk.
+var walkthroughStepPattern = regexp.MustCompile(`([a-z][A-Za-z0-9_/]*\.go) +([A-Za-z]+)\(\)`)
 
 // maxWalkLines is the maximum number of lines of a walk's page. Source: a walk should fit on one and a half screens.
 const maxWalkLines = 60
@@ -91,7 +91,7 @@ func TestTheWalksAreTrue(t *testing.T) {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		assert.LessOrEqual(t, strings.Count(string(text), "\n"), maxWalkLines, page)
-		steps := walkStepPattern.FindAllStringSubmatch(string(text), -1)
+		steps := walkthroughStepPattern.FindAllStringSubmatch(string(text), -1)
 		assert.Greater(t, len(steps), 10, page)
 		for _, step := range steps {
 			defines := regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + step[2] + `[\[(]`)

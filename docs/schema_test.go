@@ -142,7 +142,7 @@ func TestSchemaOfACallRequiresWhatTheCoreWrites(t *testing.T) {
 func TestSchemasKnowEveryReaction(t *testing.T) {
 	reactions := map[string]bool{}
 	for _, code := range provider.Codes() {
-		reactions[string(kube.ReactionTo(code))] = true
+		reactions[string(kube.ReactionToCode(code))] = true
 	}
 	call := asObject(readSchema(t, callSchema)["$defs"])["Problem"]
 	answer := asObject(readSchema(t, answerSchema)["$defs"])["Problem"]

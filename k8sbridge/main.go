@@ -102,16 +102,16 @@ func runProcess(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	config, err := o.Kubernetes("millwright-bridge")
+	config, err := o.KubernetesConfig("millwright-bridge")
 	if err != nil {
 		return err
 	}
-	restores := cache.NewRestores()
-	cluster, api, err := fillCaches(ctx, o, restores.Watched(config), restores)
+	restores := cache.NewRestoreDetector()
+	cluster, api, err := fillCaches(ctx, o, restores.ConfigWithRestoreCheck(config), restores)
 	if err != nil {
 		return err
 	}
-	temporal, err := o.Temporal(ctx, p.Logger, p.Registry)
+	temporal, err := o.ConnectTemporal(ctx, p.Logger, p.Registry)
 	if err != nil {
 		return err
 	}
@@ -120,10 +120,10 @@ func runProcess(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := process.Claim(ctx, name, temporal, client, p.Logger); err != nil {
+	if err := process.ClaimInstallation(ctx, name, temporal, client, p.Logger); err != nil {
 		return err
 	}
-	p.Ready(temporal)
+	p.MarkReady(temporal)
 	metrics := watch.NewMetrics(p.Registry)
 	gauges, durations := fleet.NewGauges(cluster, api), fleet.NewDurations(p.Registry)
 	ctx, end := context.WithCancel(ctx)
@@ -136,23 +136,23 @@ func runProcess(ctx context.Context, o options) error {
 		// Only the leader exports the fleet metrics: a sum over all bridges would count each object several times.
 		p.Registry.MustRegister(gauges)
 		defer p.Registry.Unregister(gauges)
-		stop, err := durations.Watch(cluster)
+		stop, err := durations.WatchMachines(cluster)
 		if err != nil {
 			return fmt.Errorf("watch durations: %w", err)
 		}
 		defer stop()
 		b := watch.New(name, cluster, temporal, metrics, p.Logger)
 		b.WatchClusterAPI(api)
-		b.AskPollers(func(ctx context.Context, provider string) (int, error) {
-			return taskqueue.Pollers(
+		b.EnablePollerChecks(func(ctx context.Context, provider string) (int, error) {
+			return taskqueue.CountPollers(
 				ctx,
 				temporal.WorkflowService(),
 				o.Connection.Namespace,
-				name.ProviderQueue(provider),
+				name.ProviderTaskQueue(provider),
 				enumspb.TASK_QUEUE_TYPE_ACTIVITY,
 			)
 		})
-		b.SweepOrphans(temporal.ScheduleClient(), o.orphanPeriod)
+		b.EnableOrphanSweeps(temporal.ScheduleClient(), o.orphanPeriod)
 		return b.Run(ctx)
 	})
 	end()
@@ -165,7 +165,7 @@ func fillCaches(
 	ctx context.Context,
 	o options,
 	config *rest.Config,
-	restores *cache.Restores,
+	restores *cache.RestoreDetector,
 ) (cluster *cache.Cluster, api *capi.Cache, err error) {
 	machines, err := versioned.NewForConfig(config)
 	if err != nil {
@@ -183,35 +183,35 @@ func fillCaches(
 	if err != nil {
 		return nil, nil, err
 	}
-	cluster.Unguarded = !o.guardSecrets
-	o.rollout.Apply(cluster)
-	o.mcm.Apply(cluster)
-	if err := o.scope.Apply(cluster); err != nil {
+	cluster.WithoutSecretFinalizers = !o.guardSecrets
+	o.rollout.ApplyToCluster(cluster)
+	o.mcm.ApplyToCluster(cluster)
+	if err := o.scope.ApplyToCluster(cluster); err != nil {
 		return nil, nil, err
 	}
 	client, err := process.KubernetesClient(config)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := cluster.WatchForeign(client, o.ClusterName); err != nil {
+	if err := cluster.WatchOtherControllers(client, o.ClusterName); err != nil {
 		return nil, nil, err
 	}
-	if err := o.preflight.Watch(cluster, config); err != nil {
+	if err := o.preflight.ApplyToCluster(cluster, config); err != nil {
 		return nil, nil, err
 	}
-	if api, err = o.clusterAPI.Watch(ctx, cluster, config); err != nil {
+	if api, err = o.clusterAPI.WatchClusterAPI(ctx, cluster, config); err != nil {
 		return nil, nil, err
 	}
 	return cluster, api, cluster.Start(ctx)
 }
 
 // targetClient returns a client of the target cluster, or nil if there is no target cluster.
-func targetClient(o options, restores *cache.Restores) (kubernetes.Interface, error) {
-	config, err := o.Target("millwright-bridge")
+func targetClient(o options, restores *cache.RestoreDetector) (kubernetes.Interface, error) {
+	config, err := o.TargetConfig("millwright-bridge")
 	if err != nil || config == nil {
 		return nil, err
 	}
-	return process.KubernetesClient(restores.Watched(config))
+	return process.KubernetesClient(restores.ConfigWithRestoreCheck(config))
 }
 
 // runElection runs a bridge while this process is the leader, until ctx ends or a bridge fails. Each term starts a new
@@ -227,7 +227,7 @@ func runElection(
 ) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	leading := watch.NewLeading(registry)
+	leading := watch.NewLeadingGauge(registry)
 	var failed error
 	var term sync.Mutex // held while a bridge runs: the election does not wait for the last term's bridge
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

@@ -25,24 +25,25 @@ const memoControlCluster = "controlCluster"
 // Temporal.
 const claimRetryDelay = time.Second
 
-// ErrClash means that another control cluster has the name of this installation.
-type ErrClash struct{ Name, Theirs, Ours string }
+// NameClashError means that another control cluster has the name of this installation.
+type NameClashError struct{ Name, Theirs, Ours string }
 
-func (e *ErrClash) Error() string {
+func (e *NameClashError) Error() string {
 	return fmt.Sprintf(
 		"--cluster-name %s is taken: in this Temporal namespace it belongs to the control cluster %s (UID of its namespace kube-system), and ours is %s; "+
 			"choose another name, or cancel the workflow %s if that cluster is gone",
 		e.Name,
 		e.Theirs,
 		e.Ours,
-		run.Installation(e.Name).MarkID(),
+		run.Installation(e.Name).InstallationMarkID(),
 	)
 }
 
-// Claim reserves the name of an installation for its control cluster: the first cluster that claims a name in a
-// Temporal namespace owns the name. Calling Claim again is harmless. While Temporal or the API server does not answer,
-// Claim retries until ctx ends. Claim returns an ErrClash if another cluster owns the name.
-func Claim(
+// ClaimInstallation reserves the name of an installation for its control cluster: the first cluster that claims a name
+// in a Temporal namespace owns the name. Calling ClaimInstallation again is harmless. While Temporal or the API server
+// does not answer, ClaimInstallation retries until ctx ends. ClaimInstallation returns an NameClashError if another
+// cluster owns the name.
+func ClaimInstallation(
 	ctx context.Context,
 	name run.Installation,
 	temporal client.Client,
@@ -50,12 +51,12 @@ func Claim(
 	logger *slog.Logger,
 ) error {
 	for {
-		theirs, ours, err := claimOnce(ctx, name, temporal, control)
+		theirs, ours, err := claimInstallationOnce(ctx, name, temporal, control)
 		switch {
 		case err == nil && theirs == ours:
 			return nil
 		case err == nil:
-			return &ErrClash{Name: string(name), Theirs: theirs, Ours: ours}
+			return &NameClashError{Name: string(name), Theirs: theirs, Ours: ours}
 		}
 		logger.Warn("the name of the installation cannot be claimed yet, will try again", "cluster-name", name, "error", err)
 		select {
@@ -66,9 +67,9 @@ func Claim(
 	}
 }
 
-// claimOnce starts the mark workflow of the name unless it exists, and returns the control clusters that own the name
-// (theirs) and that called claimOnce (ours).
-func claimOnce(
+// claimInstallationOnce starts the mark workflow of the name unless it exists, and returns the control clusters that
+// own the name (theirs) and that called claimInstallationOnce (ours).
+func claimInstallationOnce(
 	ctx context.Context,
 	name run.Installation,
 	temporal client.Client,
@@ -80,26 +81,26 @@ func claimOnce(
 	}
 	ours = string(system.UID)
 	mark, err := temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID:                       name.MarkID(),
-		TaskQueue:                name.Queue(run.QueueMachines),
+		ID:                       name.InstallationMarkID(),
+		TaskQueue:                name.TaskQueue(run.QueueMachines),
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		Memo:                     map[string]any{memoControlCluster: ours},
 		StaticSummary:            "The name of installation " + string(name) + " is taken",
 	}, string(run.KindInstallation), installation.Input{ControlCluster: ours})
 	if err != nil {
-		return "", ours, fmt.Errorf("start workflow %s: %w", name.MarkID(), err)
+		return "", ours, fmt.Errorf("start workflow %s: %w", name.InstallationMarkID(), err)
 	}
 	there, err := temporal.DescribeWorkflowExecution(ctx, mark.GetID(), mark.GetRunID())
 	if err != nil {
-		return "", ours, fmt.Errorf("describe workflow %s: %w", name.MarkID(), err)
+		return "", ours, fmt.Errorf("describe workflow %s: %w", name.InstallationMarkID(), err)
 	}
-	theirs, err = ControlCluster(there)
+	theirs, err = ControlClusterUID(there)
 	return theirs, ours, err
 }
 
-// ControlCluster returns the control cluster in the mark of an installation: the UID of its namespace kube-system. If
-// this process lacks the key that encrypted the mark, the error names the key.
-func ControlCluster(mark *workflowservice.DescribeWorkflowExecutionResponse) (uid string, err error) {
+// ControlClusterUID returns the control cluster in the mark of an installation: the UID of its namespace kube-system.
+// If this process lacks the key that encrypted the mark, the error names the key.
+func ControlClusterUID(mark *workflowservice.DescribeWorkflowExecutionResponse) (uid string, err error) {
 	memo := mark.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoControlCluster]
 	if err := connection.DataConverter().FromPayload(memo, &uid); err != nil {
 		return "", fmt.Errorf("read whose installation it is: %w", err)

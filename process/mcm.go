@@ -22,5 +22,5 @@ func (f *MCMFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// Apply copies the flag into a cluster. Call Apply before the caches start.
-func (f *MCMFlags) Apply(cluster *cache.Cluster) { cluster.AsMCM = f.AsMCM }
+// ApplyToCluster copies the flag into a cluster. Call ApplyToCluster before the caches start.
+func (f *MCMFlags) ApplyToCluster(cluster *cache.Cluster) { cluster.BehavesAsMCM = f.AsMCM }

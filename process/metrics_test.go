@@ -62,7 +62,7 @@ func TestGaugeAndTimer(t *testing.T) {
 }
 
 // If one name is used for two kinds of metric, nothing panics, and the first kind stays registered.
-func TestSameNameForTwoKinds(t *testing.T) {
+func TestTwoKindsOfMetricWithOneName(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	handler := NewTemporalMetrics(registry)
 	handler.Gauge("odd_total").Update(1)
@@ -81,7 +81,7 @@ func TestTwoClientsShareARegistry(t *testing.T) {
 	assert.InDelta(t, 2, families[0].GetMetric()[0].GetCounter().GetValue(), 0)
 }
 
-func TestConcurrentUse(t *testing.T) {
+func TestConcurrentUseOfTemporalMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	handler := NewTemporalMetrics(registry)
 	var group sync.WaitGroup

@@ -38,9 +38,9 @@ func (f *PreflightFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// Watch sets the checks of a cluster, and adds the control plane to its caches if a control plane is configured. Call
-// Watch before the caches start.
-func (f *PreflightFlags) Watch(cluster *cache.Cluster, config *rest.Config) error {
+// ApplyToCluster sets the checks of a cluster, and adds the control plane to its caches if a control plane is
+// configured. Call ApplyToCluster before the caches start.
+func (f *PreflightFlags) ApplyToCluster(cluster *cache.Cluster, config *rest.Config) error {
 	known := []string{
 		preflight.All,
 		preflight.ControlPlaneIsStable,
@@ -58,7 +58,7 @@ func (f *PreflightFlags) Watch(cluster *cache.Cluster, config *rest.Config) erro
 			checks = append(checks, name)
 		}
 	}
-	cluster.Preflight = cache.Preflight{Checks: checks, Strict: f.Strict}
+	cluster.Preflight = cache.PreflightConfig{Checks: checks, IsStrict: f.Strict}
 	if f.ControlPlane == "" {
 		return nil
 	}
@@ -70,6 +70,6 @@ func (f *PreflightFlags) Watch(cluster *cache.Cluster, config *rest.Config) erro
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
-	cluster.WatchControlPlane(cache.Preflight{Client: client, ControlPlane: ref, Checks: checks, Strict: f.Strict})
+	cluster.WatchControlPlane(cache.PreflightConfig{Client: client, ControlPlane: ref, Checks: checks, IsStrict: f.Strict})
 	return nil
 }

@@ -100,17 +100,17 @@ func (f *Flags) Logger() (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// Kubernetes returns the configuration for clients of the control cluster. The parameter agent is the user agent and
-// names the process.
-func (f *Flags) Kubernetes(agent string) (*rest.Config, error) {
+// KubernetesConfig returns the configuration for clients of the control cluster. The parameter agent is the user agent
+// and names the process.
+func (f *Flags) KubernetesConfig(agent string) (*rest.Config, error) {
 	return f.clusterConfig(f.Kubeconfig, agent)
 }
 
 // NoTarget is the value of --target-kubeconfig without a target cluster.
 const NoTarget = "none"
 
-// Target returns the configuration for clients of the target cluster; nil without a target cluster.
-func (f *Flags) Target(agent string) (*rest.Config, error) {
+// TargetConfig returns the configuration for clients of the target cluster; nil without a target cluster.
+func (f *Flags) TargetConfig(agent string) (*rest.Config, error) {
 	switch f.TargetKubeconfig {
 	case NoTarget:
 		return nil, nil
@@ -127,12 +127,12 @@ func (f *Flags) clusterConfig(kubeconfig, agent string) (*rest.Config, error) {
 		return nil, fmt.Errorf("read kubeconfig %q: %w", kubeconfig, err)
 	}
 	config.UserAgent = agent
-	f.Limit(config)
+	f.LimitRequests(config)
 	return config, nil
 }
 
-// Limit sets the rate limit of the clients that are made with a configuration.
-func (f *Flags) Limit(config *rest.Config) {
+// LimitRequests sets the rate limit of the clients that are made with a configuration.
+func (f *Flags) LimitRequests(config *rest.Config) {
 	config.QPS, config.Burst = float32(f.QPS), f.Burst
 	if f.QPS == 0 {
 		config.QPS = -1 // a QPS of zero would mean client-go's default of 5
@@ -152,8 +152,9 @@ func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// Temporal connects to Temporal, and retries until the server answers or ctx ends. Invalid flags are an error at once.
-func (f *Flags) Temporal(
+// ConnectTemporal connects to Temporal, and retries until the server answers or ctx ends. Invalid flags are an error at
+// once.
+func (f *Flags) ConnectTemporal(
 	ctx context.Context,
 	logger *slog.Logger,
 	registry prometheus.Registerer,
@@ -202,7 +203,7 @@ type Process struct {
 const healthTimeout = 800 * time.Millisecond
 
 // Start sets the default logger, and serves metrics and health until ctx ends. The process is not ready before a call
-// of Ready.
+// of MarkReady.
 func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	logger, err := f.Logger()
 	if err != nil {
@@ -210,7 +211,7 @@ func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	}
 	slog.SetDefault(logger)
 	p := &Process{Logger: logger, Registry: NewRegistry()}
-	return p, f.Serve(ctx, p.Registry, func(ctx context.Context) error {
+	return p, f.ServeMetrics(ctx, p.Registry, func(ctx context.Context) error {
 		health := p.checkTemporal.Load()
 		if health == nil {
 			return errors.New("caches are not filled yet")
@@ -224,8 +225,8 @@ func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	})
 }
 
-// Ready makes /readyz succeed while Temporal answers.
-func (p *Process) Ready(temporal client.Client) {
+// MarkReady makes /readyz succeed while Temporal answers.
+func (p *Process) MarkReady(temporal client.Client) {
 	health := func(ctx context.Context) error {
 		_, err := temporal.CheckHealth(ctx, &client.CheckHealthRequest{})
 		return err
@@ -233,9 +234,13 @@ func (p *Process) Ready(temporal client.Client) {
 	p.checkTemporal.Store(&health)
 }
 
-// Serve serves /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends. Serve returns an
-// error if it cannot listen on the address.
-func (f *Flags) Serve(ctx context.Context, registry *prometheus.Registry, ready func(context.Context) error) error {
+// ServeMetrics serves /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends.
+// ServeMetrics returns an error if it cannot listen on the address.
+func (f *Flags) ServeMetrics(
+	ctx context.Context,
+	registry *prometheus.Registry,
+	ready func(context.Context) error,
+) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })

@@ -49,29 +49,29 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443"}}]
 contexts: [{name: c, context: {cluster: c}}]
 current-context: c
 `), 0o600))
-	config, err := (&Flags{Kubeconfig: path, QPS: 7, Burst: 9}).Kubernetes("millwright-test")
+	config, err := (&Flags{Kubeconfig: path, QPS: 7, Burst: 9}).KubernetesConfig("millwright-test")
 	require.NoError(t, err)
 	assert.Equal(t, "https://127.0.0.1:6443", config.Host)
 	assert.Equal(t, "millwright-test", config.UserAgent, "so that requests can be attributed")
 	assert.InDelta(t, 7, config.QPS, 0)
 	assert.Equal(t, 9, config.Burst)
-	config, err = (&Flags{Kubeconfig: path}).Kubernetes("millwright-test")
+	config, err = (&Flags{Kubeconfig: path}).KubernetesConfig("millwright-test")
 	require.NoError(t, err)
 	assert.Negative(t, config.QPS, "no limit")
 
-	_, err = (&Flags{Kubeconfig: path + "-absent"}).Kubernetes("millwright-test")
+	_, err = (&Flags{Kubeconfig: path + "-absent"}).KubernetesConfig("millwright-test")
 	assert.ErrorContains(t, err, path+"-absent")
 }
 
 func TestTemporalConnectRetriesUntilContextEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	f := Flags{Connection: connection.Flags{Address: freeAddress(t), Namespace: "millwright"}}
-	_, err := f.Temporal(ctx, slog.New(slog.DiscardHandler), NewRegistry())
+	f := Flags{Connection: connection.Flags{Address: unusedAddress(t), Namespace: "millwright"}}
+	_, err := f.ConnectTemporal(ctx, slog.New(slog.DiscardHandler), NewRegistry())
 	assert.ErrorContains(t, err, "connect to Temporal at "+f.Connection.Address)
 }
 
-func freeAddress(t *testing.T) string {
+func unusedAddress(t *testing.T) string {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, listener.Close())
@@ -82,11 +82,11 @@ func freeAddress(t *testing.T) string {
 type fakeTemporal struct {
 	client.Client
 
-	down atomic.Bool
+	isDown atomic.Bool
 }
 
 func (a *fakeTemporal) CheckHealth(context.Context, *client.CheckHealthRequest) (*client.CheckHealthResponse, error) {
-	if a.down.Load() {
+	if a.isDown.Load() {
 		return nil, errors.New("connection refused")
 	}
 	return &client.CheckHealthResponse{}, nil
@@ -95,7 +95,7 @@ func (a *fakeTemporal) CheckHealth(context.Context, *client.CheckHealthRequest) 
 func TestServe(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	f := Flags{MetricsAddress: freeAddress(t), Connection: connection.Flags{Address: "temporal:7233"}, LogLevel: "info"}
+	f := Flags{MetricsAddress: unusedAddress(t), Connection: connection.Flags{Address: "temporal:7233"}, LogLevel: "info"}
 	p, err := f.Start(ctx)
 	require.NoError(t, err)
 	get := func(path string) (int, string) {
@@ -115,14 +115,14 @@ func TestServe(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Equal(t, "caches are not filled yet\n", body, "it says what it waits for")
 	temporal := &fakeTemporal{}
-	p.Ready(temporal)
+	p.MarkReady(temporal)
 	code, _ = get("/readyz")
 	assert.Equal(t, http.StatusOK, code)
-	temporal.down.Store(true)
+	temporal.isDown.Store(true)
 	code, body = get("/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Equal(t, "Temporal at temporal:7233 does not answer: connection refused\n", body)
-	temporal.down.Store(false)
+	temporal.isDown.Store(false)
 	code, _ = get("/readyz")
 	assert.Equal(t, http.StatusOK, code, "as soon as it answers again")
 	code, body = get("/metrics")
@@ -130,7 +130,7 @@ func TestServe(t *testing.T) {
 	assert.Contains(t, body, "go_goroutines")
 	assert.Contains(t, body, "process_cpu_seconds_total")
 
-	require.ErrorContains(t, f.Serve(ctx, NewRegistry(), nil), "listen on --metrics-address", "taken")
+	require.ErrorContains(t, f.ServeMetrics(ctx, NewRegistry(), nil), "listen on --metrics-address", "taken")
 	stop()
 	require.Eventually(t, func() bool {
 		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", f.MetricsAddress)

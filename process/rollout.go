@@ -21,5 +21,7 @@ func (f *RolloutFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// Apply copies the flags into a cluster. Call Apply before the caches start.
-func (f *RolloutFlags) Apply(cluster *cache.Cluster) { cluster.Unguided = !f.Guard }
+// ApplyToCluster copies the flags into a cluster. Call ApplyToCluster before the caches start.
+func (f *RolloutFlags) ApplyToCluster(cluster *cache.Cluster) {
+	cluster.WithoutAutoscalerGuard = !f.Guard
+}

@@ -14,20 +14,20 @@ import (
 
 // ScopeFlags select the namespaces that Millwright manages. Worker and bridge need the same ScopeFlags.
 type ScopeFlags struct {
-	cache.Scope
+	cache.NamespaceScope
 	selector string
 }
 
 // Register adds the flags to a set.
 func (f *ScopeFlags) Register(set *pflag.FlagSet) {
 	set.StringSliceVar(
-		&f.Only,
+		&f.OnlyNamespaces,
 		"namespaces",
 		nil,
 		"namespaces whose objects Millwright acts on, separated by commas; empty: all; set the same value on worker and bridge",
 	)
 	set.StringSliceVar(
-		&f.Except,
+		&f.ExceptNamespaces,
 		"except-namespaces",
 		nil,
 		"namespaces whose objects Millwright leaves alone, separated by commas, for example those of another controller; set the same value on worker and bridge",
@@ -40,17 +40,18 @@ func (f *ScopeFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// Apply copies the flags into a cluster, or returns the error of Check. Call Apply before the caches start.
-func (f *ScopeFlags) Apply(cluster *cache.Cluster) error {
+// ApplyToCluster copies the flags into a cluster, or returns the error of Check. Call ApplyToCluster before the caches
+// start.
+func (f *ScopeFlags) ApplyToCluster(cluster *cache.Cluster) error {
 	err := f.Check()
-	cluster.Scope = f.Scope
+	cluster.Scope = f.NamespaceScope
 	return err
 }
 
 // Check completes the Scope. Check returns an error if a name is not a valid namespace name, if the selector is
 // invalid, or if --except-namespaces excludes all of --namespaces.
 func (f *ScopeFlags) Check() error {
-	for flag, names := range map[string][]string{"--namespaces": f.Only, "--except-namespaces": f.Except} {
+	for flag, names := range map[string][]string{"--namespaces": f.OnlyNamespaces, "--except-namespaces": f.ExceptNamespaces} {
 		for _, name := range names {
 			if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
 				return fmt.Errorf("%s: %q is no name of a namespace: %s", flag, name, strings.Join(wrong, "; "))
@@ -64,9 +65,9 @@ func (f *ScopeFlags) Check() error {
 		}
 		f.Selector = selector
 	}
-	excepted := func(namespace string) bool { return slices.Contains(f.Except, namespace) }
-	if len(f.Only) > 0 && !slices.ContainsFunc(f.Only, func(n string) bool { return !excepted(n) }) {
-		return fmt.Errorf("--namespaces: --except-namespaces leaves none of %s", strings.Join(f.Only, ", "))
+	excepted := func(namespace string) bool { return slices.Contains(f.ExceptNamespaces, namespace) }
+	if len(f.OnlyNamespaces) > 0 && !slices.ContainsFunc(f.OnlyNamespaces, func(n string) bool { return !excepted(n) }) {
+		return fmt.Errorf("--namespaces: --except-namespaces leaves none of %s", strings.Join(f.OnlyNamespaces, ", "))
 	}
 	return nil
 }

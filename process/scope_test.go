@@ -16,19 +16,19 @@ func TestFlagsOfNamespaces(t *testing.T) {
 	require.NoError(t, err)
 	for name, row := range map[string]struct {
 		arguments []string
-		want      cache.Scope
+		want      cache.NamespaceScope
 		wrong     string
 	}{
-		"none":              {nil, cache.Scope{}, ""},
-		"some":              {[]string{"--namespaces=shop,test"}, cache.Scope{Only: []string{"shop", "test"}}, ""},
-		"all but some":      {[]string{"--except-namespaces=a", "--except-namespaces=b"}, cache.Scope{Except: []string{"a", "b"}}, ""},
-		"a pattern":         {[]string{"--namespaces=shoot--*"}, cache.Scope{}, `--namespaces: "shoot--*" is no name of a namespace`},
-		"a wrong exception": {[]string{"--except-namespaces=A"}, cache.Scope{}, `--except-namespaces: "A" is no name of a namespace`},
-		"an empty name":     {[]string{"--namespaces=shop,"}, cache.Scope{}, `--namespaces: "" is no name of a namespace`},
-		"nothing remains":   {[]string{"--namespaces=shop", "--except-namespaces=shop"}, cache.Scope{}, "leaves none of shop"},
-		"something remains": {[]string{"--namespaces=a,b", "--except-namespaces=b"}, cache.Scope{Only: []string{"a", "b"}, Except: []string{"b"}}, ""},
-		"by label":          {[]string{"--namespace-selector=fleet=blue,tier notin (test)"}, cache.Scope{Selector: blue}, ""},
-		"a wrong selector":  {[]string{"--namespace-selector=fleet in"}, cache.Scope{}, "--namespace-selector: "},
+		"none":              {nil, cache.NamespaceScope{}, ""},
+		"some":              {[]string{"--namespaces=shop,test"}, cache.NamespaceScope{OnlyNamespaces: []string{"shop", "test"}}, ""},
+		"all but some":      {[]string{"--except-namespaces=a", "--except-namespaces=b"}, cache.NamespaceScope{ExceptNamespaces: []string{"a", "b"}}, ""},
+		"a pattern":         {[]string{"--namespaces=shoot--*"}, cache.NamespaceScope{}, `--namespaces: "shoot--*" is no name of a namespace`},
+		"a wrong exception": {[]string{"--except-namespaces=A"}, cache.NamespaceScope{}, `--except-namespaces: "A" is no name of a namespace`},
+		"an empty name":     {[]string{"--namespaces=shop,"}, cache.NamespaceScope{}, `--namespaces: "" is no name of a namespace`},
+		"nothing remains":   {[]string{"--namespaces=shop", "--except-namespaces=shop"}, cache.NamespaceScope{}, "leaves none of shop"},
+		"something remains": {[]string{"--namespaces=a,b", "--except-namespaces=b"}, cache.NamespaceScope{OnlyNamespaces: []string{"a", "b"}, ExceptNamespaces: []string{"b"}}, ""},
+		"by label":          {[]string{"--namespace-selector=fleet=blue,tier notin (test)"}, cache.NamespaceScope{Selector: blue}, ""},
+		"a wrong selector":  {[]string{"--namespace-selector=fleet in"}, cache.NamespaceScope{}, "--namespace-selector: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var flags ScopeFlags
@@ -36,7 +36,7 @@ func TestFlagsOfNamespaces(t *testing.T) {
 			flags.Register(set)
 			require.NoError(t, set.Parse(row.arguments))
 			cluster := &cache.Cluster{}
-			err := flags.Apply(cluster)
+			err := flags.ApplyToCluster(cluster)
 			if row.wrong != "" {
 				require.ErrorContains(t, err, row.wrong)
 				return

@@ -73,7 +73,7 @@ type Error struct {
 	Code       Code
 	Message    string
 	RetryAfter time.Duration // wait before the next call, as requested by the cloud; zero: no request
-	Instance   *Instance     // set with code NotInitialized, and if Foreign returns AlreadyExists
+	Instance   *Instance     // set with code NotInitialized, and if ForeignInstanceError returns AlreadyExists
 	Cause      error         // used by errors.Is and errors.As; never printed
 }
 
@@ -88,9 +88,9 @@ func (e *Error) Error() string { return e.Message + " (" + e.Code.String() + ")"
 // Unwrap returns the Cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOf returns the code of err: OK for nil; the code of the first *Error in the chain of err; DeadlineExceeded or
-// Canceled for an error of a context; Unknown for any other error.
-func CodeOf(err error) Code {
+// CodeOfError returns the code of err: OK for nil; the code of the first *Error in the chain of err; DeadlineExceeded
+// or Canceled for an error of a context; Unknown for any other error.
+func CodeOfError(err error) Code {
 	var e *Error
 	switch {
 	case err == nil:

@@ -28,13 +28,13 @@ func TestCodeNamesAreParsedBack(t *testing.T) {
 func TestCodeOf(t *testing.T) {
 	cause := errors.New("socket closed")
 	err := fmt.Errorf("create: %w", &provider.Error{Code: provider.Unavailable, Message: "away", Cause: cause})
-	assert.Equal(t, provider.Unavailable, provider.CodeOf(err))
+	assert.Equal(t, provider.Unavailable, provider.CodeOfError(err))
 	require.ErrorIs(t, err, cause)
 	assert.EqualError(t, err, "create: away (Unavailable)", "the cause is not printed")
-	assert.Equal(t, provider.OK, provider.CodeOf(nil))
-	assert.Equal(t, provider.DeadlineExceeded, provider.CodeOf(fmt.Errorf("x: %w", context.DeadlineExceeded)))
-	assert.Equal(t, provider.Canceled, provider.CodeOf(context.Canceled))
-	assert.Equal(t, provider.Unknown, provider.CodeOf(cause))
+	assert.Equal(t, provider.OK, provider.CodeOfError(nil))
+	assert.Equal(t, provider.DeadlineExceeded, provider.CodeOfError(fmt.Errorf("x: %w", context.DeadlineExceeded)))
+	assert.Equal(t, provider.Canceled, provider.CodeOfError(context.Canceled))
+	assert.Equal(t, provider.Unknown, provider.CodeOfError(cause))
 }
 
 func TestSecretPrintsAsAPlaceholder(t *testing.T) {

@@ -71,9 +71,9 @@ type Machine struct {
 	ProviderID     string // provider ID of the known instance; empty before an instance is known
 	LastKnownState string // opaque state from the provider's last answer; empty before the first call
 
-	// FormerUID is the UID of the machine before its restore from a backup. The caller sets FormerUID after it has
-	// proven that the instance with ProviderID and with FormerUID as its tag belongs to the machine. If FormerUID is
-	// empty, CreateInstance and DeleteInstance refuse an instance with the UID tag of another machine; see Foreign.
+	// FormerUID is the UID of the machine before its restore from a backup. The caller sets FormerUID after it has proven
+	// that the instance with ProviderID and with FormerUID as its tag belongs to the machine. If FormerUID is empty,
+	// CreateInstance and DeleteInstance refuse an instance with the UID tag of another machine; see ForeignInstanceError.
 	FormerUID string
 
 	// NodeAnnotations are the annotations of the Machine's spec.nodeTemplate. Some drivers of
@@ -95,12 +95,13 @@ type Machine struct {
 	MayRunUntil time.Time
 }
 
-// Foreign returns an error if the instance has the machine's provider ID and the UID tag of another machine; otherwise
-// nil. The error has the code AlreadyExists and contains the instance, so that the caller can decide which machine owns
-// the instance. CreateInstance and DeleteInstance return the error of Foreign before they send a request that changes
-// something; InstanceStatus ignores a foreign UID tag. Foreign returns nil for a machine without a UID, because the
-// caller of such a machine has already decided which machine owns the instance.
-func Foreign(instance Instance, machine Machine) error {
+// ForeignInstanceError returns an error if the instance has the machine's provider ID and the UID tag of another
+// machine; otherwise nil. The error has the code AlreadyExists and contains the instance, so that the caller can decide
+// which machine owns the instance. CreateInstance and DeleteInstance return the error of ForeignInstanceError before
+// they send a request that changes something; InstanceStatus ignores a foreign UID tag. ForeignInstanceError returns
+// nil for a machine without a UID, because the caller of such a machine has already decided which machine owns the
+// instance.
+func ForeignInstanceError(instance Instance, machine Machine) error {
 	of := instance.MachineUID
 	if instance.ProviderID != machine.ProviderID || machine.UID == "" || of == "" || of == machine.UID ||
 		of == machine.FormerUID {

@@ -33,7 +33,7 @@ func TestLookupOfAnUnknownProviderListsTheKnownProviders(t *testing.T) {
 	assert.EqualError(t, err, `provider "gcp" is not known to this worker; it has: none (InvalidArgument)`)
 	require.NoError(t, r.Register("virtual", &stubProvider{}))
 	_, err = r.Lookup("")
-	assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err))
+	assert.Equal(t, provider.InvalidArgument, provider.CodeOfError(err))
 	assert.EqualError(t, err, `the machine class names no provider; this worker has: virtual (InvalidArgument)`)
 }
 

@@ -31,12 +31,12 @@ type clients struct {
 const userAgent = "millwright-worker"
 
 // newClients makes the clients. Their watches notice restores of an API server. newClients sends no request.
-func newClients(o options, restores *cache.Restores) (c clients, err error) {
-	control, err := o.Kubernetes(userAgent)
+func newClients(o options, restores *cache.RestoreDetector) (c clients, err error) {
+	control, err := o.KubernetesConfig(userAgent)
 	if err != nil {
 		return c, err
 	}
-	control = restores.Watched(control)
+	control = restores.ConfigWithRestoreCheck(control)
 	c.config = control
 	if c.machines, err = versioned.NewForConfig(control); err != nil {
 		return c, fmt.Errorf("make client: %w", err)
@@ -50,30 +50,33 @@ func newClients(o options, restores *cache.Restores) (c clients, err error) {
 			return c, fmt.Errorf("make client: %w", err)
 		}
 	}
-	target, err := o.Target(userAgent)
+	target, err := o.TargetConfig(userAgent)
 	if err != nil || target == nil {
 		return c, err
 	}
-	c.target, err = drainingClient(restores.Watched(target))
+	c.target, err = newDrainClient(restores.ConfigWithRestoreCheck(target))
 	return c, err
 }
 
-// drainingClient returns a client for a cluster whose nodes are drained.
-func drainingClient(config *rest.Config) (kubernetes.Interface, error) {
+// newDrainClient returns a client for a cluster whose nodes are drained.
+func newDrainClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return noRetryTransport{next} })
 	return process.KubernetesClient(config)
 }
 
-// workloads returns the access to the workload clusters of Cluster API. The clients of workload clusters have the same
-// rate limit as the clients of the target cluster.
-func (c clients) workloads(o options) capidrain.Access {
-	return capidrain.Access{Secrets: c.control, Connect: func(config *rest.Config) (kubernetes.Interface, error) {
-		config = rest.CopyConfig(config)
-		config.UserAgent = userAgent
-		o.Limit(config)
-		return drainingClient(config)
-	}}
+// workloadAccess returns the access to the workload clusters of Cluster API. The clients of workload clusters have the
+// same rate limit as the clients of the target cluster.
+func (c clients) workloadAccess(o options) capidrain.ClusterAccess {
+	return capidrain.ClusterAccess{
+		SecretsClient: c.control,
+		Connect: func(config *rest.Config) (kubernetes.Interface, error) {
+			config = rest.CopyConfig(config)
+			config.UserAgent = userAgent
+			o.LimitRequests(config)
+			return newDrainClient(config)
+		},
+	}
 }
 
 // noRetryTransport returns the refusal of an eviction at once. With a Retry-After header, the client would wait and

@@ -16,10 +16,10 @@ import (
 // worker records these events.
 func foreignEventRecorder(cluster *cache.Cluster, events record.EventRecorder) func(why string, in func(string) bool) {
 	return func(why string, in func(string) bool) {
-		here := func(namespace string) bool { return cluster.InScope(namespace) && in(namespace) }
-		recordWarnings(events, cache.All[*v1alpha1.MachineDeployment](cluster.Informer(cache.Deployments)), here, why)
-		recordWarnings(events, cache.All[*v1alpha1.MachineSet](cluster.Informer(cache.Sets)), here, why)
-		recordWarnings(events, cache.All[*v1alpha1.Machine](cluster.Informer(cache.Machines)), here, why)
+		here := func(namespace string) bool { return cluster.IsInScope(namespace) && in(namespace) }
+		recordWarnings(events, cache.AllObjects[*v1alpha1.MachineDeployment](cluster.Informer(cache.Deployments)), here, why)
+		recordWarnings(events, cache.AllObjects[*v1alpha1.MachineSet](cluster.Informer(cache.Sets)), here, why)
+		recordWarnings(events, cache.AllObjects[*v1alpha1.Machine](cluster.Informer(cache.Machines)), here, why)
 	}
 }
 

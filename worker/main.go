@@ -41,10 +41,10 @@ type options struct {
 }
 
 func main() {
-	commandline.Main(command())
+	commandline.Main(newCommand())
 }
 
-func command() *cobra.Command {
+func newCommand() *cobra.Command {
 	var o options
 	c := &cobra.Command{
 		Use:     "worker",
@@ -137,37 +137,37 @@ func runWorker(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	restores := cache.NewRestores()
+	restores := cache.NewRestoreDetector()
 	clients, err := newClients(o, restores)
 	if err != nil {
 		return err
 	}
-	here, err := checkName(ctx, o, name, clients, p)
+	here, err := checkInstallationName(ctx, o, name, clients, p)
 	if err != nil {
 		return err
 	}
-	temporal, err := o.Temporal(ctx, p.Logger, p.Registry)
+	temporal, err := o.ConnectTemporal(ctx, p.Logger, p.Registry)
 	if err != nil {
 		return err
 	}
 	defer temporal.Close()
-	if err := process.Claim(ctx, name, temporal, clients.control, p.Logger); err != nil {
+	if err := process.ClaimInstallation(ctx, name, temporal, clients.control, p.Logger); err != nil {
 		return err
 	}
 	filled, err := fillCaches(ctx, o, clients)
 	if err != nil {
 		return err
 	}
-	fatal := serve.NewFatal()
+	fatal := serve.NewFatalErrors()
 	if here != nil {
 		here.setDependencies(temporal, o.Connection.Namespace, filled.cluster)
 		if err := here.beginPresence(ctx); err != nil {
 			return err
 		}
-		go here.keepRenewingOrFail(ctx, fatal)
+		go here.keepRenewingLeaseOrFail(ctx, fatal)
 		go func() {
 			if err := restores.AwaitRestore(ctx); err != nil {
-				fatal.Fail(err)
+				fatal.StoreFirstError(err)
 			}
 		}()
 	}
@@ -175,9 +175,9 @@ func runWorker(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	p.Ready(temporal)
+	p.MarkReady(temporal)
 	p.Logger.Info("serving", "installation", name, "queues", o.queues)
-	return serve.UntilStopped(ctx, workers, fatal)
+	return serve.WaitUntilStopped(ctx, workers, fatal)
 }
 
 // validate returns an error if a flag has an invalid value.
@@ -193,9 +193,9 @@ func (o *options) validate() error {
 	return o.cloud.Check()
 }
 
-// checkName returns the presence of this worker, or an error if the installation had another name. A worker that serves
-// no core queue has no Lease: checkName then returns nil.
-func checkName(
+// checkInstallationName returns the presence of this worker, or an error if the installation had another name. A worker
+// that serves no core queue has no Lease: checkInstallationName then returns nil.
+func checkInstallationName(
 	ctx context.Context,
 	o options,
 	name run.Installation,
@@ -228,23 +228,23 @@ func fillCaches(ctx context.Context, o options, clients clients) (none caches, e
 	if err := cluster.WatchDrains(); err != nil {
 		return none, err
 	}
-	o.rollout.Apply(cluster)
-	o.mcm.Apply(cluster)
-	if err := o.scope.Apply(cluster); err != nil {
+	o.rollout.ApplyToCluster(cluster)
+	o.mcm.ApplyToCluster(cluster)
+	if err := o.scope.ApplyToCluster(cluster); err != nil {
 		return none, err
 	}
-	if err := cluster.WatchForeign(clients.control, o.ClusterName); err != nil {
+	if err := cluster.WatchOtherControllers(clients.control, o.ClusterName); err != nil {
 		return none, err
 	}
-	if err := o.preflight.Watch(cluster, clients.config); err != nil {
+	if err := o.preflight.ApplyToCluster(cluster, clients.config); err != nil {
 		return none, err
 	}
-	api, err := o.clusterAPI.Watch(ctx, cluster, clients.config)
+	api, err := o.clusterAPI.WatchClusterAPI(ctx, cluster, clients.config)
 	if err != nil {
 		return none, err
 	}
 	if api != nil {
-		if err := api.WatchRules(); err != nil {
+		if err := api.WatchDrainRules(); err != nil {
 			return none, err
 		}
 	}

@@ -46,7 +46,7 @@ type presence struct {
 	leases             typedcoordinationv1.LeaseInterface
 	installation       run.Installation
 	formerInstallation run.Installation            // former name of the installation; empty: the name was not changed
-	scope              cache.Scope                 // namespaces that this installation manages
+	scope              cache.NamespaceScope        // namespaces that this installation manages
 	checkTemporal      func(context.Context) error // health check, nil if Temporal answers
 	identity           string
 	onAbsences         func(cache.Absences)
@@ -101,9 +101,9 @@ func (e *renamedError) Error() string {
 	)
 }
 
-// compareName returns a renamedError if a Lease has another name than this worker, unless --accept-new-cluster-name has
-// the Lease's name. A Lease without a name was written by an earlier version.
-func (p *presence) compareName(lease *coordinationv1.Lease) error {
+// compareInstallationName returns a renamedError if a Lease has another name than this worker, unless
+// --accept-new-cluster-name has the Lease's name. A Lease without a name was written by an earlier version.
+func (p *presence) compareInstallationName(lease *coordinationv1.Lease) error {
 	switch theirs := run.Installation(lease.Annotations[v1alpha1.AnnotationInstallation]); theirs {
 	case "", p.installation, p.formerInstallation:
 		return nil
@@ -127,14 +127,14 @@ func (p *presence) checkInstallation(ctx context.Context) error {
 		case p.formerInstallation != "" && lease.Annotations[v1alpha1.AnnotationInstallation] == string(p.installation):
 			p.log.Warn("--accept-new-cluster-name has no effect any more: remove it", "cluster-name", p.installation)
 		}
-		return p.compareName(lease)
+		return p.compareInstallationName(lease)
 	})
 }
 
 // beginPresence renews the Lease for the first time, so that the first decision knows the last absence. beginPresence
 // retries until ctx ends. beginPresence returns a renamedError if the installation had another name.
 func (p *presence) beginPresence(ctx context.Context) error {
-	return p.retryUntilDone(ctx, "record the presence of this worker", p.renew)
+	return p.retryUntilDone(ctx, "record the presence of this worker", p.readAndRenewLease)
 }
 
 // retryUntilDone calls try each second until try succeeds, try returns a renamedError, or ctx ends.
@@ -159,16 +159,16 @@ func (p *presence) retryUntilDone(ctx context.Context, what string, try func(con
 	}
 }
 
-// keepRenewing renews the Lease until ctx ends. keepRenewing returns a renamedError if a worker with another name of
-// the installation has renewed the Lease: this worker must then stop.
-func (p *presence) keepRenewing(ctx context.Context) error {
+// keepRenewingLease renews the Lease until ctx ends. keepRenewingLease returns a renamedError if a worker with another
+// name of the installation has renewed the Lease: this worker must then stop.
+func (p *presence) keepRenewingLease(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(renewInterval):
 		}
-		err := p.renew(ctx)
+		err := p.readAndRenewLease(ctx)
 		if _, renamed := errors.AsType[*renamedError](err); renamed {
 			return err
 		}
@@ -182,15 +182,15 @@ func (p *presence) keepRenewing(ctx context.Context) error {
 	}
 }
 
-// keepRenewingOrFail calls keepRenewing, and ends the process with its error.
-func (p *presence) keepRenewingOrFail(ctx context.Context, fatal serve.Fatal) {
-	if err := p.keepRenewing(ctx); err != nil {
-		fatal.Fail(err)
+// keepRenewingLeaseOrFail calls keepRenewingLease, and ends the process with its error.
+func (p *presence) keepRenewingLeaseOrFail(ctx context.Context, fatal serve.FatalErrors) {
+	if err := p.keepRenewingLease(ctx); err != nil {
+		fatal.StoreFirstError(err)
 	}
 }
 
-// renew renews the Lease once, and records the absence before the renewal if there was an absence.
-func (p *presence) renew(ctx context.Context) error {
+// readAndRenewLease renews the Lease once, and records the absence before the renewal if there was an absence.
+func (p *presence) readAndRenewLease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
 	if err := p.checkTemporal(ctx); err != nil {
@@ -207,7 +207,7 @@ func (p *presence) renew(ctx context.Context) error {
 	lease, err := p.leases.Get(ctx, v1alpha1.LeaseWorkers, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeaseWorkers}}
-		p.stampLease(lease)
+		p.setLeaseFields(lease)
 		lease, err = p.leases.Create(ctx, lease, metav1.CreateOptions{})
 	}
 	if err != nil {
@@ -219,7 +219,7 @@ func (p *presence) renew(ctx context.Context) error {
 // renewLease renews a Lease in the state in which it was last read or written. renewLease records the absence before
 // the renewal if there was an absence.
 func (p *presence) renewLease(ctx context.Context, lease *coordinationv1.Lease) (err error) {
-	if err := p.compareName(lease); err != nil {
+	if err := p.compareInstallationName(lease); err != nil {
 		return err
 	}
 	// Only the answer to a write has the API server's time. The first write records the start of a possible absence; the
@@ -257,8 +257,8 @@ func (p *presence) renewLease(ctx context.Context, lease *coordinationv1.Lease) 
 	return nil
 }
 
-// stampLease sets the holder, the renewal time, the installation's name, and the installation's namespaces.
-func (p *presence) stampLease(lease *coordinationv1.Lease) {
+// setLeaseFields sets the holder, the renewal time, the installation's name, and the installation's namespaces.
+func (p *presence) setLeaseFields(lease *coordinationv1.Lease) {
 	scope, _ := json.Marshal(p.scope) // Marshal of a Scope cannot fail
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationScope, string(scope))
 	lease.Spec.HolderIdentity = &p.identity
@@ -268,7 +268,7 @@ func (p *presence) stampLease(lease *coordinationv1.Lease) {
 
 // writeLease renews the Lease. writeLease returns a conflict if another worker renewed the Lease first.
 func (p *presence) writeLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	p.stampLease(lease)
+	p.setLeaseFields(lease)
 	lease, err := p.leases.Update(ctx, lease, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("renew the Lease: %w", err)

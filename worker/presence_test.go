@@ -29,14 +29,14 @@ import (
 // leaseServer is an API server with one Lease. The server's clock is ahead of the workers' clocks by skew.
 type leaseServer struct {
 	client     *fake.Clientset
-	skew       time.Duration
+	clockSkew  time.Duration
 	lease      *coordinationv1.Lease
 	writeError error // error of the next writes
 	writeCount int   // number of writes
 }
 
 func newLeaseServer(skew time.Duration) *leaseServer {
-	s := &leaseServer{client: fake.NewClientset(), skew: skew}
+	s := &leaseServer{client: fake.NewClientset(), clockSkew: skew}
 	write := func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if s.writeError != nil {
 			return true, nil, s.writeError
@@ -68,7 +68,9 @@ func newLeaseServer(skew time.Duration) *leaseServer {
 }
 
 // currentTime returns the API server's time.
-func (s *leaseServer) currentTime() time.Time { return time.Now().Add(s.skew).Truncate(time.Second) }
+func (s *leaseServer) currentTime() time.Time {
+	return time.Now().Add(s.clockSkew).Truncate(time.Second)
+}
 
 // testWorker is a worker that starts now.
 type testWorker struct {
@@ -84,7 +86,7 @@ func (s *leaseServer) newWorker() *testWorker {
 		leases: s.client.CoordinationV1().
 			Leases("millwright"),
 		installation:  "prod",
-		scope:         cache.Scope{Only: []string{"shop"}},
+		scope:         cache.NamespaceScope{OnlyNamespaces: []string{"shop"}},
 		identity:      "w",
 		heartbeat:     serve.NewHeartbeat(c.registry),
 		log:           slog.New(slog.DiscardHandler),
@@ -103,12 +105,12 @@ func (c *testWorker) lastHeartbeat(t *testing.T) time.Time {
 	return time.Unix(int64(families[0].GetMetric()[0].GetGauge().GetValue()), 0)
 }
 
-// renewFor starts the presence and renews the Lease for the time d.
-func (c *testWorker) renewFor(t *testing.T, d time.Duration) {
+// startAndRenewLease starts the presence and renews the Lease for the time d.
+func (c *testWorker) startAndRenewLease(t *testing.T, d time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
 	require.NoError(t, c.beginPresence(ctx))
-	require.NoError(t, c.keepRenewing(ctx))
+	require.NoError(t, c.keepRenewingLease(ctx))
 }
 
 func TestAbsencesOfWorkers(t *testing.T) {
@@ -116,10 +118,10 @@ func TestAbsencesOfWorkers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLeaseServer(8 * time.Minute)
 			first := s.newWorker()
-			first.renewFor(t, 61*time.Second)
+			first.startAndRenewLease(t, 61*time.Second)
 			require.Empty(t, first.absences)
 			require.Equal(t, "prod", s.lease.Annotations[v1alpha1.AnnotationInstallation])
-			require.Equal(t, "namespaces shop", cache.ScopeOf(s.lease).String())
+			require.Equal(t, "namespaces shop", cache.ScopeOfLease(s.lease).String())
 			from := s.currentTime().Add(-time.Second) // time of the last renewal
 			time.Sleep(10 * time.Minute)
 			second := s.newWorker()
@@ -134,9 +136,9 @@ func TestAbsencesOfWorkers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLeaseServer(0)
 			one, two := s.newWorker(), s.newWorker()
-			one.renewFor(t, 45*time.Second)
+			one.startAndRenewLease(t, 45*time.Second)
 			time.Sleep(50 * time.Second)
-			two.renewFor(t, 5*time.Minute)
+			two.startAndRenewLease(t, 5*time.Minute)
 			require.NoError(t, one.beginPresence(t.Context()), "it was stopped for five minutes, while the other worked")
 			require.Empty(t, one.absences)
 			require.Empty(t, two.absences)
@@ -147,17 +149,17 @@ func TestAbsencesOfWorkers(t *testing.T) {
 			s := newLeaseServer(0)
 			w := s.newWorker()
 			require.NoError(t, w.beginPresence(t.Context()))
-			w.keepFor(t, time.Minute)
+			w.keepRenewingForDuration(t, time.Minute)
 			w.temporalError = errors.New("unavailable")
 			silent := time.Now()
-			w.keepFor(t, 3*time.Minute)
+			w.keepRenewingForDuration(t, 3*time.Minute)
 			assert.WithinDuration(t, silent, w.lastHeartbeat(t), renewInterval+time.Second)
 			w.temporalError = nil
-			w.keepFor(t, 2*time.Minute)
+			w.keepRenewingForDuration(t, 2*time.Minute)
 			s.writeError = errors.New("connection refused")
-			w.keepFor(t, 2*time.Minute)
+			w.keepRenewingForDuration(t, 2*time.Minute)
 			s.writeError = nil
-			w.keepFor(t, 2*time.Minute)
+			w.keepRenewingForDuration(t, 2*time.Minute)
 			assert.WithinDuration(t, time.Now(), w.lastHeartbeat(t), renewInterval+time.Second)
 			require.Len(t, w.absences, 2)
 			assert.InDelta(t, 3, w.absences[0].To.Sub(w.absences[0].From).Minutes(), 0.4)
@@ -167,7 +169,7 @@ func TestAbsencesOfWorkers(t *testing.T) {
 	t.Run("a worker that dies between the two writes", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLeaseServer(0)
-			s.newWorker().renewFor(t, time.Second)
+			s.newWorker().startAndRenewLease(t, time.Second)
 			from := s.currentTime()
 			time.Sleep(10 * time.Minute)
 			writes := 0
@@ -177,7 +179,7 @@ func TestAbsencesOfWorkers(t *testing.T) {
 				}
 				return false, nil, nil
 			})
-			require.Error(t, s.newWorker().renew(t.Context()))
+			require.Error(t, s.newWorker().readAndRenewLease(t.Context()))
 			time.Sleep(30 * time.Second)
 			next := s.newWorker()
 			require.NoError(t, next.beginPresence(t.Context()))
@@ -192,11 +194,11 @@ func TestAbsencesOfWorkers(t *testing.T) {
 			w := s.newWorker()
 			require.NoError(t, w.beginPresence(t.Context()))
 			s.client.ClearActions()
-			w.keepFor(t, 10*time.Minute)
+			w.keepRenewingForDuration(t, 10*time.Minute)
 			assert.InDelta(t, 40, len(s.client.Actions()), 1)
-			s.newWorker().renewFor(t, time.Second)
+			s.newWorker().startAndRenewLease(t, time.Second)
 			s.client.ClearActions()
-			w.keepFor(t, 16*time.Second)
+			w.keepRenewingForDuration(t, 16*time.Second)
 			assert.Len(t, s.client.Actions(), 3, "a conflict with another worker, a read, a write")
 			assert.WithinDuration(t, time.Now(), w.lastHeartbeat(t), 2*time.Second)
 		})
@@ -211,21 +213,21 @@ func TestAbsencesOfWorkers(t *testing.T) {
 				v1alpha1.LeaseWorkers,
 				errors.New("changed"),
 			)
-			w.keepFor(t, 30*time.Second)
+			w.keepRenewingForDuration(t, 30*time.Second)
 			require.False(t, w.isFailing)
 		})
 	})
 }
 
-// keepFor renews the Lease for the time d, after beginPresence.
-func (c *testWorker) keepFor(t *testing.T, d time.Duration) {
+// keepRenewingForDuration renews the Lease for the time d, after beginPresence.
+func (c *testWorker) keepRenewingForDuration(t *testing.T, d time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	require.NoError(t, c.keepRenewing(ctx))
+	require.NoError(t, c.keepRenewingLease(ctx))
 }
 
-// workerNamed returns a worker with this --cluster-name and --accept-new-cluster-name.
-func (s *leaseServer) workerNamed(of, before run.Installation) *testWorker {
+// newWorkerNamed returns a worker with this --cluster-name and --accept-new-cluster-name.
+func (s *leaseServer) newWorkerNamed(of, before run.Installation) *testWorker {
 	c := s.newWorker()
 	c.installation, c.formerInstallation = of, before
 	return c
@@ -249,9 +251,9 @@ func TestAChangedNameIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLeaseServer(0)
-				require.NoError(t, s.workerNamed(run.Installation(row.lease), "").beginPresence(t.Context()))
+				require.NoError(t, s.newWorkerNamed(run.Installation(row.lease), "").beginPresence(t.Context()))
 				before := s.writeCount
-				w := s.workerNamed(row.of, row.before)
+				w := s.newWorkerNamed(row.of, row.before)
 				checked, begun := w.checkInstallation(t.Context()), w.beginPresence(t.Context())
 				require.Equal(t, checked, begun, "before and after the name is claimed in Temporal")
 				if row.refused == "" {
@@ -270,7 +272,7 @@ func TestAChangedNameIsRefused(t *testing.T) {
 }
 
 func TestCheckWithoutLease(t *testing.T) {
-	require.NoError(t, newLeaseServer(0).workerNamed("prod", "").checkInstallation(t.Context()))
+	require.NoError(t, newLeaseServer(0).newWorkerNamed("prod", "").checkInstallation(t.Context()))
 }
 
 // While the API server starts, the first reads of the Lease fail.
@@ -283,11 +285,15 @@ func TestTheNameIsCheckedWhenTheAPIServerAnswers(t *testing.T) {
 			asked++
 			return asked < 5, nil, errors.New("connection refused")
 		})
-		require.ErrorContains(t, s.workerNamed("Prod", "").checkInstallation(t.Context()), "--accept-new-cluster-name=prod")
+		require.ErrorContains(
+			t,
+			s.newWorkerNamed("Prod", "").checkInstallation(t.Context()),
+			"--accept-new-cluster-name=prod",
+		)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		asked = 0
-		require.ErrorIs(t, s.workerNamed("Prod", "").checkInstallation(ctx), context.Canceled)
+		require.ErrorIs(t, s.newWorkerNamed("Prod", "").checkInstallation(ctx), context.Canceled)
 	})
 }
 
@@ -298,10 +304,10 @@ func TestAWorkerWithTheFormerNameEnds(t *testing.T) {
 		s := newLeaseServer(0)
 		old := s.newWorker()
 		require.NoError(t, old.beginPresence(t.Context()))
-		require.NoError(t, s.workerNamed("Prod", "prod").beginPresence(t.Context()))
+		require.NoError(t, s.newWorkerNamed("Prod", "prod").beginPresence(t.Context()))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		require.ErrorContains(t, old.keepRenewing(ctx), "--cluster-name is prod, ")
+		require.ErrorContains(t, old.keepRenewingLease(ctx), "--cluster-name is prod, ")
 		require.Equal(t, "Prod", s.lease.Annotations[v1alpha1.AnnotationInstallation])
 	})
 }

@@ -49,7 +49,7 @@ func serveQueues(
 	in caches,
 	clients clients,
 	registry prometheus.Registerer,
-	fatal serve.Fatal,
+	fatal serve.FatalErrors,
 ) ([]worker.Worker, error) {
 	k := &kube.Kube{
 		Cluster:     in.cluster,
@@ -61,19 +61,19 @@ func serveQueues(
 		MaxDrains:   o.maxDrains,
 		FairCalls:   max(o.cloud.Calls/fairShareDivisor, 1),
 		Pollers: func(ctx context.Context, name string) (int, error) {
-			return taskqueue.Pollers(
+			return taskqueue.CountPollers(
 				ctx,
 				temporal.WorkflowService(),
 				o.Connection.Namespace,
-				installation.ProviderQueue(name),
+				installation.ProviderTaskQueue(name),
 				enumspb.TASK_QUEUE_TYPE_ACTIVITY,
 			)
 		},
 	}
-	onClusters := activities.OnClusters(k)
+	onClusters := activities.ClusterActivities(k)
 	if in.clusterAPI != nil {
-		workloads := capidrain.NewWorkloads(ctx, clients.workloads(o))
-		onClusters = append(onClusters, activities.OnClusterAPI(k, in.clusterAPI, workloads)...)
+		workloads := capidrain.NewWorkloadClusters(ctx, clients.workloadAccess(o))
+		onClusters = append(onClusters, activities.ClusterAPIActivities(k, in.clusterAPI, workloads)...)
 	}
 	providers := &provider.Registry{}
 	if o.virtualCloudAddress != "" {
@@ -93,24 +93,30 @@ func serveQueues(
 		name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
 		switch {
 		case isCoreQueue(queue):
-			w, err = serve.Start(temporal, installation.Queue(queue), coreOptions(queue), fatal, func(w worker.Registry) {
-				if queue == run.QueueMachines {
-					workflows.Register(w)
-				}
-				for _, a := range onClusters {
-					w.RegisterActivity(a)
-				}
-			})
+			w, err = serve.StartWorker(
+				temporal,
+				installation.TaskQueue(queue),
+				coreOptions(queue),
+				fatal,
+				func(w worker.Registry) {
+					if queue == run.QueueMachines {
+						workflows.Register(w)
+					}
+					for _, a := range onClusters {
+						w.RegisterActivity(a)
+					}
+				},
+			)
 		case isProvider:
 			found, missing := providers.Lookup(name)
 			if missing != nil {
 				return nil, fmt.Errorf("serve queue %s: %w", queue, missing)
 			}
 			calls := &cloud.Provider{Cloud: found, FreshTokens: k.FreshTokens}
-			if err := serve.Connect(o.Flags, userAgent, calls); err != nil {
+			if err := serve.ConnectProvider(o.Flags, userAgent, calls); err != nil {
 				return nil, err
 			}
-			w, err = serve.StartCloud(temporal, installation, name, o.cloud, metrics, fatal, calls)
+			w, err = serve.StartCloudWorker(temporal, installation, name, o.cloud, metrics, fatal, calls)
 		default:
 			err = fmt.Errorf(
 				"unknown queue %q: known are %s, %s, %s and provider-NAME",

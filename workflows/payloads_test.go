@@ -51,13 +51,13 @@ func longRef() kube.Ref {
 	return kube.Ref{Namespace: strings.Repeat("s", 63), Name: longName(0), UID: testUID(0)}
 }
 
-// readAt returns a Read with the versions of all resources.
-func readAt(now time.Time) kube.Read {
+// readAtTime returns a Read with the versions of all resources.
+func readAtTime(now time.Time) kube.ReadInput {
 	versions := kube.MinVersions{}
 	for _, resource := range []cache.Resource{cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Policies, cache.Nodes, cache.Secrets} {
 		versions[resource] = "18446744073709551615"
 	}
-	return kube.Read{Ref: longRef(), Versions: versions, At: now}
+	return kube.ReadInput{Ref: longRef(), Versions: versions, At: now}
 }
 
 // The payloads of the largest fleet stay below Temporal's warning limit, because lists are limited and texts are cut.
@@ -65,20 +65,20 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	payloads, endless := map[string]any{}, longText()
-	for name, change := range map[string]func(*scale.Observed, *scale.Member){
-		"surplus": func(o *scale.Observed, _ *scale.Member) { o.Replicas = 0 },
-		"failed": func(_ *scale.Observed, m *scale.Member) {
+	for name, change := range map[string]func(*scale.Facts, *scale.Member){
+		"surplus": func(o *scale.Facts, _ *scale.Member) { o.Replicas = 0 },
+		"failed": func(_ *scale.Facts, m *scale.Member) {
 			m.Phase, m.MCM.Failed, m.MCM.Replace, m.MCM.Troubled = "Failed", true, true, true
 		},
-		"drifted": func(_ *scale.Observed, m *scale.Member) {
+		"drifted": func(_ *scale.Facts, m *scale.Member) {
 			m.Drift = "configuration, labels, annotations, node template, class kind"
 		},
-		"foreign": func(_ *scale.Observed, m *scale.Member) { m.Matches = false },
-		"marked": func(_ *scale.Observed, m *scale.Member) {
+		"foreign": func(_ *scale.Facts, m *scale.Member) { m.Matches = false },
+		"marked": func(_ *scale.Facts, m *scale.Member) {
 			m.Marked, m.Healthy, m.ClusterAPI.MarkedWhy = true, scale.False, endless
 		},
 	} {
-		o := scale.Observed{
+		o := scale.Facts{
 			Now:      now,
 			Naming:   []string{longName(0) + "-", ""},
 			Settings: scale.Settings{Replicas: maxMachines},
@@ -99,17 +99,17 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 			change(&o, &m)
 			o.Members = append(o.Members, m)
 		}
-		plan := scale.Plan(o)
-		require.True(t, plan.Decision.Acts(), name)
+		plan := scale.PlanSet(o)
+		require.True(t, plan.Decision.HasActions(), name)
 		payloads["DecideSet, "+name] = set.Decision{
 			Pending: plan.Pending,
 			Scale:   plan.Decision,
-			Seen:    readAt(now).Versions,
-			Blocked: blockedSet(now).Blocked(now),
+			Seen:    readAtTime(now).Versions,
+			Blocked: blockedSet(now).BlockedSummary(now),
 		}
 	}
 	none := scale.Decide(
-		scale.Observed{
+		scale.Facts{
 			Now:      now,
 			Naming:   []string{longName(0) + "-", ""},
 			Settings: scale.Settings{Replicas: maxMachines},
@@ -120,20 +120,24 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	payloads["CreateMachines"] = set.Creation{Set: longRef(), Names: none.Create}
 	for _, strategy := range []rollout.Strategy{rollout.RollingUpdate, rollout.InPlaceAuto, rollout.OnDelete} {
 		o := deploymentWithManySets(strategy, now)
-		plan := rollout.Plan(o)
-		require.True(t, plan.Decision.Acts(), strategy)
-		d := deployment.Planned(&v1alpha1.MachineDeployment{}, o, plan)
-		d.Seen, d.Blocked = readAt(now).Versions, blockedSet(now).Blocked(now)
+		plan := rollout.PlanDeployment(o)
+		require.True(t, plan.Decision.HasActions(), strategy)
+		d := deployment.NewDecision(&v1alpha1.MachineDeployment{}, o, plan)
+		d.Seen, d.Blocked = readAtTime(now).Versions, blockedSet(now).BlockedSummary(now)
 		payloads["DecideDeployment, "+string(strategy)] = d
 	}
-	payloads["GrantReplacements"] = deployment.Granted{Why: replace.Decide(deploymentDueForReplacement(now)).Why}
+	payloads["GrantReplacements"] = deployment.GrantResult{Why: replace.Decide(deploymentDueForReplacement(now)).Why}
 	emptied := drain.Decide(crowdedNode(now))
 	require.NotEmpty(t, emptied.Departed)
-	evicted := activitiesdrain.Evicted{Picture: emptied.Picture, Blockers: emptied.Blockers, Departed: emptied.Departed}
+	evicted := activitiesdrain.EvictionResult{
+		Picture:  emptied.Picture,
+		Blockers: emptied.Blockers,
+		Departed: emptied.Departed,
+	}
 	payloads["EvictPods"] = evicted
 	payloads["input of Drain"] = workflowsdrain.Input{
 		Ref:      longRef(),
-		Versions: readAt(now).Versions,
+		Versions: readAtTime(now).Versions,
 		NodeName: longName(0),
 		Seen:     &evicted,
 	}
@@ -148,7 +152,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	require.NotEmpty(t, swept.Collect)
 	payloads["FindOrphans"] = cloud.OrphanDecision{Decision: swept}
 	payloads["input of FindOrphans"] = cloud.OrphanSearch{Class: longRef(), At: now, Sightings: swept.Sightings}
-	secrets := class.Decision{Seen: readAt(now).Versions}
+	secrets := class.Decision{Seen: readAtTime(now).Versions}
 	for i := range scale.MaxBatch { // DecideClass returns at most MaxBatch Secrets
 		s := class.SecretTarget{
 			Name:       longName(i),
@@ -159,9 +163,9 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 		secrets.Guard, secrets.Unguard = append(secrets.Guard, s), append(secrets.Unguard, s)
 	}
 	payloads["DecideClass"] = secrets
-	payloads["signal changed"] = run.Changed{
+	payloads["signal changed"] = run.ChangeSignal{
 		UID:      testUID(0),
-		Versions: readAt(now).Versions,
+		Versions: readAtTime(now).Versions,
 		Tell:     longName(0),
 		Ended:    longName(0),
 	}
@@ -175,8 +179,8 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 }
 
 // blockedSet returns a set whose machines wait for 10,000 different blockers.
-func blockedSet(now time.Time) explain.Set {
-	s, cause := explain.Set{Namespace: "shop", Name: longName(0), Of: maxMachines}, longText()[:1000]
+func blockedSet(now time.Time) explain.MachineSet {
+	s, cause := explain.MachineSet{Namespace: "shop", Name: longName(0), Of: maxMachines}, longText()[:1000]
 	for i := range maxMachines {
 		s.Machines = append(s.Machines, explain.Machine{
 			Namespace: "shop",
@@ -196,24 +200,24 @@ func blockedSet(now time.Time) explain.Set {
 }
 
 // deploymentWithManySets returns a deployment with a problem in each of its sets and machines.
-func deploymentWithManySets(strategy rollout.Strategy, now time.Time) rollout.Observed {
-	o := rollout.Observed{
+func deploymentWithManySets(strategy rollout.Strategy, now time.Time) rollout.Facts {
+	o := rollout.Facts{
 		Now: now,
 		Settings: rollout.Settings{
 			Replicas:     maxMachines,
 			Strategy:     strategy,
 			HistoryLimit: new(3),
-			Surge:        rollout.Bound{Value: 10, Percent: true},
-			Unavailable:  rollout.Bound{Value: 10, Percent: true},
+			Surge:        rollout.IntOrPercent{Value: 10, Percent: true},
+			Unavailable:  rollout.IntOrPercent{Value: 10, Percent: true},
 			Automatic:    rollout.AutoRollback{Failed: true, MaxFailed: maxMachines},
 		},
-		Deletion: scale.Deletion{Finalizer: true},
-		MCM:      rollout.MCMDeployment{Guard: true},
-		Requests: rollout.Requests{PausedBy: longText()},
+		Deletion:         scale.Deletion{Finalizer: true},
+		MCM:              rollout.MCMDeployment{Guard: true},
+		OperatorRequests: rollout.OperatorRequests{PausedBy: longText()},
 	}
 	failure := rollout.Problem{Reason: "FailedCreate", Message: longText()}
 	for n := range maxSets {
-		s := rollout.Set{
+		s := rollout.MachineSet{
 			Name:      longName(n),
 			UID:       testUID(n),
 			Version:   "123456789",
@@ -249,11 +253,11 @@ func deploymentWithManySets(strategy rollout.Strategy, now time.Time) rollout.Ob
 
 // deploymentDueForReplacement returns a deployment in which all machines are due for replacement and the granted
 // replacements are near the limit.
-func deploymentDueForReplacement(now time.Time) replace.Observed {
-	o := replace.Observed{
+func deploymentDueForReplacement(now time.Time) replace.Facts {
+	o := replace.Facts{
 		Now:    now,
-		Budget: rollout.Bound{Value: 100, Percent: true},
-		Nodes:  replace.Nodes{Joined: 3 * maxMachines},
+		Budget: rollout.IntOrPercent{Value: 100, Percent: true},
+		Nodes:  replace.NodeCounts{Joined: 3 * maxMachines},
 	}
 	for i := range maxMachines {
 		m := replace.Machine{
@@ -266,7 +270,10 @@ func deploymentDueForReplacement(now time.Time) replace.Observed {
 		}
 		o.Machines = append(o.Machines, m)
 		if i < replace.MaxGrants-replace.MaxBatch {
-			o.Grants = append(o.Grants, replace.Grant{UID: m.UID, Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now})
+			o.Grants = append(
+				o.Grants,
+				replace.ReplacementGrant{UID: m.UID, Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now},
+			)
 		}
 	}
 	return o
@@ -274,10 +281,10 @@ func deploymentDueForReplacement(now time.Time) replace.Observed {
 
 // crowdedNode returns a node from which 500 pods with volumes and budgets have just left, and on which 500 pods are
 // blocked. Source of the number: kubelets allow 110 pods by default, and clouds up to 256.
-func crowdedNode(now time.Time) drain.Observed {
+func crowdedNode(now time.Time) drain.Facts {
 	const pods = 500
 	message := longText()[:2000]
-	o := drain.Observed{
+	o := drain.Facts{
 		Now: now, Means: drain.Evict, Volumes: map[string]drain.Volume{},
 		Settings: drain.Settings{Attach: time.Minute, Detach: time.Minute, Parallel: true},
 	}
@@ -290,12 +297,12 @@ func crowdedNode(now time.Time) drain.Observed {
 			Volumes:     []string{longName(i)},
 			Budgets:     []string{"s/" + longName(i)},
 			StatefulSet: "s/" + longName(i),
-			Tries:       drain.Tries{Result: drain.Failed, Message: message},
+			Tries:       drain.TryRecord{Result: drain.Failed, Message: message},
 		}
 		o.Volumes[p.Volumes[0]] = drain.Volume{Here: true}
-		o.Departed = append(o.Departed, drain.RecordDeparture(p, now.Add(-time.Duration(i)*time.Millisecond)))
+		o.Departed = append(o.Departed, drain.NewDepartedPod(p, now.Add(-time.Duration(i)*time.Millisecond)))
 		p.UID, p.Name, p.Volumes = testUID(pods+i), longName(pods+i), nil
-		o.Pods, o.Budgets = append(o.Pods, p), append(o.Budgets, drain.Budget{Key: p.Budgets[0]})
+		o.Pods, o.Budgets = append(o.Pods, p), append(o.Budgets, drain.DisruptionBudget{Key: p.Budgets[0]})
 	}
 	return o
 }

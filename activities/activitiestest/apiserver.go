@@ -74,7 +74,7 @@ func (s *apiServer) interceptRequests(c FakeClient) {
 			object, err := s.create(tracker, a)
 			return true, object, err
 		case testing.UpdateActionImpl:
-			object, err := s.update(tracker, a, Encode(a.GetObject()), a.GetSubresource())
+			object, err := s.update(tracker, a, EncodeObject(a.GetObject()), a.GetSubresource())
 			return true, object, err
 		case testing.PatchActionImpl:
 			object, err := s.patch(tracker, a)
@@ -179,7 +179,7 @@ func (s *apiServer) deliverEvent(e watch.Event) (watch.Event, bool) {
 		s.releasedCond.Wait()
 	}
 	if e.Type == watch.Deleted {
-		object := Accessor(e.Object)
+		object := MetadataOf(e.Object)
 		object.SetResourceVersion(s.deletionVersions[object.GetUID()])
 	}
 	return e, true
@@ -200,8 +200,8 @@ func (s *apiServer) nextVersion(tracker testing.ObjectTracker, gvr schema.GroupV
 }
 
 func (s *apiServer) create(tracker testing.ObjectTracker, a testing.CreateActionImpl) (runtime.Object, error) {
-	object := decodeLike(Encode(a.GetObject()), a.GetObject())
-	m := Accessor(object)
+	object := decodeAsType(EncodeObject(a.GetObject()), a.GetObject())
+	m := MetadataOf(object)
 	if _, err := tracker.Get(a.GetResource(), a.GetNamespace(), m.GetName()); err == nil {
 		return nil, apierrors.NewAlreadyExists(a.GetResource().GroupResource(), m.GetName())
 	}
@@ -225,14 +225,14 @@ func (s *apiServer) update(
 	if err != nil {
 		return nil, err
 	}
-	m := Accessor(old)
+	m := MetadataOf(old)
 	if version, given := metadata["resourceVersion"]; given && version != m.GetResourceVersion() {
 		return nil, apierrors.NewConflict(gvr.GroupResource(), name, nil)
 	}
 	if uid, given := metadata["uid"]; given && uid != string(m.GetUID()) {
 		return nil, apierrors.NewConflict(gvr.GroupResource(), name, nil)
 	}
-	before := Encode(old)
+	before := EncodeObject(old)
 	after := maps.Clone(wanted)
 	if subresource == "status" {
 		after = maps.Clone(before)
@@ -243,16 +243,16 @@ func (s *apiServer) update(
 			after["status"] = status
 		}
 	}
-	object := decodeLike(after, old)
-	if reflect.DeepEqual(Encode(object), before) {
+	object := decodeAsType(after, old)
+	if reflect.DeepEqual(EncodeObject(object), before) {
 		return old, nil
 	}
-	changed := Accessor(object)
+	changed := MetadataOf(object)
 	if m.GetDeletionTimestamp() != nil &&
 		slices.ContainsFunc(changed.GetFinalizers(), func(f string) bool { return !slices.Contains(m.GetFinalizers(), f) }) {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: gvr.Resource}, name, nil)
 	}
-	if !reflect.DeepEqual(Encode(object)["spec"], before["spec"]) {
+	if !reflect.DeepEqual(EncodeObject(object)["spec"], before["spec"]) {
 		changed.SetGeneration(m.GetGeneration() + 1)
 	}
 	changed.SetResourceVersion(s.nextVersion(tracker, gvr))
@@ -277,7 +277,7 @@ func (s *apiServer) changeAsClient(
 		panic(err)
 	}
 	action := testing.NewUpdateAction(gvr, namespace, old)
-	if _, err := s.update(tracker, action, applyMergePatch(Encode(old), patch), ""); err != nil {
+	if _, err := s.update(tracker, action, applyMergePatch(EncodeObject(old), patch), ""); err != nil {
 		panic(err)
 	}
 }
@@ -291,12 +291,12 @@ func (s *apiServer) patch(tracker testing.ObjectTracker, a testing.PatchActionIm
 	if err := json.Unmarshal(a.GetPatch(), &change); err != nil {
 		return nil, err
 	}
-	wanted := applyMergePatch(Encode(old), change)
+	wanted := applyMergePatch(EncodeObject(old), change)
 	if a.GetPatchType() == types.StrategicMergePatchType {
-		if wanted, err = strategicpatch.StrategicMergeMapPatch(Encode(old), change, old); err != nil {
+		if wanted, err = strategicpatch.StrategicMergeMapPatch(EncodeObject(old), change, old); err != nil {
 			return nil, err
 		}
-		if m := Accessor(old); wanted["metadata"].(map[string]any)["uid"] != string(m.GetUID()) {
+		if m := MetadataOf(old); wanted["metadata"].(map[string]any)["uid"] != string(m.GetUID()) {
 			// A strategic merge patch, like any patch, must not change the UID: the field is immutable.
 			return nil, apierrors.NewInvalid(schema.GroupKind{Kind: a.GetResource().Resource}, m.GetName(), nil)
 		}
@@ -310,7 +310,7 @@ func (s *apiServer) delete(tracker testing.ObjectTracker, a testing.DeleteAction
 	if err != nil {
 		return err
 	}
-	m := Accessor(object)
+	m := MetadataOf(object)
 	if p := a.DeleteOptions.Preconditions; p != nil {
 		if (p.UID != nil && *p.UID != m.GetUID()) ||
 			(p.ResourceVersion != nil && *p.ResourceVersion != m.GetResourceVersion()) {
@@ -369,7 +369,7 @@ func applyMergePatch(object, change map[string]any) map[string]any {
 	return result
 }
 
-func Encode(object runtime.Object) map[string]any {
+func EncodeObject(object runtime.Object) map[string]any {
 	data, err := json.Marshal(object)
 	if err != nil {
 		panic(err)
@@ -381,8 +381,8 @@ func Encode(object runtime.Object) map[string]any {
 	return result
 }
 
-// decodeLike returns a new object of the same type as like.
-func decodeLike(from map[string]any, like runtime.Object) runtime.Object {
+// decodeAsType returns a new object of the same type as like.
+func decodeAsType(from map[string]any, like runtime.Object) runtime.Object {
 	data, err := json.Marshal(from)
 	if err != nil {
 		panic(err)
@@ -394,7 +394,7 @@ func decodeLike(from map[string]any, like runtime.Object) runtime.Object {
 	return object
 }
 
-func Accessor(object runtime.Object) metav1.Object {
+func MetadataOf(object runtime.Object) metav1.Object {
 	m, err := meta.Accessor(object)
 	if err != nil {
 		panic(err)

@@ -24,8 +24,8 @@ type activityOutcome[T any] struct {
 	Err    error
 }
 
-// AttemptTo starts an activity in a test environment. prepare may change the environment.
-func AttemptTo[T any](
+// StartActivity starts an activity in a test environment. prepare may change the environment.
+func StartActivity[T any](
 	w *World,
 	activity, in any,
 	prepare func(*testsuite.TestActivityEnvironment),
@@ -33,7 +33,7 @@ func AttemptTo[T any](
 	ctx, cancel := context.WithCancel(w.T.Context())
 	a := &runningActivity[T]{Cancel: cancel, Stop: make(chan struct{}), Ended: make(chan activityOutcome[T], 1)}
 	w.T.Cleanup(cancel)
-	env := ActivityEnvironment()
+	env := NewActivityEnvironment()
 	env.RegisterActivity(activity)
 	env.SetWorkerOptions(
 		worker.Options{BackgroundActivityContext: ctx, Interceptors: Worker{Ahead: w.Ahead}.interceptors()},
@@ -51,8 +51,8 @@ func AttemptTo[T any](
 	return a
 }
 
-// GoesOn asserts that the activity is still running when all goroutines of the bubble are blocked.
-func (a *runningActivity[T]) GoesOn(t *testing.T) {
+// AssertRunning asserts that the activity is still running when all goroutines of the bubble are blocked.
+func (a *runningActivity[T]) AssertRunning(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
 	if len(a.Ended) > 0 {
@@ -60,8 +60,8 @@ func (a *runningActivity[T]) GoesOn(t *testing.T) {
 	}
 }
 
-// Ends waits for the end of the activity and returns its outcome and duration.
-func (a *runningActivity[T]) Ends(t *testing.T) (T, time.Duration) {
+// AwaitResult waits for the end of the activity and returns its outcome and duration.
+func (a *runningActivity[T]) AwaitResult(t *testing.T) (T, time.Duration) {
 	t.Helper()
 	begun := time.Now()
 	o := <-a.Ended
@@ -69,14 +69,14 @@ func (a *runningActivity[T]) Ends(t *testing.T) (T, time.Duration) {
 	return o.Result, time.Since(begun)
 }
 
-// Quit cancels the activity and waits for its end.
-func (a *runningActivity[T]) Quit() error {
+// CancelAndWait cancels the activity and waits for its end.
+func (a *runningActivity[T]) CancelAndWait() error {
 	a.Cancel()
 	return (<-a.Ended).Err
 }
 
-// After lets time pass in a bubble, and then waits until all its goroutines are blocked.
-func After(d time.Duration) {
+// AdvanceTime lets time pass in a bubble, and then waits until all its goroutines are blocked.
+func AdvanceTime(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }

@@ -8,8 +8,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Keys is the metadata of a Secret.
-func Keys(name string, finalizers ...string) *metav1.PartialObjectMetadata {
+// NewSecretMetadata is the metadata of a Secret.
+func NewSecretMetadata(name string, finalizers ...string) *metav1.PartialObjectMetadata {
 	s := &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: defaultMetadata(name),
@@ -19,11 +19,11 @@ func Keys(name string, finalizers ...string) *metav1.PartialObjectMetadata {
 }
 
 func (w *World) Class(name string) *v1alpha1.MachineClass {
-	return Stored[v1alpha1.MachineClass](w.Machines.Tracker(), "machineclasses", Shop, name)
+	return ReadStoredObject[v1alpha1.MachineClass](w.Machines.Tracker(), "machineclasses", Shop, name)
 }
 
-// Keys returns the current metadata of a Secret from the API server; nil if the Secret is gone.
-func (w *World) Keys(name string) *metav1.PartialObjectMetadata {
+// SecretMetadata returns the current metadata of a Secret from the API server; nil if the Secret is gone.
+func (w *World) SecretMetadata(name string) *metav1.PartialObjectMetadata {
 	object, err := w.Meta.Tracker().Get(corev1.SchemeGroupVersion.WithResource("secrets"), Shop, name)
 	if err != nil {
 		return nil
@@ -31,7 +31,7 @@ func (w *World) Keys(name string) *metav1.PartialObjectMetadata {
 	return object.(*metav1.PartialObjectMetadata)
 }
 
-func Needing(secrets ...string) func(*v1alpha1.MachineClass) {
+func WithSecretRefs(secrets ...string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) {
 		c.SecretRef = SecretRef("", secrets[0])
 		if len(secrets) > 1 {
@@ -40,7 +40,7 @@ func Needing(secrets ...string) func(*v1alpha1.MachineClass) {
 	}
 }
 
-func Target(name string, finalizers ...string) class.SecretTarget {
+func NewSecretTarget(name string, finalizers ...string) class.SecretTarget {
 	return class.SecretTarget{
 		Name:       name,
 		UID:        "uid-" + name,

@@ -73,16 +73,16 @@ func (c *recordingCloud) InstanceStatus(
 	return c.Provider.InstanceStatus(ctx, class, machine)
 }
 
-// Office holds the provider activities, their cloud, and the API server with classes and Secrets.
-type Office struct {
+// CloudWorld holds the provider activities, their cloud, and the API server with classes and Secrets.
+type CloudWorld struct {
 	t     *testing.T
 	Cloud *recordingCloud
 	*activitiescloud.Provider
 }
 
-func NewOffice(t *testing.T, mc *v1alpha1.MachineClass, secrets ...runtime.Object) *Office {
+func NewCloudWorld(t *testing.T, mc *v1alpha1.MachineClass, secrets ...runtime.Object) *CloudWorld {
 	t.Helper()
-	o := &Office{t: t, Cloud: &recordingCloud{Provider: fake.New(fake.WithInitialize("shop/slow"))}}
+	o := &CloudWorld{t: t, Cloud: &recordingCloud{Provider: fake.New(fake.WithInitialize("shop/slow"))}}
 	o.Provider = &activitiescloud.Provider{
 		Cloud:   o.Cloud,
 		Classes: machinefake.NewSimpleClientset(mc),
@@ -92,19 +92,28 @@ func NewOffice(t *testing.T, mc *v1alpha1.MachineClass, secrets ...runtime.Objec
 	return o
 }
 
-// Ask runs an activity once.
-func (o *Office) Ask(activity any, in activitiescloud.InstanceCall) (activitiescloud.InstanceAnswer, error) {
+// RunActivity runs an activity once.
+func (o *CloudWorld) RunActivity(
+	activity any,
+	in activitiescloud.InstanceCall,
+) (activitiescloud.InstanceAnswer, error) {
 	o.t.Helper()
-	return Execute[activitiescloud.InstanceAnswer](o.t, activity, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
+	return ExecuteActivity[activitiescloud.InstanceAnswer](
+		o.t,
+		activity,
+		in,
+		(*testsuite.TestActivityEnvironment).ExecuteActivity,
+	)
 }
 
-// Patiently runs an activity with the retries of its workflow, in simulated time, and returns the simulated duration.
-func (o *Office) Patiently(
+// RunWithRetries runs an activity with the retries of its workflow, in simulated time, and returns the simulated
+// duration.
+func (o *CloudWorld) RunWithRetries(
 	activity any,
 	in activitiescloud.InstanceCall,
 ) (answer activitiescloud.InstanceAnswer, took time.Duration, err error) {
 	o.t.Helper()
-	env := WorkflowEnvironment()
+	env := NewWorkflowEnvironment()
 	env.RegisterActivity(o.Provider)
 	begun := env.Now()
 	env.ExecuteWorkflow(func(ctx workflow.Context) (activitiescloud.InstanceAnswer, error) {
@@ -126,7 +135,7 @@ func (o *Office) Patiently(
 	return answer, took, err
 }
 
-var InstanceCall = activitiescloud.InstanceCall{
+var DefaultInstanceCall = activitiescloud.InstanceCall{
 	Machine:    kube.Ref{Namespace: Shop, Name: "m", UID: "uid-m"},
 	Class:      "small",
 	NeverTried: true,
@@ -145,21 +154,21 @@ func SecretRef(namespace, name string) *corev1.SecretReference {
 	return &corev1.SecretReference{Namespace: namespace, Name: name}
 }
 
-// Waits returns the back-off of an activity after a problem that is already shown.
-func (o *Office) Waits(known kube.Problem) time.Duration {
+// BackOffAfterProblem returns the back-off of an activity after a problem that is already shown.
+func (o *CloudWorld) BackOffAfterProblem(known kube.Problem) time.Duration {
 	o.t.Helper()
-	in := InstanceCall
+	in := DefaultInstanceCall
 	in.Known = &known
-	_, err := o.Ask(o.CreateInstance, in)
+	_, err := o.RunActivity(o.CreateInstance, in)
 	var failed *temporal.ApplicationError
 	require.ErrorAs(o.t, err, &failed)
 	assert.Equal(o.t, known.Reason, failed.Type(), "so that an operator sees what it waits for")
 	return failed.NextRetryDelay()
 }
 
-// Until runs an activity whose context ends after limit, like a timeout in Temporal, and returns the activity's
-// duration.
-func (o *Office) Until(step any, limit time.Duration) (took time.Duration, err error) {
+// RunWithTimeout runs an activity whose context ends after limit, like a timeout in Temporal, and returns the
+// activity's duration.
+func (o *CloudWorld) RunWithTimeout(step any, limit time.Duration) (took time.Duration, err error) {
 	o.t.Helper()
 	ctx, cancel := context.WithTimeout(o.t.Context(), limit)
 	defer cancel()
@@ -169,14 +178,14 @@ func (o *Office) Until(step any, limit time.Duration) (took time.Duration, err e
 	env.RegisterActivity(o.Provider)
 	env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
 	begun := time.Now()
-	_, err = env.ExecuteActivity(step, InstanceCall)
+	_, err = env.ExecuteActivity(step, DefaultInstanceCall)
 	return time.Since(begun), err
 }
 
 // Canary is in every Secret of the tests, and must be nowhere else.
 const Canary = "canary-4711-do-not-tell"
 
-func WithSecrets(userData, credentials string) *v1alpha1.MachineClass {
+func NewClassWithSecrets(userData, credentials string) *v1alpha1.MachineClass {
 	return Class(func(c *v1alpha1.MachineClass) {
 		if userData != "" {
 			c.SecretRef = SecretRef(Shop, userData)

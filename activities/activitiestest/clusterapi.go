@@ -28,26 +28,29 @@ import (
 	capidrain "millwright/observe/capi/drain"
 )
 
-// NewClusterAPI returns a world that holds these objects of Cluster API and of its providers.
-func NewClusterAPI(t *testing.T, settings capi.Settings, objects ...runtime.Object) *World {
+// NewClusterAPIWorld returns a world that holds these objects of Cluster API and of its providers.
+func NewClusterAPIWorld(t *testing.T, settings capi.Settings, objects ...runtime.Object) *World {
 	t.Helper()
 	return newWorld(t, nil, func(w *World, cluster *cache.Cluster) int {
-		w.Provider = capitest.NewServer(objects...)
+		w.Provider = capitest.NewFakeServer(objects...)
 		w.Server.interceptRequests(w.Provider.Core)
 		w.Server.interceptRequests(w.Provider.Objects)
 		var err error
-		w.API, err = capi.Watch(t.Context(), cluster, w.Provider.Client, settings)
+		w.API, err = capi.WatchObjects(t.Context(), cluster, w.Provider.Client, settings)
 		require.NoError(t, err)
-		w.Secrets = kubefake.NewClientset(Kubeconfig("c"))
-		require.NoError(t, w.API.WatchRules())
+		w.Secrets = kubefake.NewClientset(NewKubeconfigSecret("c"))
+		require.NoError(t, w.API.WatchDrainRules())
 		connect := func(*rest.Config) (kubernetes.Interface, error) { return w.Target, nil }
-		w.Workloads = capidrain.NewWorkloads(t.Context(), capidrain.Access{Secrets: w.Secrets, Connect: connect})
+		w.Workloads = capidrain.NewWorkloadClusters(
+			t.Context(),
+			capidrain.ClusterAccess{SecretsClient: w.Secrets, Connect: connect},
+		)
 		return 5 // caches of sets, machines, deployments, Clusters, drain rules
 	})
 }
 
-// Kubeconfig is the Secret of a Cluster whose workload cluster is the target cluster of the world.
-func Kubeconfig(cluster string) *corev1.Secret {
+// NewKubeconfigSecret is the Secret of a Cluster whose workload cluster is the target cluster of the world.
+func NewKubeconfigSecret(cluster string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       Shop,
@@ -63,16 +66,16 @@ func Kubeconfig(cluster string) *corev1.Secret {
 	}
 }
 
-// resourceOf returns the name of a resource in MinVersions.
-func resourceOf(gvr schema.GroupVersionResource) cache.Resource {
+// cacheResourceOf returns the name of a resource in MinVersions.
+func cacheResourceOf(gvr schema.GroupVersionResource) cache.Resource {
 	if gvr.Group == "" || gvr.Group == v1alpha1.SchemeGroupVersion.Group {
 		return cache.Resource(gvr.Resource)
 	}
 	return capi.ResourceName(gvr)
 }
 
-// coreKinds are the kinds of Cluster API that Millwright reads.
-func coreKinds() []schema.GroupVersionKind {
+// clusterAPIKinds are the kinds of Cluster API that Millwright reads.
+func clusterAPIKinds() []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	for _, kind := range []string{"MachineSet", "Machine", "MachineDeployment", "Cluster", "MachineDrainRule"} {
 		kinds = append(kinds, clusterv1.GroupVersion.WithKind(kind))
@@ -93,8 +96,8 @@ func (w *World) clusterAPIObjects() (all []any) {
 			}
 		}
 	}
-	add(w.Provider.Core.Tracker(), coreKinds())
-	add(w.Provider.Objects.Tracker(), capitest.Kinds())
+	add(w.Provider.Core.Tracker(), clusterAPIKinds())
+	add(w.Provider.Objects.Tracker(), capitest.ProviderKinds())
 	return all
 }
 
@@ -103,9 +106,9 @@ func (w *World) cachedClusterAPIResources() (all []cache.Resource) {
 	if w.Provider == nil {
 		return nil
 	}
-	for _, kind := range append(coreKinds(), capitest.Kinds()...) {
+	for _, kind := range append(clusterAPIKinds(), capitest.ProviderKinds()...) {
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
-		if name := resourceOf(resource); w.Cluster.Informer(name) != nil {
+		if name := cacheResourceOf(resource); w.Cluster.Informer(name) != nil {
 			all = append(all, name)
 		}
 	}
@@ -117,7 +120,7 @@ func (w *World) clusterAPIRequests() (actions []clienttesting.Action) {
 	if w.Provider == nil {
 		return nil
 	}
-	for _, fake := range w.Provider.Fakes() {
+	for _, fake := range w.Provider.FakeClientsets() {
 		actions = append(actions, fake.Actions()...)
 	}
 	return actions
@@ -144,7 +147,7 @@ func (w *World) ClusterAPIDeployment(name string) *clusterv1.MachineDeployment {
 
 // ClusterAPISets returns the current sets of Cluster API from the API server, sorted by name.
 func (w *World) ClusterAPISets() (all []*clusterv1.MachineSet) {
-	list, err := w.Provider.Client.Sets(Shop).List(w.T.Context(), metav1.ListOptions{})
+	list, err := w.Provider.Client.MachineSets(Shop).List(w.T.Context(), metav1.ListOptions{})
 	require.NoError(w.T, err)
 	for i := range list.Items {
 		all = append(all, &list.Items[i])
@@ -153,9 +156,9 @@ func (w *World) ClusterAPISets() (all []*clusterv1.MachineSet) {
 	return all
 }
 
-// ClusterAPIRequest is an operator request for a deployment of Cluster API.
-func ClusterAPIRequest(d *clusterv1.MachineDeployment, o request.Order) activitiesrequest.Request {
-	return applyRequestInput(request.MachineDeployment, d, o)
+// NewClusterAPIRequest is an operator request for a deployment of Cluster API.
+func NewClusterAPIRequest(d *clusterv1.MachineDeployment, o request.CommandOrder) activitiesrequest.Request {
+	return newApplyRequestInput(request.MachineDeployment, d, o)
 }
 
 // ClusterAPIMachine returns the current machine of Cluster API from the API server; nil if the machine is gone.
@@ -167,24 +170,24 @@ func (w *World) ClusterAPIMachine(name string) *clusterv1.Machine {
 	return o.(*clusterv1.Machine)
 }
 
-// Foreign returns the current object of a provider from the API server; nil if the object is gone. like is an object of
-// the same kind.
-func (w *World) Foreign(like *unstructured.Unstructured, name string) *unstructured.Unstructured {
-	o, err := w.Provider.Objects.Tracker().Get(capitest.ResourceOf(like), Shop, name)
+// ProviderObject returns the current object of a provider from the API server; nil if the object is gone. like is an
+// object of the same kind.
+func (w *World) ProviderObject(like *unstructured.Unstructured, name string) *unstructured.Unstructured {
+	o, err := w.Provider.Objects.Tracker().Get(capitest.ResourceOfObject(like), Shop, name)
 	if err != nil {
 		return nil
 	}
 	return o.(*unstructured.Unstructured)
 }
 
-// ClusterAPIRead is the input of a decision about a set of Cluster API.
-func ClusterAPIRead(s *clusterv1.MachineSet, live bool) set.Input {
-	in := set.Input{Read: Read(s)}
+// NewClusterAPISetInput is the input of a decision about a set of Cluster API.
+func NewClusterAPISetInput(s *clusterv1.MachineSet, live bool) set.Input {
+	in := set.Input{ReadInput: NewRead(s)}
 	in.Live = live
 	return in
 }
 
-// CreateClusterAPI is the input of a creation for a set of Cluster API.
-func CreateClusterAPI(s *clusterv1.MachineSet, names ...string) set.Creation {
+// NewClusterAPICreation is the input of a creation for a set of Cluster API.
+func NewClusterAPICreation(s *clusterv1.MachineSet, names ...string) set.Creation {
 	return set.Creation{Set: Ref(s), Version: s.ResourceVersion, Names: names}
 }

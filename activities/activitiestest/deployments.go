@@ -14,39 +14,39 @@ import (
 	"millwright/decide/rollout"
 )
 
-func DecideDeployment(w *World, in kube.Read) deployment.Decision {
+func DecideDeployment(w *World, in kube.ReadInput) deployment.Decision {
 	w.T.Helper()
-	return Twice[deployment.Decision](
+	return RunTwice[deployment.Decision](
 		w,
 		(&deployment.Activities{Kube: w.Kube}).DecideDeployment,
-		deployment.Input{Read: in},
+		deployment.Input{ReadInput: in},
 	)
 }
 
-func DeploymentRead(o metav1.Object) deployment.Input {
-	return deployment.Input{Read: Read(o)}
+func NewDeploymentInput(o metav1.Object) deployment.Input {
+	return deployment.Input{ReadInput: NewRead(o)}
 }
 
-// Owned returns a set that a deployment owns.
-func Owned(
+// NewOwnedSet returns a set that a deployment owns.
+func NewOwnedSet(
 	d *v1alpha1.MachineDeployment,
 	name string,
 	replicas int32,
 	change ...func(*v1alpha1.MachineSet),
 ) *v1alpha1.MachineSet {
-	return Set(name, replicas, append(change, OwnedBy[*v1alpha1.MachineSet](d))...)
+	return NewMachineSet(name, replicas, append(change, WithOwner[*v1alpha1.MachineSet](d))...)
 }
 
 func ReportDeployment(w *World, in deployment.Report) v1alpha1.MachineDeploymentStatus {
 	w.T.Helper()
-	version := Twice[string](w, (&deployment.Activities{Kube: w.Kube}).ReportDeployment, in)
+	version := RunTwice[string](w, (&deployment.Activities{Kube: w.Kube}).ReportDeployment, in)
 	d := w.Deployment(in.Ref.Name)
 	assert.Equal(w.T, d.ResourceVersion, version, "the version to wait for")
 	return d.Status
 }
 
-// Marked returns the names of the machines whose replacement is granted.
-func (w *World) Marked() []string {
+// MachinesWithGrant returns the names of the machines whose replacement is granted.
+func (w *World) MachinesWithGrant() []string {
 	w.T.Helper()
 	list, err := w.Machines.MachineV1alpha1().Machines(Shop).List(w.T.Context(), metav1.ListOptions{})
 	require.NoError(w.T, err)
@@ -59,7 +59,7 @@ func (w *World) Marked() []string {
 	return names
 }
 
-func (w *World) Replacements() []string {
+func (w *World) ReplacementNames() []string {
 	names := []string{}
 	for _, r := range w.Deployment("d").Status.Replacements {
 		names = append(names, r.Name)
@@ -67,15 +67,15 @@ func (w *World) Replacements() []string {
 	return names
 }
 
-func DeploymentRequest(d *v1alpha1.MachineDeployment, o request.Order) activitiesrequest.Request {
-	return applyRequestInput(request.MachineDeployment, d, o)
+func NewDeploymentRequest(d *v1alpha1.MachineDeployment, o request.CommandOrder) activitiesrequest.Request {
+	return newApplyRequestInput(request.MachineDeployment, d, o)
 }
 
-// Former gives a set an old template of its deployment.
-func Former(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
+// WithFormerTemplate gives a set an old template of its deployment.
+func WithFormerTemplate(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
 
-// RecordedFor is a grant in a deployment's status. The machine may be gone.
-func RecordedFor(name string) v1alpha1.MachineReplacement {
+// NewReplacementRecord is a grant in a deployment's status. The machine may be gone.
+func NewReplacementRecord(name string) v1alpha1.MachineReplacement {
 	return v1alpha1.MachineReplacement{
 		UID:       types.UID("uid-" + name),
 		Name:      name,
@@ -84,19 +84,19 @@ func RecordedFor(name string) v1alpha1.MachineReplacement {
 	}
 }
 
-// CreateSet is the input that creates the first set of a deployment.
-func CreateSet(d *v1alpha1.MachineDeployment) deployment.SetCreation {
-	return deployment.SetCreation{Deployment: Ref(d), Version: d.ResourceVersion, Creation: rollout.Creation{
+// NewSetCreation is the input that creates the first set of a deployment.
+func NewSetCreation(d *v1alpha1.MachineDeployment) deployment.SetCreation {
+	return deployment.SetCreation{Deployment: Ref(d), Version: d.ResourceVersion, SetCreation: rollout.SetCreation{
 		Replicas: int(d.Spec.Replicas), Revision: 1, Desired: int(d.Spec.Replicas), Max: int(d.Spec.Replicas) + 1,
 	}}
 }
 
-// Forbidden gives a set the label that disables scale-up.
-func Forbidden(s *v1alpha1.MachineSet) {
+// WithScaleUpDisabled gives a set the label that disables scale-up.
+func WithScaleUpDisabled(s *v1alpha1.MachineSet) {
 	s.Labels = map[string]string{v1alpha1.LabelScaleUpDisabled: v1alpha1.ValueLowerTrue, "app": "web"}
 }
 
-// Policy is a RolloutPolicy for all objects of the namespace.
-func Policy(spec v1alpha1.RolloutPolicySpec) *v1alpha1.RolloutPolicy {
+// NewRolloutPolicy is a RolloutPolicy for all objects of the namespace.
+func NewRolloutPolicy(spec v1alpha1.RolloutPolicySpec) *v1alpha1.RolloutPolicy {
 	return &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "careful"}, Spec: spec}
 }

@@ -29,11 +29,11 @@ import (
 	"millwright/observe/cache"
 )
 
-// Draining makes a machine that is being deleted and whose drain began with these means. The parameter ago is the time
+// WithDrain makes a machine that is being deleted and whose drain began with these means. The parameter ago is the time
 // since the drain began.
-func Draining(ago time.Duration, means drain.Means) func(*v1alpha1.Machine) {
+func WithDrain(ago time.Duration, means drain.RemovalMeans) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
-		Going(m)
+		WithDeletionTimestamp(m)
 		since := metav1.NewTime(time.Now().Add(-ago)).Rfc3339Copy()
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineTerminating
 		m.Status.Deletion = &v1alpha1.MachineDeletion{
@@ -43,26 +43,26 @@ func Draining(ago time.Duration, means drain.Means) func(*v1alpha1.Machine) {
 	}
 }
 
-func Marked(key, value string) func(*v1alpha1.Machine) {
+func WithLabel(key, value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Labels[key] = value }
 }
 
-// NotReady makes a node not Ready. The parameter ago is the time since the node was last Ready.
-func NotReady(ago time.Duration) func(*corev1.Node) {
+// WithNodeNotReady makes a node not Ready. The parameter ago is the time since the node was last Ready.
+func WithNodeNotReady(ago time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions[0].Status = "Unknown"
 		n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-ago)).Rfc3339Copy()
 	}
 }
 
-func Detaching(a *storagev1.VolumeAttachment) {
-	Going(a)
+func WithDetachRequest(a *storagev1.VolumeAttachment) {
+	WithDeletionTimestamp(a)
 	a.Finalizers = []string{"external-attacher/csi-example-com"}
 }
 
-// AwaitDetach starts the activity AwaitDetach.
-func (w *World) AwaitDetach(in activitiesdrain.Detaching) *runningActivity[activitiesdrain.Detached] {
-	return AttemptTo[activitiesdrain.Detached](
+// StartAwaitDetach starts the activity AwaitDetach.
+func (w *World) StartAwaitDetach(in activitiesdrain.DetachWait) *runningActivity[activitiesdrain.DetachResult] {
+	return StartActivity[activitiesdrain.DetachResult](
 		w,
 		(&activitiesdrain.Activities{Kube: w.Kube}).AwaitDetach,
 		in,
@@ -80,8 +80,8 @@ func (w *World) Attachment(name, node string) *storagev1.VolumeAttachment {
 	return object.(*storagev1.VolumeAttachment)
 }
 
-// Count writes the status of the budget, as the disruption controller does.
-func (d *Desk) Count(b *policyv1.PodDisruptionBudget) {
+// UpdateBudgetStatus writes the status of the budget, as the disruption controller does.
+func (d *EvictionWorld) UpdateBudgetStatus(b *policyv1.PodDisruptionBudget) {
 	d.T.Helper()
 	_, err := d.Target.PolicyV1().PodDisruptionBudgets("web").UpdateStatus(d.T.Context(), b, metav1.UpdateOptions{})
 	require.NoError(d.T, err)
@@ -123,8 +123,8 @@ func (e evictingPods) EvictV1(ctx context.Context, eviction *policyv1.Eviction) 
 	return e.PodInterface.EvictV1(ctx, eviction)
 }
 
-// EvictAt sends the desk's evictions through an evictingTarget.
-func (d *Desk) EvictAt(t *testing.T, before func(ctx context.Context, pod string) error) {
+// RunBeforeEvictions sends the desk's evictions through an evictingTarget.
+func (d *EvictionWorld) RunBeforeEvictions(t *testing.T, before func(ctx context.Context, pod string) error) {
 	t.Helper()
 	cluster, err := cache.NewCluster(d.Machines, evictingTarget{d.Target, before}, nil)
 	require.NoError(t, err)
@@ -133,28 +133,28 @@ func (d *Desk) EvictAt(t *testing.T, before func(ctx context.Context, pod string
 	d.Cluster = cluster
 }
 
-// Asked is one request about a pod.
-type Asked struct {
+// PodRequest is one request about a pod.
+type PodRequest struct {
 	Verb  string // verb of the request: evict or delete
 	Pod   string
 	UID   string // UID precondition; empty: the request has no precondition
 	Grace string // grace period in the request; empty: the pod's own grace period
 }
 
-// Desk answers the requests to evict or delete pods in place of the API server. After an accepted request, a pod is
-// terminating and exists until the test ends it.
-type Desk struct {
+// EvictionWorld answers the requests to evict or delete pods in place of the API server. After an accepted request, a
+// pod is terminating and exists until the test ends it.
+type EvictionWorld struct {
 	*World
 	mu          sync.Mutex
-	requests    []Asked
+	requests    []PodRequest
 	errorsByPod map[string]error // errors to return for requests about a pod, by pod
 }
 
 var PodsResource = corev1.SchemeGroupVersion.WithResource("pods")
 
-// TakeRequests returns the desk of a world.
-func (w *World) TakeRequests() *Desk {
-	d := &Desk{World: w, errorsByPod: map[string]error{}}
+// InterceptPodRequests returns the desk of a world.
+func (w *World) InterceptPodRequests() *EvictionWorld {
+	d := &EvictionWorld{World: w, errorsByPod: map[string]error{}}
 	w.Target.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		a := action.(clienttesting.CreateActionImpl)
 		if a.Subresource != "eviction" {
@@ -170,10 +170,10 @@ func (w *World) TakeRequests() *Desk {
 	return d
 }
 
-func (d *Desk) answerRequest(verb, namespace, name string, options *metav1.DeleteOptions) error {
+func (d *EvictionWorld) answerRequest(verb, namespace, name string, options *metav1.DeleteOptions) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := Asked{Verb: verb, Pod: name}
+	r := PodRequest{Verb: verb, Pod: name}
 	if options != nil && options.Preconditions != nil && options.Preconditions.UID != nil {
 		r.UID = string(*options.Preconditions.UID)
 	}
@@ -201,8 +201,9 @@ func (d *Desk) answerRequest(verb, namespace, name string, options *metav1.Delet
 	return nil
 }
 
-// Answer makes the API server return this error for requests about the pods. Answer removes the error if err is nil.
-func (d *Desk) Answer(err error, pods ...string) {
+// SetRequestError makes the API server return this error for requests about the pods. SetRequestError removes the error
+// if err is nil.
+func (d *EvictionWorld) SetRequestError(err error, pods ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, name := range pods {
@@ -210,12 +211,12 @@ func (d *Desk) Answer(err error, pods ...string) {
 	}
 }
 
-// Since returns the requests since the last call of Since, sorted by pod.
-func (d *Desk) Since() []Asked {
+// TakeNewRequests returns the requests since the last call of TakeNewRequests, sorted by pod.
+func (d *EvictionWorld) TakeNewRequests() []PodRequest {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := slices.Clone(d.requests)
-	slices.SortStableFunc(list, func(a, b Asked) int { return compareText(a.Pod, b.Pod) })
+	slices.SortStableFunc(list, func(a, b PodRequest) int { return compareText(a.Pod, b.Pod) })
 	d.requests = nil
 	return list
 }
@@ -244,23 +245,23 @@ func (w *World) RewritePod(name string, change func(*corev1.Pod)) {
 	assert.NoError(w.T, w.Target.Tracker().Update(PodsResource, p, "web"))
 }
 
-// End removes pods, as a kubelet does.
-func (w *World) End(names ...string) {
+// RemovePods removes pods, as a kubelet does.
+func (w *World) RemovePods(names ...string) {
 	for _, name := range names {
 		assert.NoError(w.T, w.Target.Tracker().Delete(PodsResource, "web", name))
 	}
 }
 
-// Emptier is a running EvictPods.
-type Emptier struct {
-	*runningActivity[activitiesdrain.Evicted]
+// RunningEviction is a running EvictPods.
+type RunningEviction struct {
+	*runningActivity[activitiesdrain.EvictionResult]
 	Beats chan activitiesdrain.Progress
 }
 
-// Empty starts EvictPods, with the heartbeat details of an earlier attempt if before is set.
-func (w *World) Empty(in activitiesdrain.Eviction, before ...any) *Emptier {
-	e := &Emptier{Beats: make(chan activitiesdrain.Progress, 1000)}
-	e.runningActivity = AttemptTo[activitiesdrain.Evicted](
+// StartEvictPods starts EvictPods, with the heartbeat details of an earlier attempt if before is set.
+func (w *World) StartEvictPods(in activitiesdrain.Eviction, before ...any) *RunningEviction {
+	e := &RunningEviction{Beats: make(chan activitiesdrain.Progress, 1000)}
+	e.runningActivity = StartActivity[activitiesdrain.EvictionResult](
 		w,
 		(&activitiesdrain.Activities{Kube: w.Kube}).EvictPods,
 		in,
@@ -280,9 +281,9 @@ func (w *World) Empty(in activitiesdrain.Eviction, before ...any) *Emptier {
 	return e
 }
 
-// Attached is the attachment of the volume pv-<name> to a node. An empty name means a volume without a persistent
-// volume.
-func Attached(name, node string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
+// NewVolumeAttachment is the attachment of the volume pv-<name> to a node. An empty name means a volume without a
+// persistent volume.
+func NewVolumeAttachment(name, node string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
 	a := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            name + "-on-" + node,
@@ -294,11 +295,11 @@ func Attached(name, node string, change ...func(*storagev1.VolumeAttachment)) *s
 	if name != "" {
 		a.Spec.Source.PersistentVolumeName = new("pv-" + name)
 	}
-	return With(a, change)
+	return ApplyChanges(a, change)
 }
 
-// Detach detaches a volume from the node n.
-func (w *World) Detach(name string) {
+// DetachVolume detaches a volume from the node n.
+func (w *World) DetachVolume(name string) {
 	w.T.Helper()
 	require.NoError(
 		w.T,
@@ -306,11 +307,11 @@ func (w *World) Detach(name string) {
 	)
 }
 
-// Attach attaches a volume to another node.
-func (w *World) Attach(name string) {
+// AttachVolume attaches a volume to another node.
+func (w *World) AttachVolume(name string) {
 	w.T.Helper()
 	_, err := w.Target.StorageV1().
 		VolumeAttachments().
-		Create(w.T.Context(), Attached(name, "other"), metav1.CreateOptions{})
+		Create(w.T.Context(), NewVolumeAttachment(name, "other"), metav1.CreateOptions{})
 	require.NoError(w.T, err)
 }

@@ -24,21 +24,23 @@ import (
 
 const Backup = "example.com/backup" // a finalizer of another controller
 
-// Tried records in a machine that a create call was begun.
-func Tried(m *v1alpha1.Machine) { m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate }
+// WithCreateAttempt records in a machine that a create call was begun.
+func WithCreateAttempt(m *v1alpha1.Machine) {
+	m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate
+}
 
 // BeginCreation records that a creation began, and forgets the request.
 func (w *World) BeginCreation(name string) {
 	w.T.Helper()
 	m := w.Machine(name).DeepCopy()
-	Tried(m)
+	WithCreateAttempt(m)
 	_, err := w.Machines.MachineV1alpha1().Machines(Shop).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
 	require.NoError(w.T, err)
-	w.Forget()
+	w.ForgetRequests()
 }
 
-// Impostor replaces a machine by another machine of the same name.
-func (w *World) Impostor(name string) {
+// ReplaceByOtherMachine replaces a machine by another machine of the same name.
+func (w *World) ReplaceByOtherMachine(name string) {
 	w.T.Helper()
 	tracker, gvr := w.Machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machines")
 	require.NoError(w.T, tracker.Delete(gvr, Shop, name))
@@ -47,13 +49,13 @@ func (w *World) Impostor(name string) {
 	require.NoError(w.T, tracker.Create(gvr, other, Shop))
 }
 
-// Failed reports whether a decision sets the machine's phase to Failed.
-func Failed(d machine.Decision) bool {
+// SetsPhaseFailed reports whether a decision sets the machine's phase to Failed.
+func SetsPhaseFailed(d machine.Decision) bool {
 	return d.Health != nil && d.Health.Change != nil && d.Health.Change.Phase == "Failed"
 }
 
-// DueFor gives a machine the condition ReplacementDue with this reason.
-func DueFor(reason string) func(*v1alpha1.Machine) {
+// WithReplacementDue gives a machine the condition ReplacementDue with this reason.
+func WithReplacementDue(reason string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{
 			Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: LongAgo,
@@ -61,15 +63,15 @@ func DueFor(reason string) func(*v1alpha1.Machine) {
 	}
 }
 
-func Granted(m *v1alpha1.Machine) {
+func WithReplacementGrant(m *v1alpha1.Machine) {
 	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReplacementGranted, LongAgo.Format(time.RFC3339))
 }
 
-// Dead returns machines whose node is gone, and machines whose node is healthy.
-func Dead(gone, well int) []runtime.Object {
+// NewMachinesWithDeadNodes returns machines whose node is gone, and machines whose node is healthy.
+func NewMachinesWithDeadNodes(gone, well int) []runtime.Object {
 	var objects []runtime.Object
 	for i := range gone + well {
-		m := Machine(fmt.Sprintf("x-%d", i), Phase(v1alpha1.MachineRunning))
+		m := Machine(fmt.Sprintf("x-%d", i), WithPhase(v1alpha1.MachineRunning))
 		m.Labels[v1alpha1.LabelNode] = m.Name
 		objects = append(objects, m)
 		if i >= gone {
@@ -79,8 +81,8 @@ func Dead(gone, well int) []runtime.Object {
 	return objects
 }
 
-// UpdateLabels replaces the labels of a node by labels of an in-place update.
-func UpdateLabels(names ...string) func(*corev1.Node) {
+// WithUpdateLabels replaces the labels of a node by labels of an in-place update.
+func WithUpdateLabels(names ...string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Labels = map[string]string{}
 		for _, name := range names {
@@ -90,13 +92,13 @@ func UpdateLabels(names ...string) func(*corev1.Node) {
 }
 
 var (
-	IsCandidate = UpdateLabels(v1alpha1.LabelCandidateForUpdate)
-	IsChosen    = UpdateLabels(v1alpha1.LabelCandidateForUpdate, v1alpha1.LabelSelectedForUpdate)
+	WithCandidateLabel = WithUpdateLabels(v1alpha1.LabelCandidateForUpdate)
+	WithSelectedLabels = WithUpdateLabels(v1alpha1.LabelCandidateForUpdate, v1alpha1.LabelSelectedForUpdate)
 )
 
-func Updated(value string) func(*corev1.Node) {
+func WithUpdateResult(value string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
-		IsChosen(n)
+		WithSelectedLabels(n)
 		n.Labels[v1alpha1.LabelUpdateResult] = value
 		n.Annotations = map[string]string{v1alpha1.AnnotationUpdateFailedReason: "disk full"}
 	}
@@ -104,8 +106,8 @@ func Updated(value string) func(*corev1.Node) {
 
 func WithCordon(n *corev1.Node) { n.Spec.Unschedulable = true }
 
-// SaysUpdate gives a node an old condition with the progress of its update.
-func SaysUpdate(reason string) func(*corev1.Node) {
+// WithUpdateCondition gives a node an old condition with the progress of its update.
+func WithUpdateCondition(reason string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions = append([]corev1.NodeCondition{{
 			Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: reason, Message: "so be it", LastTransitionTime: LongAgo,
@@ -113,8 +115,8 @@ func SaysUpdate(reason string) func(*corev1.Node) {
 	}
 }
 
-// UpdateCondition returns the condition of a node's in-place update; nil if the node has no such condition.
-func UpdateCondition(n *corev1.Node) *corev1.NodeCondition {
+// FindUpdateCondition returns the condition of a node's in-place update; nil if the node has no such condition.
+func FindUpdateCondition(n *corev1.Node) *corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == v1alpha1.NodeInPlaceUpdate {
 			return &c
@@ -123,59 +125,59 @@ func UpdateCondition(n *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// Current returns the versions that an activity on the node returns, with or without a write.
-func (w *World) Current() kube.MinVersions {
+// NodeVersions returns the versions that an activity on the node returns, with or without a write.
+func (w *World) NodeVersions() kube.MinVersions {
 	return kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}
 }
 
-// Advance carries out one decision about the in-place update of the machine m, each activity twice, and returns the
-// decision.
-func Advance(w *World) inplace.Decision {
+// RunInPlaceStep carries out one decision about the in-place update of the machine m, each activity twice, and returns
+// the decision.
+func RunInPlaceStep(w *World) inplace.Decision {
 	w.T.Helper()
 	m := w.Machine("m")
-	d := attention.PlanMachine(observemachine.Facts(m, observemachine.Related{Node: w.Node()}, time.Time{})).InPlace
-	told := machine.InPlaceMark{Read: Read(m), Reason: d.Reason, Message: d.Message}
+	d := attention.PlanMachine(observemachine.Facts(m, observemachine.RelatedObjects{Node: w.Node()}, time.Time{})).InPlace
+	told := machine.InPlaceMark{Read: NewRead(m), Reason: d.Reason, Message: d.Message}
 	switch d.Step {
 	case inplace.Nothing:
 	case inplace.Drain:
-		Twice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).CordonNode, Read(m))
-		Twice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).MarkInPlace, told)
+		RunTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).CordonNode, NewRead(m))
+		RunTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).MarkInPlace, told)
 	case inplace.Update:
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineInPlaceUpdating
-		w.Rewrite(m)
+		w.WriteStatus(m)
 	case inplace.Condition, inplace.Ready:
-		Twice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).MarkInPlace, told)
+		RunTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).MarkInPlace, told)
 	}
 	return d
 }
 
-// Advances asserts that the next decisions have exactly these steps.
-func (w *World) Advances(steps ...inplace.Step) {
+// AssertInPlaceSteps asserts that the next decisions have exactly these steps.
+func (w *World) AssertInPlaceSteps(steps ...inplace.Step) {
 	w.T.Helper()
 	for _, step := range append(steps, inplace.Nothing) {
-		d := Advance(w)
+		d := RunInPlaceStep(w)
 		require.Equal(w.T, step, d.Step, d.Why)
 	}
 }
 
-// Label sets a label of the node's update. Label removes the label if value is nil.
-func (w *World) Label(key string, value any) {
-	w.Edit(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
+// SetNodeLabel sets a label of the node's update. SetNodeLabel removes the label if value is nil.
+func (w *World) SetNodeLabel(key string, value any) {
+	w.EditObject(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 }
 
-func (w *World) Reason() string {
+func (w *World) InPlaceUpdateReason() string {
 	w.T.Helper()
-	c := UpdateCondition(w.Node())
+	c := FindUpdateCondition(w.Node())
 	require.NotNil(w.T, c)
 	return c.Reason
 }
 
-func ProviderID(id string) func(*corev1.Node) {
+func WithProviderID(id string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Spec.ProviderID = id }
 }
 
-// Lived gives a node labels, annotations and taints of other controllers.
-func Lived(n *corev1.Node) {
+// WithForeignMetadata gives a node labels, annotations and taints of other controllers.
+func WithForeignMetadata(n *corev1.Node) {
 	since := metav1.Unix(1_700_000_000, 0)
 	n.Labels = map[string]string{"kubernetes.io/os": "linux"}
 	n.Annotations = map[string]string{
@@ -189,19 +191,19 @@ func Lived(n *corev1.Node) {
 	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")}
 }
 
-// Wish gives the machine m another node template.
-func (w *World) Wish(template map[string]any) {
-	w.Edit(cache.Machines, "m", map[string]any{"spec": map[string]any{"nodeTemplate": template}})
-	w.Settle()
-	w.Forget()
+// SetNodeTemplate gives the machine m another node template.
+func (w *World) SetNodeTemplate(template map[string]any) {
+	w.EditObject(cache.Machines, "m", map[string]any{"spec": map[string]any{"nodeTemplate": template}})
+	w.AwaitCaches()
+	w.ForgetRequests()
 }
 
 // SyncNode runs the activity SyncNode twice and returns the node afterwards.
-func SyncNode(w *World, in kube.Read) *corev1.Node {
+func SyncNode(w *World, in kube.ReadInput) *corev1.Node {
 	w.T.Helper()
-	versions := Twice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).SyncNode, in)
+	versions := RunTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).SyncNode, in)
 	n := w.Node()
-	if len(w.Writes()) > 0 {
+	if len(w.WriteRequests()) > 0 {
 		require.NotNil(w.T, n)
 		assert.Equal(w.T, kube.MinVersions{cache.Nodes: n.ResourceVersion}, versions, "the version to wait for")
 	} else {
@@ -210,15 +212,16 @@ func SyncNode(w *World, in kube.Read) *corev1.Node {
 	return n
 }
 
-// KeptFrom is the workflow's time when a preservation begins. KeptFrom is later than the time of any worker, so that
-// Stamp returns it. KeptFrom and KeptUntil are local times, like the times in an API server's answer.
+// PreservationStart is the workflow's time when a preservation begins. PreservationStart is later than the time of any
+// worker, so that TimeToRecord returns it. PreservationStart and PreservationEnd are local times, like the times in an
+// API server's answer.
 var (
-	KeptFrom  = time.Date(2100, 3, 1, 12, 0, 0, 0, time.UTC).Local()
-	KeptUntil = metav1.NewTime(KeptFrom.Add(v1alpha1.DefaultPreserveTimeout))
+	PreservationStart = time.Date(2100, 3, 1, 12, 0, 0, 0, time.UTC).Local()
+	PreservationEnd   = metav1.NewTime(PreservationStart.Add(v1alpha1.DefaultPreserveTimeout))
 )
 
-// SetStatus changes the status of the machine m as its own workflow does.
-func (w *World) SetStatus(change func(*v1alpha1.Machine)) {
+// UpdateStatusAsWorkflow changes the status of the machine m as its own workflow does.
+func (w *World) UpdateStatusAsWorkflow(change func(*v1alpha1.Machine)) {
 	w.T.Helper()
 	m := w.Machine("m")
 	change(m)
@@ -226,23 +229,23 @@ func (w *World) SetStatus(change func(*v1alpha1.Machine)) {
 	require.NoError(w.T, err)
 }
 
-// Write names a kind of write that a test can make fail.
-type Write struct {
+// WriteKind names a kind of write that a test can make fail.
+type WriteKind struct {
 	Verb, Resource string
 	Ours           bool
 }
 
-func (w *World) Fail(at Write, times int, err error, do func()) {
+func (w *World) FailWrites(at WriteKind, times int, err error, do func()) {
 	if at.Ours {
-		Failing(w.Machines, at.Verb, at.Resource, times, err, do)
+		FailRequests(w.Machines, at.Verb, at.Resource, times, err, do)
 		return
 	}
-	Failing(w.Target, at.Verb, at.Resource, times, err, do)
+	FailRequests(w.Target, at.Verb, at.Resource, times, err, do)
 }
 
-func DecideMachine(w *World, in kube.Read) machine.Decision {
+func DecideMachine(w *World, in kube.ReadInput) machine.Decision {
 	w.T.Helper()
-	return Twice[machine.Decision](w, (&machine.Activities{Kube: w.Kube}).DecideMachine, in)
+	return RunTwice[machine.Decision](w, (&machine.Activities{Kube: w.Kube}).DecideMachine, in)
 }
 
 var LongAgo = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -251,12 +254,12 @@ var LongAgo = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 // whole seconds.
 var requestTime = time.Date(2100, 3, 1, 12, 0, 0, 500_000_000, time.UTC)
 
-// applyRequestInput is the input of ApplyRequest for an object of a kind.
-func applyRequestInput(kind request.Kind, object metav1.Object, o request.Order) activitiesrequest.Request {
+// newApplyRequestInput is the input of ApplyRequest for an object of a kind.
+func newApplyRequestInput(kind request.Kind, object metav1.Object, o request.CommandOrder) activitiesrequest.Request {
 	o.Asked = requestTime
 	return activitiesrequest.Request{Kind: kind, Object: Ref(object), Order: o}
 }
 
-func Ordered(m *v1alpha1.Machine, o request.Order) activitiesrequest.Request {
-	return applyRequestInput(request.Machine, m, o)
+func NewMachineRequest(m *v1alpha1.Machine, o request.CommandOrder) activitiesrequest.Request {
+	return newApplyRequestInput(request.Machine, m, o)
 }

@@ -34,22 +34,22 @@ func Machine(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 	m := &v1alpha1.Machine{ObjectMeta: defaultMetadata(name)}
 	m.Labels = map[string]string{"app": "web"}
 	m.Spec.Class = v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}
-	return With(m, change)
+	return ApplyChanges(m, change)
 }
 
 func Class(change ...func(*v1alpha1.MachineClass)) *v1alpha1.MachineClass {
 	c := &v1alpha1.MachineClass{ObjectMeta: defaultMetadata("small"), Provider: "fake"}
 	c.ProviderSpec = runtime.RawExtension{Raw: []byte(`{"size":"xl"}`)}
-	return With(c, change)
+	return ApplyChanges(c, change)
 }
 
-func Set(name string, replicas int32, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
+func NewMachineSet(name string, replicas int32, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
 	s := &v1alpha1.MachineSet{ObjectMeta: defaultMetadata(name)}
 	s.Labels = map[string]string{"app": "web"}
 	s.Spec.Replicas = replicas
 	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	s.Spec.Template = Template()
-	return With(s, change)
+	return ApplyChanges(s, change)
 }
 
 func Deployment(name string, replicas int32, change ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
@@ -57,7 +57,7 @@ func Deployment(name string, replicas int32, change ...func(*v1alpha1.MachineDep
 	d.Spec.Replicas = replicas
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	d.Spec.Template = Template()
-	return With(d, change)
+	return ApplyChanges(d, change)
 }
 
 func Template() v1alpha1.MachineTemplateSpec {
@@ -75,34 +75,34 @@ func Node(change ...func(*corev1.Node)) *corev1.Node {
 	n.Status.Conditions = []corev1.NodeCondition{
 		{Type: "Ready", Status: "True", Reason: "KubeletReady", Message: "kubelet is posting ready status"},
 	}
-	return With(n, change)
+	return ApplyChanges(n, change)
 }
 
-// MarkedBy gives a node the UID annotation of a machine.
-func MarkedBy(m *v1alpha1.Machine) func(*corev1.Node) {
+// WithMachineUID gives a node the UID annotation of a machine.
+func WithMachineUID(m *v1alpha1.Machine) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		metav1.SetMetaDataAnnotation(&n.ObjectMeta, v1alpha1.AnnotationMachineUID, string(m.UID))
 	}
 }
 
-func With[T any](object T, changes []func(T)) T {
+func ApplyChanges[T any](object T, changes []func(T)) T {
 	for _, change := range changes {
 		change(object)
 	}
 	return object
 }
 
-func Phase(p v1alpha1.MachinePhase) func(*v1alpha1.Machine) {
+func WithPhase(p v1alpha1.MachinePhase) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = p }
 }
 
-// OnNode gives a machine an instance and the node n.
-func OnNode(m *v1alpha1.Machine) {
+// WithNode gives a machine an instance and the node n.
+func WithNode(m *v1alpha1.Machine) {
 	m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = "n", "n", "fake:///n"
 }
 
-// OwnedBy makes a set or deployment the controller of an object.
-func OwnedBy[T metav1.Object](owner metav1.Object) func(T) {
+// WithOwner makes a set or deployment the controller of an object.
+func WithOwner[T metav1.Object](owner metav1.Object) func(T) {
 	kind := "MachineSet"
 	if _, ok := owner.(*v1alpha1.MachineDeployment); ok {
 		kind = "MachineDeployment"
@@ -114,28 +114,28 @@ func OwnedBy[T metav1.Object](owner metav1.Object) func(T) {
 	}
 }
 
-func Going[T metav1.Object](o T) {
+func WithDeletionTimestamp[T metav1.Object](o T) {
 	now := metav1.NewTime(time.Now()).Rfc3339Copy()
 	o.SetDeletionTimestamp(&now)
 }
 
-func Bare[T metav1.Object](o T) { o.SetFinalizers(nil) }
+func WithoutFinalizers[T metav1.Object](o T) { o.SetFinalizers(nil) }
 
 func Ref(o metav1.Object) kube.Ref {
 	return kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())}
 }
 
-func Read(o metav1.Object) kube.Read { return kube.Read{Ref: Ref(o)} }
+func NewRead(o metav1.Object) kube.ReadInput { return kube.ReadInput{Ref: Ref(o)} }
 
-func Live(o metav1.Object) kube.Read { return kube.Read{Ref: Ref(o), Live: true} }
+func NewLiveRead(o metav1.Object) kube.ReadInput { return kube.ReadInput{Ref: Ref(o), Live: true} }
 
-// Stranger names an earlier object of the same name.
-func Stranger(o metav1.Object) kube.Ref {
+// RefOfFormerObject names an earlier object of the same name.
+func RefOfFormerObject(o metav1.Object) kube.Ref {
 	return kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: "uid-of-a-former-one"}
 }
 
-// Stored returns the current object from the API server; nil if the object is gone.
-func Stored[T any](tracker testing.ObjectTracker, resource, namespace, name string) *T {
+// ReadStoredObject returns the current object from the API server; nil if the object is gone.
+func ReadStoredObject[T any](tracker testing.ObjectTracker, resource, namespace, name string) *T {
 	gv := v1alpha1.SchemeGroupVersion
 	if namespace == "" {
 		gv = corev1.SchemeGroupVersion
@@ -148,23 +148,23 @@ func Stored[T any](tracker testing.ObjectTracker, resource, namespace, name stri
 }
 
 func (w *World) Machine(name string) *v1alpha1.Machine {
-	return Stored[v1alpha1.Machine](w.Machines.Tracker(), "machines", Shop, name)
+	return ReadStoredObject[v1alpha1.Machine](w.Machines.Tracker(), "machines", Shop, name)
 }
 
-func (w *World) Set(name string) *v1alpha1.MachineSet {
-	return Stored[v1alpha1.MachineSet](w.Machines.Tracker(), "machinesets", Shop, name)
+func (w *World) MachineSet(name string) *v1alpha1.MachineSet {
+	return ReadStoredObject[v1alpha1.MachineSet](w.Machines.Tracker(), "machinesets", Shop, name)
 }
 
 func (w *World) Deployment(name string) *v1alpha1.MachineDeployment {
-	return Stored[v1alpha1.MachineDeployment](w.Machines.Tracker(), "machinedeployments", Shop, name)
+	return ReadStoredObject[v1alpha1.MachineDeployment](w.Machines.Tracker(), "machinedeployments", Shop, name)
 }
 
 func (w *World) Node() *corev1.Node {
-	return Stored[corev1.Node](w.Target.Tracker(), "nodes", "", "n")
+	return ReadStoredObject[corev1.Node](w.Target.Tracker(), "nodes", "", "n")
 }
 
-// Edit changes a machine object as a person or another controller does.
-func (w *World) Edit(resource cache.Resource, name string, patch map[string]any) {
+// EditObject changes a machine object as a person or another controller does.
+func (w *World) EditObject(resource cache.Resource, name string, patch map[string]any) {
 	gvr, namespace, tracker := v1alpha1.SchemeGroupVersion.WithResource(string(resource)), Shop, w.Machines.Tracker()
 	if resource == cache.Nodes {
 		gvr, namespace, tracker = corev1.SchemeGroupVersion.WithResource("nodes"), "", w.Target.Tracker()
@@ -172,13 +172,13 @@ func (w *World) Edit(resource cache.Resource, name string, patch map[string]any)
 	w.Server.changeAsClient(tracker, gvr, namespace, name, patch)
 }
 
-// Annotated is a patch of one annotation.
-func Annotated(key, value string) map[string]any {
+// AnnotationPatch is a patch of one annotation.
+func AnnotationPatch(key, value string) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}}
 }
 
-// Create adds objects while a test runs.
-func (w *World) Create(objects ...metav1.Object) {
+// CreateObjects adds objects while a test runs.
+func (w *World) CreateObjects(objects ...metav1.Object) {
 	w.T.Helper()
 	for _, o := range objects {
 		var err error
@@ -200,16 +200,16 @@ func (w *World) Create(objects ...metav1.Object) {
 
 func Duration(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 
-// Replace deletes a machine without finalizers and creates another machine of the same name.
-func (w *World) Replace(m *v1alpha1.Machine) {
+// ReplaceMachine deletes a machine without finalizers and creates another machine of the same name.
+func (w *World) ReplaceMachine(m *v1alpha1.Machine) {
 	w.T.Helper()
 	require.NoError(w.T, w.Machines.MachineV1alpha1().Machines(Shop).Delete(w.T.Context(), m.Name, metav1.DeleteOptions{}))
-	w.Create(m)
-	w.Forget()
+	w.CreateObjects(m)
+	w.ForgetRequests()
 }
 
-// Rewrite writes the status of an object, and waits until the caches have the status.
-func (w *World) Rewrite(o metav1.Object) {
+// WriteStatus writes the status of an object, and waits until the caches have the status.
+func (w *World) WriteStatus(o metav1.Object) {
 	w.T.Helper()
 	var err error
 	switch o := o.(type) {
@@ -223,5 +223,5 @@ func (w *World) Rewrite(o metav1.Object) {
 		_, err = w.Machines.MachineV1alpha1().MachineDeployments(Shop).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
 	}
 	require.NoError(w.T, err)
-	w.Settle()
+	w.AwaitCaches()
 }

@@ -18,23 +18,25 @@ func Pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "900"},
 	}
 	p.Spec.NodeName, p.Status.Phase = "n", corev1.PodRunning
-	return With(p, change)
+	return ApplyChanges(p, change)
 }
 
-// OfDaemonSet makes a DaemonSet the controller of a pod.
-func OfDaemonSet(p *corev1.Pod) {
+// WithDaemonSetOwner makes a DaemonSet the controller of a pod.
+func WithDaemonSetOwner(p *corev1.Pod) {
 	p.OwnerReferences = []metav1.OwnerReference{
 		{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "x", UID: "uid-x", Controller: new(true)},
 	}
 }
 
-func InPhase(phase corev1.PodPhase) func(*corev1.Pod) {
+func WithPodPhase(phase corev1.PodPhase) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.Phase = phase }
 }
 
-func Mirror(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }
+func WithMirrorAnnotation(p *corev1.Pod) {
+	p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
+}
 
-func Elsewhere(p *corev1.Pod) { p.Spec.NodeName = "other" }
+func WithOtherNode(p *corev1.Pod) { p.Spec.NodeName = "other" }
 
 // podListVersion is the resourceVersion of lists of pods.
 const podListVersion = "4711"
@@ -75,8 +77,8 @@ func (w *World) ServePods() {
 	})
 }
 
-// WatchBy gives later watches of pods only the events that the test sends.
-func (w *World) WatchBy() *watch.FakeWatcher {
+// UseFakePodWatch gives later watches of pods only the events that the test sends.
+func (w *World) UseFakePodWatch() *watch.FakeWatcher {
 	pods := watch.NewFake()
 	w.Target.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
 		w.Server.Watched <- struct{}{}

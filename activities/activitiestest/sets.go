@@ -10,10 +10,10 @@ import (
 	"millwright/observe/cache"
 )
 
-func SetRead(s *v1alpha1.MachineSet) set.Input { return set.Input{Read: Read(s)} }
+func NewSetInput(s *v1alpha1.MachineSet) set.Input { return set.Input{ReadInput: NewRead(s)} }
 
-// Counted returns a set whose status has correct counts.
-func Counted(s *v1alpha1.MachineSet, replicas, ready int32) *v1alpha1.MachineSet {
+// WithSetCounts returns a set whose status has correct counts.
+func WithSetCounts(s *v1alpha1.MachineSet, replicas, ready int32) *v1alpha1.MachineSet {
 	s.Status = v1alpha1.MachineSetStatus{
 		ObservedGeneration:   s.Generation,
 		Replicas:             replicas,
@@ -25,12 +25,12 @@ func Counted(s *v1alpha1.MachineSet, replicas, ready int32) *v1alpha1.MachineSet
 	return s
 }
 
-func Create(s *v1alpha1.MachineSet, names ...string) set.Creation {
+func NewCreation(s *v1alpha1.MachineSet, names ...string) set.Creation {
 	return set.Creation{Set: Ref(s), Version: s.ResourceVersion, Names: names}
 }
 
-// Blocked makes a machine whose provider creates no instance.
-func Blocked(reason, message string) func(*v1alpha1.Machine) {
+// WithInstanceBlocker makes a machine whose provider creates no instance.
+func WithInstanceBlocker(reason, message string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
 		m.Status.Conditions = []corev1.NodeCondition{
@@ -39,23 +39,23 @@ func Blocked(reason, message string) func(*v1alpha1.Machine) {
 	}
 }
 
-// Change writes the changes that change makes to the status of a machine.
-func (w *World) Change(name string, change func(*v1alpha1.Machine)) {
+// ChangeMachineStatus writes the changes that change makes to the status of a machine.
+func (w *World) ChangeMachineStatus(name string, change func(*v1alpha1.Machine)) {
 	w.T.Helper()
 	m := w.Machine(name).DeepCopy()
 	change(m)
-	w.Rewrite(m)
-	w.Forget()
+	w.WriteStatus(m)
+	w.ForgetRequests()
 }
 
-func Rich(c *v1alpha1.MachineClass) {
+func WithVirtualCapacity(c *v1alpha1.MachineClass) {
 	c.NodeTemplate = &v1alpha1.NodeTemplate{
 		VirtualCapacity: corev1.ResourceList{"example.com/seat": resource.MustParse("2")},
 	}
 }
 
-// Cached returns the objects in the caches by their copies.
-func (w *World) Cached() map[runtime.Object]runtime.Object {
+// CachedObjects returns the objects in the caches by their copies.
+func (w *World) CachedObjects() map[runtime.Object]runtime.Object {
 	objects := map[runtime.Object]runtime.Object{}
 	for _, resource := range append(
 		w.cachedClusterAPIResources(),

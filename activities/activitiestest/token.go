@@ -19,9 +19,11 @@ const KubeSystem = "kube-system" // namespace of bootstrap tokens
 
 var SecretsGVR = corev1.SchemeGroupVersion.WithResource("secrets")
 
-// Soon is the expiration of the tokens of the tests. Soon has a fraction of a second, which the tokens' Secrets cannot
-// store.
-func Soon() time.Time { return time.Now().Truncate(time.Second).Add(20*time.Minute + time.Nanosecond) }
+// TokenExpiration is the expiration of the tokens of the tests. TokenExpiration has a fraction of a second, which the
+// tokens' Secrets cannot store.
+func TokenExpiration() time.Time {
+	return time.Now().Truncate(time.Second).Add(20*time.Minute + time.Nanosecond)
+}
 
 // Token returns the current Secret of a token from the API server; nil if the Secret is gone.
 func (w *World) Token(ref kube.TokenRef) *corev1.Secret {
@@ -32,8 +34,8 @@ func (w *World) Token(ref kube.TokenRef) *corev1.Secret {
 	return object.(*corev1.Secret)
 }
 
-// Tokens returns the names of all Secrets in kube-system.
-func (w *World) Tokens() []string {
+// TokenNames returns the names of all Secrets in kube-system.
+func (w *World) TokenNames() []string {
 	w.T.Helper()
 	list, err := w.Target.CoreV1().Secrets(KubeSystem).List(w.T.Context(), metav1.ListOptions{})
 	require.NoError(w.T, err)
@@ -44,25 +46,25 @@ func (w *World) Tokens() []string {
 	return names
 }
 
-// Revoke revokes the tokens of a machine twice, as Temporal does after a lost answer.
-func (w *World) Revoke(m *v1alpha1.Machine) {
+// RevokeTokensTwice revokes the tokens of a machine twice, as Temporal does after a lost answer.
+func (w *World) RevokeTokensTwice(m *v1alpha1.Machine) {
 	w.T.Helper()
-	_, err := Run[any](w, (&machine.Activities{Kube: w.Kube}).RevokeTokens, Ref(m))
+	_, err := RunActivity[any](w, (&machine.Activities{Kube: w.Kube}).RevokeTokens, Ref(m))
 	require.NoError(w.T, err)
-	left := w.Tokens()
-	_, err = Run[any](w, (&machine.Activities{Kube: w.Kube}).RevokeTokens, Ref(m))
+	left := w.TokenNames()
+	_, err = RunActivity[any](w, (&machine.Activities{Kube: w.Kube}).RevokeTokens, Ref(m))
 	require.NoError(w.T, err, "again")
-	assert.Equal(w.T, left, w.Tokens())
+	assert.Equal(w.T, left, w.TokenNames())
 }
 
-// Alter changes a value in the Secret of a token.
-func (w *World) Alter(ref kube.TokenRef, key, value string) {
+// ChangeTokenSecret changes a value in the Secret of a token.
+func (w *World) ChangeTokenSecret(ref kube.TokenRef, key, value string) {
 	w.Server.changeAsClient(w.Target.Tracker(), SecretsGVR, ref.Namespace, ref.Name,
 		map[string]any{"data": map[string]any{key: base64.StdEncoding.EncodeToString([]byte(value))}})
 }
 
-// TokenSecret returns the Secret of the first attempt of machine m.
-func TokenSecret(change ...func(*corev1.Secret)) *corev1.Secret {
+// NewTokenSecret returns the Secret of the first attempt of machine m.
+func NewTokenSecret(change ...func(*corev1.Secret)) *corev1.Secret {
 	name := "bootstrap-token-woaoc8" // Secret name for the token ID of machine uid-m, attempt 1
 	s := &corev1.Secret{Type: corev1.SecretTypeBootstrapToken, ObjectMeta: metav1.ObjectMeta{
 		Namespace:       KubeSystem,
@@ -79,5 +81,5 @@ func TokenSecret(change ...func(*corev1.Secret)) *corev1.Secret {
 		"token-secret": []byte("0123456789abcdef"),
 		"expiration":   []byte(time.Now().UTC().Add(time.Hour).Format(time.RFC3339)),
 	}
-	return With(s, change)
+	return ApplyChanges(s, change)
 }

@@ -23,15 +23,15 @@ type Worker struct {
 	Tried time.Duration // time from the activity's schedule to the start of the attempt; zero: the first attempt
 }
 
-// Bubble is the time at which the clock of a bubble begins. Source: testing/synctest.
-var Bubble = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+// BubbleStart is the time at which the clock of a bubble begins. Source: testing/synctest.
+var BubbleStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Rounding is the maximum difference between a time that is stored in whole seconds and the time that a test expects.
 const Rounding = time.Second
 
-// OnWrongClocks runs a test on workers whose clocks are ten minutes ahead, right, and ten minutes behind. Each worker
-// runs local or regular activities, in its own bubble.
-func OnWrongClocks(t *testing.T, test func(t *testing.T, k Worker)) {
+// ForEachWorkerClock runs a test on workers whose clocks are ten minutes ahead, right, and ten minutes behind. Each
+// worker runs local or regular activities, in its own bubble.
+func ForEachWorkerClock(t *testing.T, test func(t *testing.T, k Worker)) {
 	t.Helper()
 	for way, local := range map[string]bool{"local": true, "regular": false} {
 		for name, ahead := range map[string]time.Duration{"ahead": 10 * time.Minute, "right": 0, "behind": -10 * time.Minute} {
@@ -43,30 +43,32 @@ func OnWrongClocks(t *testing.T, test func(t *testing.T, k Worker)) {
 	}
 }
 
-// Server is the current time by the servers' clock.
-func (k Worker) Server() time.Time { return time.Now().Add(-k.Ahead) }
+// ServerTime is the current time by the servers' clock.
+func (k Worker) ServerTime() time.Time { return time.Now().Add(-k.Ahead) }
 
-// Stamp is a time by the servers' clock, in the form in which an API server writes times.
-func (k Worker) Stamp(ago time.Duration) metav1.Time {
-	return metav1.NewTime(k.Server().Add(-ago)).Rfc3339Copy()
+// ServerTimestamp is a time by the servers' clock, in the form in which an API server writes times.
+func (k Worker) ServerTimestamp(ago time.Duration) metav1.Time {
+	return metav1.NewTime(k.ServerTime().Add(-ago)).Rfc3339Copy()
 }
 
-// Read is a Read of an object at the servers' current time. A workflow passes the servers' current time to its
+// NewRead is a ReadInput of an object at the servers' current time. A workflow passes the servers' current time to its
 // activities.
-func (k Worker) Read(o metav1.Object) kube.Read { return kube.Read{Ref: Ref(o), At: k.Server()} }
-
-// RunOn runs an activity on a worker.
-func RunOn[T any](w *World, k Worker, activity, in any) (T, error) {
-	w.T.Helper()
-	w.Settle()
-	if k.Local {
-		return Local[T](w, activity, in)
-	}
-	return Execute[T](w.T, activity, in, k.Execute)
+func (k Worker) NewRead(o metav1.Object) kube.ReadInput {
+	return kube.ReadInput{Ref: Ref(o), At: k.ServerTime()}
 }
 
-// Execute runs a regular activity on this worker, in an environment of its own.
-func (k Worker) Execute(
+// RunOnWorker runs an activity on a worker.
+func RunOnWorker[T any](w *World, k Worker, activity, in any) (T, error) {
+	w.T.Helper()
+	w.AwaitCaches()
+	if k.Local {
+		return RunLocalActivity[T](w, activity, in)
+	}
+	return ExecuteActivity[T](w.T, activity, in, k.ExecuteActivity)
+}
+
+// ExecuteActivity runs a regular activity on this worker, in an environment of its own.
+func (k Worker) ExecuteActivity(
 	env *testsuite.TestActivityEnvironment,
 	activity any,
 	in ...any,

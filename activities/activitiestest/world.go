@@ -49,10 +49,10 @@ type World struct {
 	Target    *kubefake.Clientset
 	Meta      *metadatafake.FakeMetadataClient // metadata client of Secrets
 	Recorder  *record.FakeRecorder
-	Provider  *capitest.Server     // server of the objects of Cluster API; nil without Cluster API
-	API       *capi.Cache          // cache of the objects of Cluster API
-	Workloads *capidrain.Workloads // workload clusters of Cluster API; each of them is Target
-	Secrets   *kubefake.Clientset  // client of the kubeconfigs of workload clusters; nil without Cluster API
+	Provider  *capitest.FakeServer        // server of the objects of Cluster API; nil without Cluster API
+	API       *capi.Cache                 // cache of the objects of Cluster API
+	Workloads *capidrain.WorkloadClusters // workload clusters of Cluster API; each of them is Target
+	Secrets   *kubefake.Clientset         // client of the kubeconfigs of workload clusters; nil without Cluster API
 	*kube.Kube
 	Ahead time.Duration // how far the worker's clock is ahead of the servers' clocks in attempts; see Worker
 }
@@ -96,29 +96,29 @@ func newWorld(t *testing.T, objects []kuberuntime.Object, watch func(*World, *ca
 	}
 	require.Eventually(t, cluster.KnowsAttachments, eventTimeout, time.Millisecond)
 	w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
-	w.Forget()
+	w.ForgetRequests()
 	return w
 }
 
-// Run runs an activity as a regular activity.
-func Run[T any](w *World, activity, in any) (T, error) {
+// RunActivity runs an activity as a regular activity.
+func RunActivity[T any](w *World, activity, in any) (T, error) {
 	w.T.Helper()
-	return Execute[T](w.T, activity, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
+	return ExecuteActivity[T](w.T, activity, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
 }
 
-// Local runs an activity as a local activity.
-func Local[T any](w *World, activity, in any) (T, error) {
+// RunLocalActivity runs an activity as a local activity.
+func RunLocalActivity[T any](w *World, activity, in any) (T, error) {
 	w.T.Helper()
-	return Execute[T](w.T, activity, in, (*testsuite.TestActivityEnvironment).ExecuteLocalActivity)
+	return ExecuteActivity[T](w.T, activity, in, (*testsuite.TestActivityEnvironment).ExecuteLocalActivity)
 }
 
-func Execute[T any](
+func ExecuteActivity[T any](
 	t *testing.T,
 	activity, in any,
 	how func(*testsuite.TestActivityEnvironment, any, ...any) (converter.EncodedValue, error),
 ) (result T, err error) {
 	t.Helper()
-	env := ActivityEnvironment()
+	env := NewActivityEnvironment()
 	env.RegisterActivity(activity)
 	value, err := how(env, activity, in)
 	if err == nil && value.HasValue() {
@@ -127,9 +127,9 @@ func Execute[T any](
 	return result, err
 }
 
-// ActivityEnvironment returns an environment that runs activities without logs. ActivityEnvironment's timeout is
+// NewActivityEnvironment returns an environment that runs activities without logs. NewActivityEnvironment's timeout is
 // eventTimeout, because the test suite would end a local activity after three seconds of the real clock.
-func ActivityEnvironment() *testsuite.TestActivityEnvironment {
+func NewActivityEnvironment() *testsuite.TestActivityEnvironment {
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestActivityEnvironment()
@@ -137,10 +137,10 @@ func ActivityEnvironment() *testsuite.TestActivityEnvironment {
 	return env
 }
 
-// WorkflowEnvironment returns an environment that runs workflows without logs. WorkflowEnvironment's timeouts are
+// NewWorkflowEnvironment returns an environment that runs workflows without logs. NewWorkflowEnvironment's timeouts are
 // eventTimeout: on a busy machine, a workflow may be blocked longer than the test suite's timeout of some seconds and
 // the SDK's deadlock timeout of one second.
-func WorkflowEnvironment() *testsuite.TestWorkflowEnvironment {
+func NewWorkflowEnvironment() *testsuite.TestWorkflowEnvironment {
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
@@ -149,16 +149,16 @@ func WorkflowEnvironment() *testsuite.TestWorkflowEnvironment {
 	return env
 }
 
-// Twice runs an activity two times, as Temporal does when an answer is lost. The second run must succeed, write nothing
-// and record no event. Twice returns the result of the first run.
-func Twice[T any](w *World, activity, in any) T {
+// RunTwice runs an activity two times, as Temporal does when an answer is lost. The second run must succeed, write
+// nothing and record no event. RunTwice returns the result of the first run.
+func RunTwice[T any](w *World, activity, in any) T {
 	w.T.Helper()
-	w.Settle()
-	first, err := Run[T](w, activity, in)
+	w.AwaitCaches()
+	first, err := RunActivity[T](w, activity, in)
 	require.NoError(w.T, err)
-	w.Settle()
+	w.AwaitCaches()
 	before, told := w.Snapshot(), len(w.Recorder.Events)
-	_, err = Run[T](w, activity, in)
+	_, err = RunActivity[T](w, activity, in)
 	name := runtime.FuncForPC(reflect.ValueOf(activity).Pointer()).Name()
 	require.NoError(w.T, err, "%s, again", name)
 	assert.Equal(w.T, before, w.Snapshot(), "%s changed something the second time", name)
@@ -166,23 +166,23 @@ func Twice[T any](w *World, activity, in any) T {
 	return first
 }
 
-// Settle waits until the caches hold all writes.
-func (w *World) Settle() {
+// AwaitCaches waits until the caches hold all writes.
+func (w *World) AwaitCaches() {
 	w.T.Helper()
 	versions := cache.MinVersions{}
 	w.Server.mu.Lock()
 	for what, version := range w.Server.lastVersions {
 		if w.Server.watchedByCache[what] {
-			versions.Raise(resourceOf(what.gvr), version)
+			versions.RaiseVersion(cacheResourceOf(what.gvr), version)
 		}
 	}
 	w.Server.mu.Unlock()
-	require.True(w.T, w.Cluster.Await(w.T.Context(), versions, eventTimeout), "the caches stay behind")
+	require.True(w.T, w.Cluster.AwaitVersions(w.T.Context(), versions, eventTimeout), "the caches stay behind")
 }
 
-// Hold delays the events of the caches until the returned function is called, or the test ends.
-func (w *World) Hold() (release func()) {
-	w.Settle()
+// HoldEvents delays the events of the caches until the returned function is called, or the test ends.
+func (w *World) HoldEvents() (release func()) {
+	w.AwaitCaches()
 	w.Server.holdEvents(true)
 	release = func() { w.Server.holdEvents(false) }
 	w.T.Cleanup(release)
@@ -223,9 +223,9 @@ func (w *World) listObjects(
 	return items
 }
 
-// Requests returns the requests to the API servers since Forget, as verb and resource: "patch machines". Requests omits
-// the watches of the caches, because these watches begin at random times. Watches of pods are included: only drains
-// watch pods.
+// Requests returns the requests to the API servers since ForgetRequests, as verb and resource: "patch machines".
+// Requests omits the watches of the caches, because these watches begin at random times. Watches of pods are included:
+// only drains watch pods.
 func (w *World) Requests() []string {
 	list := []string{}
 	for _, action := range slices.Concat(
@@ -242,8 +242,8 @@ func (w *World) Requests() []string {
 	return list
 }
 
-// Writes returns the requests that may change something.
-func (w *World) Writes() []string {
+// WriteRequests returns the requests that may change something.
+func (w *World) WriteRequests() []string {
 	list := []string{}
 	for _, r := range w.Requests() {
 		switch verb, _, _ := strings.Cut(r, " "); verb {
@@ -255,12 +255,12 @@ func (w *World) Writes() []string {
 	return list
 }
 
-func (w *World) Forget() {
+func (w *World) ForgetRequests() {
 	w.Machines.ClearActions()
 	w.Target.ClearActions()
 	w.Meta.ClearActions()
 	if w.Provider != nil {
-		for _, fake := range w.Provider.Fakes() {
+		for _, fake := range w.Provider.FakeClientsets() {
 			fake.ClearActions()
 		}
 	}
@@ -275,9 +275,9 @@ func (w *World) NewEvents() []string {
 	return events
 }
 
-// Failing makes the next requests of one kind fail, as many as times. The function do runs just before each failure; do
-// may be nil.
-func Failing(c interface {
+// FailRequests makes the next requests of one kind fail, as many as times. The function do runs just before each
+// failure; do may be nil.
+func FailRequests(c interface {
 	PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
 }, verb, resource string, times int, err error, do func(),
 ) {
@@ -293,8 +293,8 @@ func Failing(c interface {
 	})
 }
 
-// Failure returns the type and the retryability of an activity's error.
-func Failure(t *testing.T, err error) (kind string, retryable bool) {
+// FailureTypeOf returns the type and the retryability of an activity's error.
+func FailureTypeOf(t *testing.T, err error) (kind string, retryable bool) {
 	t.Helper()
 	var application *temporal.ApplicationError
 	require.ErrorAs(t, err, &application)
@@ -303,7 +303,7 @@ func Failure(t *testing.T, err error) (kind string, retryable bool) {
 
 func AssertFailure(t *testing.T, err error, kind string, retryable bool) {
 	t.Helper()
-	gotKind, gotRetryable := Failure(t, err)
+	gotKind, gotRetryable := FailureTypeOf(t, err)
 	assert.Equal(t, kind, gotKind)
 	assert.Equal(t, retryable, gotRetryable, "retryable")
 }

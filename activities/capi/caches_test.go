@@ -26,10 +26,10 @@ import (
 // oneObjectOfEachKind returns a MachineSet and one object of each other kind. Each object has a field that an activity
 // could change in place. Objects named old are being deleted.
 func oneObjectOfEachKind() (*clusterv1.MachineSet, []runtime.Object) {
-	s := capitest.Set(
+	s := capitest.NewSet(
 		"s",
 		3,
-		capitest.OfDeployment,
+		capitest.WithDeploymentOwner,
 		annotatedSet(clusterv1.RevisionAnnotation, "0"),
 		annotatedSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
 		func(s *clusterv1.MachineSet) {
@@ -61,55 +61,60 @@ func oneObjectOfEachKind() (*clusterv1.MachineSet, []runtime.Object) {
 	}
 	return s, []runtime.Object{
 		s,
-		receivingSet("s"),
-		capitest.Set(
+		newReceivingSet("s"),
+		capitest.NewSet(
 			"old",
 			0,
-			capitest.Going,
+			capitest.AsDeletingObject,
 			func(s *clusterv1.MachineSet) { s.Finalizers = []string{"a", observecapi.Finalizer, "z"} },
 		),
-		capitest.Machine(
+		capitest.NewMachine(
 			"m",
 			s,
 			owned,
 		),
-		capitest.Machine("sick", s, owned, capitest.Unhealthy),
-		capitest.Machine("old", s, owned, capitest.Going),
-		capitest.Machine("due", s, owned, capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")),
-		capitest.Machine("free", s, func(m *clusterv1.Machine) { m.OwnerReferences = m.OwnerReferences[:0] }),
-		capitest.Machine(
+		capitest.NewMachine("sick", s, owned, capitest.AsUnhealthyMachine),
+		capitest.NewMachine("old", s, owned, capitest.AsDeletingObject),
+		capitest.NewMachine(
+			"due",
+			s,
+			owned,
+			capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""),
+		),
+		capitest.NewMachine("free", s, func(m *clusterv1.Machine) { m.OwnerReferences = m.OwnerReferences[:0] }),
+		capitest.NewMachine(
 			"hooked",
 			s,
 			owned,
-			capitest.AtTheHook,
+			capitest.WaitingAtDrainHook,
 		),
-		capitest.Cluster(),
-		capitest.Deployment(),
-		capitest.Bootstrap(shared),
-		capitest.Infrastructure(shared),
-		capitest.ControlPlane(),
+		capitest.NewCluster(),
+		capitest.NewDeployment(),
+		capitest.BootstrapTemplate(shared),
+		capitest.InfrastructureTemplate(shared),
+		capitest.NewControlPlane(),
 		cloneOfTemplate(
-			capitest.Infrastructure(),
+			capitest.InfrastructureTemplate(),
 			"stray",
 		),
-		cloneOfTemplate(capitest.Infrastructure(), "hooked"),
-		cloneOfTemplate(capitest.Bootstrap(), "due"),
-		cloneOfTemplate(capitest.Infrastructure(), "due"),
+		cloneOfTemplate(capitest.InfrastructureTemplate(), "hooked"),
+		cloneOfTemplate(capitest.BootstrapTemplate(), "due"),
+		cloneOfTemplate(capitest.InfrastructureTemplate(), "due"),
 	}
 }
 
 // activityInputs returns the inputs of each activity, by the activity's name.
 func activityInputs(s *clusterv1.MachineSet) map[string][]any {
-	machines := func(names ...string) set.Batch {
-		b := set.Batch{Set: activitiestest.Ref(s)}
+	machines := func(names ...string) set.MachineBatch {
+		b := set.MachineBatch{Set: activitiestest.Ref(s)}
 		for _, name := range names {
-			b.Machines = append(b.Machines, scale.Target{Name: name, UID: "uid-" + name, Version: "900"})
+			b.Machines = append(b.Machines, scale.MachineTarget{Name: name, UID: "uid-" + name, Version: "900"})
 		}
 		return b
 	}
 	extraWrites := func(like *unstructured.Unstructured, name string) set.ExtraWritesInput {
-		resource := capitest.ResourceOf(like)
-		return set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.Object{
+		resource := capitest.ResourceOfObject(like)
+		return set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.ExtraObject{
 			{
 				Group:      resource.Group,
 				APIVersion: resource.Version,
@@ -122,18 +127,18 @@ func activityInputs(s *clusterv1.MachineSet) map[string][]any {
 			},
 		}}
 	}
-	old, hooked := capitest.Set("old", 0), capitest.Machine("hooked", s)
-	remark := extraWrites(capitest.Infrastructure(), "sick")
+	old, hooked := capitest.NewSet("old", 0), capitest.NewMachine("hooked", s)
+	remark := extraWrites(capitest.InfrastructureTemplate(), "sick")
 	remark.Objects[0].UID = "uid-sick"
 	return map[string][]any{
 		"DecideClusterAPISet": {
-			activitiestest.ClusterAPIRead(s, false),
-			activitiestest.ClusterAPIRead(s, true),
-			activitiestest.ClusterAPIRead(old, false),
+			activitiestest.NewClusterAPISetInput(s, false),
+			activitiestest.NewClusterAPISetInput(s, true),
+			activitiestest.NewClusterAPISetInput(old, false),
 		},
-		"FinalizeClusterAPISet":    {activitiestest.Read(s), activitiestest.Read(old)},
+		"FinalizeClusterAPISet":    {activitiestest.NewRead(s), activitiestest.NewRead(old)},
 		"ReportClusterAPISet":      {reportInput(s), reportInput(old)},
-		"CreateClusterAPIMachines": {activitiestest.CreateClusterAPI(s, "s-a")},
+		"CreateClusterAPIMachines": {activitiestest.NewClusterAPICreation(s, "s-a")},
 		"DeleteClusterAPIMachines": {machines("m", "sick")},
 		"AdoptClusterAPIMachines":  {machines("free")},
 		"ReleaseClusterAPIMachines": {
@@ -144,20 +149,20 @@ func activityInputs(s *clusterv1.MachineSet) map[string][]any {
 		"MoveClusterAPIMachines":   {machines("m", "sick")},
 		"UpdateClusterAPIMachines": {machines("due")},
 		"PostponeRemediation":      {remark},
-		"OwnTemplates":             {extraWrites(capitest.Infrastructure(), "small")},
-		"CollectClones":            {extraWrites(cloneOfTemplate(capitest.Infrastructure(), "stray"), "stray")},
-		"DecideClusterAPIDrain":    {drain.Input{Read: activitiestest.Read(hooked)}},
-		"CordonClusterAPINode":     {activitiestest.Read(hooked)},
+		"OwnTemplates":             {extraWrites(capitest.InfrastructureTemplate(), "small")},
+		"CollectClones":            {extraWrites(cloneOfTemplate(capitest.InfrastructureTemplate(), "stray"), "stray")},
+		"DecideClusterAPIDrain":    {drain.Input{ReadInput: activitiestest.NewRead(hooked)}},
+		"CordonClusterAPINode":     {activitiestest.NewRead(hooked)},
 		"EvictClusterAPIPods":      {drain.Eviction{Machine: activitiestest.Ref(hooked), NodeName: "node-hooked"}},
 		"ReportClusterAPIDrain": {
 			machine.Report{
-				Read:       activitiestest.Read(hooked),
+				Read:       activitiestest.NewRead(hooked),
 				Step:       &kube.Step{Name: "drain"},
 				Conditions: []machine.Condition{{Type: "Drained", Reason: "Draining"}},
 			},
 		},
-		"HoldClusterAPIDrain":   {drain.Holding{Read: activitiestest.Read(hooked), Why: "x"}},
-		"ReleaseClusterAPIHook": {capi.HookRelease{Read: activitiestest.Read(hooked)}},
+		"HoldClusterAPIDrain":   {drain.HoldInput{Read: activitiestest.NewRead(hooked), Why: "x"}},
+		"ReleaseClusterAPIHook": {capi.HookRelease{Read: activitiestest.NewRead(hooked)}},
 	}
 }
 
@@ -171,15 +176,15 @@ func TestNoActivityChangesACachedObject(t *testing.T) {
 			require.NotEmpty(t, with, "inputs has no row for this activity")
 			for _, in := range with {
 				_, objects := oneObjectOfEachKind()
-				w := activitiestest.NewClusterAPI(t, capitest.Settings, objects...)
-				cached, _ := w.API.Set("shop/s")
-				_, err := w.API.Read(t.Context(), cached) // the informers of the templates start here
+				w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, objects...)
+				cached, _ := w.API.MachineSet("shop/s")
+				_, err := w.API.ReadRelated(t.Context(), cached) // the informers of the templates start here
 				require.NoError(t, err)
-				before := w.Cached()
+				before := w.CachedObjects()
 				require.Len(t, before, len(objects)-4, "all but the clones")
-				w.Hold() // a watch event would replace the cached object
-				env := activitiestest.ActivityEnvironment()
-				for _, owner := range registered.OnClusterAPI(w.Kube, w.API, w.Workloads) {
+				w.HoldEvents() // a watch event would replace the cached object
+				env := activitiestest.NewActivityEnvironment()
+				for _, owner := range registered.ClusterAPIActivities(w.Kube, w.API, w.Workloads) {
 					env.RegisterActivity(owner)
 				}
 				_, err = env.ExecuteActivity(name, in)

@@ -23,8 +23,8 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// clone describes a machine's copy of a template.
-type clone struct {
+// templateClone describes a machine's copy of a template.
+type templateClone struct {
 	resource       schema.GroupVersionResource
 	ref            clusterv1.ContractVersionedObjectReference
 	uid            types.UID
@@ -39,7 +39,7 @@ func (a *Activities) createClone(
 	s *clusterv1.MachineSet,
 	template capi.ProviderObject,
 	name string,
-) (c clone, err error) {
+) (c templateClone, err error) {
 	kind := capi.CloneKind(template.Ref)
 	if c.resource, err = a.API.Resource(ctx, kind); err != nil {
 		return c, err
@@ -63,14 +63,14 @@ func (a *Activities) createClone(
 	made, err := objects.Create(ctx, o, metav1.CreateOptions{FieldManager: capi.FieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		made, err = objects.Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && !capi.Owned(made, string(s.UID)) && !capi.OwnedByMachine(made) {
-			return c, kube.Conflict(kube.Ref{Namespace: s.Namespace, Name: name}) // deleted, or owned by another set
+		if apierrors.IsNotFound(err) || err == nil && !capi.HasOwner(made, string(s.UID)) && !capi.IsOwnedByMachine(made) {
+			return c, kube.ConflictError(kube.Ref{Namespace: s.Namespace, Name: name}) // deleted, or owned by another set
 		}
 	}
 	if err != nil {
 		return c, fmt.Errorf("create %s %s: %w", kind.Kind, name, err)
 	}
-	c.uid, c.ownedByMachine = made.GetUID(), capi.OwnedByMachine(made)
+	c.uid, c.ownedByMachine = made.GetUID(), capi.IsOwnedByMachine(made)
 	return c, nil
 }
 
@@ -97,7 +97,7 @@ func (a *Activities) cloneMetadata(
 }
 
 // deleteClones deletes the clones that no machine owns. A clone that is gone counts as deleted.
-func (a *Activities) deleteClones(ctx context.Context, s *clusterv1.MachineSet, clones []clone) (err error) {
+func (a *Activities) deleteClones(ctx context.Context, s *clusterv1.MachineSet, clones []templateClone) (err error) {
 	for _, c := range clones {
 		if c.ownedByMachine {
 			continue
@@ -116,8 +116,8 @@ func (a *Activities) deleteClones(ctx context.Context, s *clusterv1.MachineSet, 
 func (a *Activities) unusedClones(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
-	related capi.Related,
-) (strays []set.Object, err error) {
+	related capi.RelatedObjects,
+) (strays []set.ExtraObject, err error) {
 	used := sets.New[string]()
 	for _, m := range slices.Concat(related.Members, related.Orphans) { // a released machine keeps its clones
 		used.Insert(m.Spec.InfrastructureRef.Name, m.Spec.Bootstrap.ConfigRef.Name)
@@ -139,17 +139,17 @@ func (a *Activities) unusedClones(
 			return nil, fmt.Errorf("list %s of set %s: %w", resource.Resource, s.Name, err)
 		}
 		for _, o := range list.Items {
-			if capi.Owned(&o, string(s.UID)) && !capi.OwnedByMachine(&o) && o.GetDeletionTimestamp() == nil &&
+			if capi.HasOwner(&o, string(s.UID)) && !capi.IsOwnedByMachine(&o) && o.GetDeletionTimestamp() == nil &&
 				!used.Has(o.GetName()) {
-				strays = append(strays, setObjectOf(resource, &o, "no machine uses it"))
+				strays = append(strays, newSetObject(resource, &o, "no machine uses it"))
 			}
 		}
 	}
 	return strays, nil
 }
 
-func setObjectOf(resource schema.GroupVersionResource, o metav1.Object, why string) set.Object {
-	return set.Object{
+func newSetObject(resource schema.GroupVersionResource, o metav1.Object, why string) set.ExtraObject {
+	return set.ExtraObject{
 		Group: resource.Group, APIVersion: resource.Version, Resource: resource.Resource,
 		Name: o.GetName(), UID: string(o.GetUID()), Version: o.GetResourceVersion(), Why: why,
 	}
@@ -158,7 +158,7 @@ func setObjectOf(resource schema.GroupVersionResource, o metav1.Object, why stri
 // CollectClones deletes unused clones. A clone that changed since the decision causes a Conflict. The activity is
 // idempotent.
 func (a *Activities) CollectClones(ctx context.Context, in set.ExtraWritesInput) (kube.MinVersions, error) {
-	return kube.InParallel("", len(in.Objects), func(i int) (string, error) {
+	return kube.WriteInParallel("", len(in.Objects), func(i int) (string, error) {
 		o := in.Objects[i]
 		err := a.API.Client().Objects.Resource(o.GVR()).Namespace(in.Set.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: new(types.UID(o.UID)), ResourceVersion: new(o.Version)},
@@ -172,19 +172,19 @@ func (a *Activities) CollectClones(ctx context.Context, in set.ExtraWritesInput)
 
 // unownedTemplates returns the templates of a set that lack the owner reference to the set's Cluster, or the Cluster's
 // label.
-func unownedTemplates(related capi.Related) (objects []set.Object) {
-	for _, f := range capi.Unowned(related) {
-		objects = append(objects, setObjectOf(f.Resource, f.Object, "the Cluster owns it"))
+func unownedTemplates(related capi.RelatedObjects) (objects []set.ExtraObject) {
+	for _, f := range capi.UnownedTemplates(related) {
+		objects = append(objects, newSetObject(f.Resource, f.Object, "the Cluster owns it"))
 	}
 	return objects
 }
 
 // postponedMachines returns the machines whose condition OwnerRemediated does not yet say why their set postpones their
 // replacement.
-func postponedMachines(related capi.Related, plan scale.Planned) (objects []set.Object) {
-	machines, reason := capiset.Unremarked(related, plan)
+func postponedMachines(related capi.RelatedObjects, plan scale.PlanResult) (objects []set.ExtraObject) {
+	machines, reason := capiset.UnexplainedMachines(related, plan)
 	for _, m := range machines {
-		objects = append(objects, set.Object{Name: m.Name, UID: m.UID, Version: m.Version, Reason: reason, Why: m.Why})
+		objects = append(objects, set.ExtraObject{Name: m.Name, UID: m.UID, Version: m.Version, Reason: reason, Why: m.Why})
 	}
 	return objects
 }
@@ -193,13 +193,13 @@ func postponedMachines(related capi.Related, plan scale.Planned) (objects []set.
 // the Cluster then deletes the templates, and clusterctl move moves them. A template that changed since the decision
 // causes a Conflict.
 func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) (kube.MinVersions, error) {
-	s, err := a.readSetAt(ctx, in.Set, "")
+	s, err := a.readSetAtVersion(ctx, in.Set, "")
 	if err != nil {
 		return nil, err
 	}
 	cluster, err := a.API.Client().Clusters(s.Namespace).Get(ctx, s.Spec.ClusterName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, kube.Conflict(in.Set) // the Cluster was deleted since the decision
+		return nil, kube.ConflictError(in.Set) // the Cluster was deleted since the decision
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get cluster %s: %w", s.Spec.ClusterName, err)
@@ -207,7 +207,7 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) 
 	versions := kube.MinVersions{}
 	for _, o := range in.Objects {
 		objects := a.API.Client().Objects.Resource(o.GVR()).Namespace(s.Namespace)
-		template, err := kube.LiveAt(
+		template, err := kube.ReadLiveAtVersion(
 			ctx,
 			objectGetter{objects},
 			"template",
@@ -228,7 +228,7 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) 
 		if err != nil {
 			return nil, kube.WriteError(ctx, in.Set, err)
 		}
-		versions.Raise(capi.ResourceName(o.GVR()), written.GetResourceVersion())
+		versions.RaiseVersion(capi.ResourceName(o.GVR()), written.GetResourceVersion())
 	}
 	return versions, nil
 }
@@ -244,12 +244,12 @@ func (g objectGetter) Get(ctx context.Context, name string, o metav1.GetOptions)
 // syncClones writes the labels and annotations of a machine's clones. A clone that does not exist is skipped: the
 // Machine controller reports the missing clone in the machine's conditions.
 func (a *Activities) syncClones(ctx context.Context, s *clusterv1.MachineSet, m *clusterv1.Machine) error {
-	related, err := a.API.ReadToAct(ctx, s)
+	related, err := a.API.ReadRelatedForWrite(ctx, s)
 	if err != nil {
 		return err
 	}
 	for _, template := range related.Templates {
-		if ref := cloneOf(s, m, template); ref.IsDefined() {
+		if ref := cloneRefOf(s, m, template); ref.IsDefined() {
 			if err := a.syncClone(ctx, s, template, ref); err != nil {
 				return err
 			}
@@ -258,9 +258,9 @@ func (a *Activities) syncClones(ctx context.Context, s *clusterv1.MachineSet, m 
 	return nil
 }
 
-// cloneOf returns a machine's reference to its clone of a template. The reference is empty if the machine has no clone
-// of the template.
-func cloneOf(
+// cloneRefOf returns a machine's reference to its clone of a template. The reference is empty if the machine has no
+// clone of the template.
+func cloneRefOf(
 	s *clusterv1.MachineSet,
 	m *clusterv1.Machine,
 	template capi.ProviderObject,
@@ -291,7 +291,7 @@ func (a *Activities) syncClone(
 	}
 	labels, annotations := a.cloneMetadata(s, template)
 	annotations[clusterv1.TemplateClonedFromNameAnnotation] = o.GetAnnotations()[clusterv1.TemplateClonedFromNameAnnotation]
-	_, err = kube.Patch(ctx, cloneClient{objects}, o, capi.MetadataPatch(o, labels, annotations))
+	_, err = kube.PatchObject(ctx, cloneClient{objects}, o, capi.MetadataPatch(o, labels, annotations))
 	return kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}, err)
 }
 

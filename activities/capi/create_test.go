@@ -23,12 +23,12 @@ import (
 )
 
 func TestCreateMachinesWithTheirClones(t *testing.T) {
-	s := capitest.Set("s", 3, capitest.OfDeployment)
+	s := capitest.NewSet("s", 3, capitest.WithDeploymentOwner)
 	w, a := newWorld(t, s)
-	written := activitiestest.Twice[set.Written](
+	written := activitiestest.RunTwice[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
-		activitiestest.CreateClusterAPI(s, "s-a", "s-b", "s-c"),
+		activitiestest.NewClusterAPICreation(s, "s-a", "s-b", "s-c"),
 	)
 	assert.Empty(t, written.Failure)
 	assert.Equal(t, []string{
@@ -40,8 +40,8 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 	for _, name := range []string{"s-a", "s-b", "s-c"} {
 		m := w.ClusterAPIMachine(name)
 		require.NotNil(t, m, name)
-		newest.Raise(capi.MachinesResource, m.ResourceVersion)
-		want := capiset.Desired(w.API, s, name, nil)
+		newest.RaiseVersion(capi.MachinesResource, m.ResourceVersion)
+		want := capiset.DesiredMachine(w.API, s, name, nil)
 		assert.Equal(
 			t,
 			[]any{want.Labels, want.Annotations, want.Finalizers, want.OwnerReferences},
@@ -97,27 +97,31 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 
 // Cluster API's controllers may already own the clones when Temporal retries the attempt.
 func TestARetryFindsTheCreatedObjects(t *testing.T) {
-	s := capitest.Set("s", 1)
-	made := capitest.Machine("s-a", s)
+	s := capitest.NewSet("s", 1)
+	made := capitest.NewMachine("s-a", s)
 	w, a := newWorld(
 		t,
 		s,
 		made,
-		cloneOfTemplate(capitest.Bootstrap(), "s-a", ownedByMachine(made)),
-		cloneOfTemplate(capitest.Infrastructure(), "s-a"),
+		cloneOfTemplate(capitest.BootstrapTemplate(), "s-a", withMachineOwner(made)),
+		cloneOfTemplate(capitest.InfrastructureTemplate(), "s-a"),
 	)
-	written := activitiestest.Twice[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+	written := activitiestest.RunTwice[set.WriteResult](
+		w,
+		a.CreateClusterAPIMachines,
+		activitiestest.NewClusterAPICreation(s, "s-a"),
+	)
 	assert.Equal(t, kube.MinVersions{capi.MachinesResource: made.ResourceVersion}, written.Versions)
 	assert.Equal(t, made, w.ClusterAPIMachine("s-a"))
 	assert.Empty(t, w.NewEvents())
 }
 
 func TestCreateMachinesWithoutABootstrapTemplate(t *testing.T) {
-	s := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
+	s := capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
 	})
 	w, a := newWorld(t, s)
-	activitiestest.Twice[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+	activitiestest.RunTwice[set.WriteResult](w, a.CreateClusterAPIMachines, activitiestest.NewClusterAPICreation(s, "s-a"))
 	assert.Equal(t, s.Spec.Template.Spec.Bootstrap, w.ClusterAPIMachine("s-a").Spec.Bootstrap)
 	assert.Nil(t, bootstrapOf(w, "s-a"))
 	assert.NotNil(t, infrastructureOf(w, "s-a"))
@@ -125,31 +129,35 @@ func TestCreateMachinesWithoutABootstrapTemplate(t *testing.T) {
 
 // A template or Cluster that was deleted since the decision causes a Conflict. The activity creates nothing.
 func TestNothingIsCreatedWithoutTheTemplates(t *testing.T) {
-	s := capitest.Set("s", 1)
+	s := capitest.NewSet("s", 1)
 	theirs := func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }
 	for _, row := range []struct {
 		name string
 		has  []runtime.Object
 		in   set.Creation
 	}{
-		{"no infrastructure template", []runtime.Object{s, capitest.Cluster(), capitest.Bootstrap()}, activitiestest.CreateClusterAPI(s, "s-a")},
-		{"no bootstrap template", []runtime.Object{s, capitest.Cluster(), capitest.Infrastructure()}, activitiestest.CreateClusterAPI(s, "s-a")},
-		{"no Cluster", []runtime.Object{s, capitest.Bootstrap(), capitest.Infrastructure()}, activitiestest.CreateClusterAPI(s, "s-a")},
-		{"its Cluster goes", []runtime.Object{s, capitest.Cluster(capitest.Going), capitest.Bootstrap(), capitest.Infrastructure()}, activitiestest.CreateClusterAPI(s, "s-a")},
-		{"the set changed", []runtime.Object{s, capitest.Cluster(), capitest.Bootstrap(), capitest.Infrastructure()}, set.Creation{Set: activitiestest.Ref(s), Version: "899", Names: []string{"s-a"}}},
-		{"the set was handed over", []runtime.Object{capitest.Set("s", 1, theirs), capitest.Cluster(), capitest.Bootstrap(), capitest.Infrastructure()}, activitiestest.CreateClusterAPI(s, "s-a")},
+		{"no infrastructure template", []runtime.Object{s, capitest.NewCluster(), capitest.BootstrapTemplate()}, activitiestest.NewClusterAPICreation(s, "s-a")},
+		{"no bootstrap template", []runtime.Object{s, capitest.NewCluster(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPICreation(s, "s-a")},
+		{"no Cluster", []runtime.Object{s, capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPICreation(s, "s-a")},
+		{"its Cluster goes", []runtime.Object{s, capitest.NewCluster(capitest.AsDeletingObject), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPICreation(s, "s-a")},
+		{"the set changed", []runtime.Object{s, capitest.NewCluster(), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, set.Creation{Set: activitiestest.Ref(s), Version: "899", Names: []string{"s-a"}}},
+		{"the set was handed over", []runtime.Object{capitest.NewSet("s", 1, theirs), capitest.NewCluster(), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPICreation(s, "s-a")},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := activitiestest.NewClusterAPI(t, capitest.Settings, row.has...)
-			w.Forget()
-			_, err := activitiestest.Run[set.Written](w, newActivities(w).CreateClusterAPIMachines, row.in)
+			w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, row.has...)
+			w.ForgetRequests()
+			_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w).CreateClusterAPIMachines, row.in)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.WriteRequests())
 		})
 	}
 	t.Run("the set is gone", func(t *testing.T) {
 		w, a := newWorld(t)
-		_, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+		_, err := activitiestest.RunActivity[set.WriteResult](
+			w,
+			a.CreateClusterAPIMachines,
+			activitiestest.NewClusterAPICreation(s, "s-a"),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 }
@@ -163,13 +171,13 @@ func TestARejectedMachineLeavesNoClones(t *testing.T) {
 		{"the clone of the bootstrap template", "kubeadmconfigs"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := capitest.Set("s", 4)
+			s := capitest.NewSet("s", 4)
 			w, a := newWorld(t, s)
 			refuseCreation(w, row.resource, "s-b", forbiddenError())
-			written, err := activitiestest.Run[set.Written](
+			written, err := activitiestest.RunActivity[set.WriteResult](
 				w,
 				a.CreateClusterAPIMachines,
-				activitiestest.CreateClusterAPI(s, "s-a", "s-b", "s-c", "s-d"),
+				activitiestest.NewClusterAPICreation(s, "s-a", "s-b", "s-c", "s-d"),
 			)
 			require.NoError(t, err)
 			assert.False(t, written.Failure.Deleting)
@@ -196,7 +204,7 @@ func TestARejectedMachineLeavesNoClones(t *testing.T) {
 // clones. An API server that answers a creation with an internal error may still have created the machine, which uses
 // its clones.
 func TestClonesOfAMachineThatWasMadeStay(t *testing.T) {
-	s := capitest.Set("s", 1)
+	s := capitest.NewSet("s", 1)
 	later := activitiestest.Worker{Tried: 5 * time.Second}
 	for name, made := range map[string]bool{"made": true, "not made": false} {
 		t.Run(name, func(t *testing.T) {
@@ -211,11 +219,11 @@ func TestClonesOfAMachineThatWasMadeStay(t *testing.T) {
 				}
 				return true, nil, apierrors.NewInternalError(assert.AnError)
 			})
-			written, err := activitiestest.RunOn[set.Written](
+			written, err := activitiestest.RunOnWorker[set.WriteResult](
 				w,
 				later,
 				a.CreateClusterAPIMachines,
-				activitiestest.CreateClusterAPI(s, "s-a"),
+				activitiestest.NewClusterAPICreation(s, "s-a"),
 			)
 			require.NoError(t, err)
 			assert.Contains(t, written.Failure.Message, assert.AnError.Error())
@@ -226,16 +234,20 @@ func TestClonesOfAMachineThatWasMadeStay(t *testing.T) {
 }
 
 func TestARetryUsesItsClones(t *testing.T) {
-	s := capitest.Set("s", 1)
+	s := capitest.NewSet("s", 1)
 	w, a := newWorld(t, s)
-	activitiestest.Failing(w.Provider.Core, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
-	_, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
-	_, retryable := activitiestest.Failure(t, err)
+	activitiestest.FailRequests(w.Provider.Core, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+	_, err := activitiestest.RunActivity[set.WriteResult](
+		w,
+		a.CreateClusterAPIMachines,
+		activitiestest.NewClusterAPICreation(s, "s-a"),
+	)
+	_, retryable := activitiestest.FailureTypeOf(t, err)
 	assert.True(t, retryable)
 	bootstrap, machine := bootstrapOf(w, "s-a"), infrastructureOf(w, "s-a")
 	require.NotNil(t, bootstrap)
 	require.NotNil(t, machine)
-	activitiestest.Twice[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+	activitiestest.RunTwice[set.WriteResult](w, a.CreateClusterAPIMachines, activitiestest.NewClusterAPICreation(s, "s-a"))
 	assert.NotNil(t, w.ClusterAPIMachine("s-a"))
 	assert.Equal(t, bootstrap.GetUID(), bootstrapOf(w, "s-a").GetUID())
 	assert.Equal(t, machine.GetUID(), infrastructureOf(w, "s-a").GetUID())
@@ -243,10 +255,10 @@ func TestARetryUsesItsClones(t *testing.T) {
 
 // If the deletion of a clone fails, the activity returns this error together with the machine's error.
 func TestACloneThatCannotBeDeleted(t *testing.T) {
-	s := capitest.Set("s", 1)
+	s := capitest.NewSet("s", 1)
 	w, a := newWorld(t, s)
 	refuseCreation(w, "machines", "s-a", forbiddenError())
-	activitiestest.Failing(
+	activitiestest.FailRequests(
 		w.Provider.Objects,
 		"delete",
 		"examplemachines",
@@ -254,10 +266,10 @@ func TestACloneThatCannotBeDeleted(t *testing.T) {
 		apierrors.NewInternalError(assert.AnError),
 		nil,
 	)
-	written, err := activitiestest.Run[set.Written](
+	written, err := activitiestest.RunActivity[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
-		activitiestest.CreateClusterAPI(s, "s-a"),
+		activitiestest.NewClusterAPICreation(s, "s-a"),
 	)
 	require.NoError(t, err)
 	assert.Contains(t, written.Failure.Message, "delete ExampleMachine s-a of a machine that was rejected")
@@ -268,8 +280,8 @@ func TestACloneThatCannotBeDeleted(t *testing.T) {
 // If another set's clone already has the name, the activity fails with a Conflict, and the other set's clone stays
 // unchanged. The next decision chooses another name.
 func TestACloneNameThatAnotherSetUses(t *testing.T) {
-	s := capitest.Set("s", 1)
-	w, a := newWorld(t, s, cloneOfTemplate(capitest.Bootstrap(), "s-a", func(o *unstructured.Unstructured) {
+	s := capitest.NewSet("s", 1)
+	w, a := newWorld(t, s, cloneOfTemplate(capitest.BootstrapTemplate(), "s-a", func(o *unstructured.Unstructured) {
 		o.SetOwnerReferences(
 			[]metav1.OwnerReference{
 				{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "other", UID: "uid-other"},
@@ -277,30 +289,42 @@ func TestACloneNameThatAnotherSetUses(t *testing.T) {
 		)
 	}))
 	before := w.Snapshot()
-	_, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+	_, err := activitiestest.RunActivity[set.WriteResult](
+		w,
+		a.CreateClusterAPIMachines,
+		activitiestest.NewClusterAPICreation(s, "s-a"),
+	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	assert.Equal(t, before, w.Snapshot())
 }
 
 // The activities carry out the decision of a set that lacks machines; the next decision counts the new machines.
 func TestDecideAndCreateMachines(t *testing.T) {
-	s := capitest.Set("s", 2)
+	s := capitest.NewSet("s", 2)
 	w, a := newWorld(t, s)
-	d, err := activitiestest.Run[set.Decision](w, a.DecideClusterAPISet, activitiestest.ClusterAPIRead(s, true))
+	d, err := activitiestest.RunActivity[set.Decision](
+		w,
+		a.DecideClusterAPISet,
+		activitiestest.NewClusterAPISetInput(s, true),
+	)
 	require.NoError(t, err)
 	require.Len(t, d.Scale.Create, 2)
 	assert.Equal(t, "900", d.Version)
-	_, err = activitiestest.Run[set.Written](
+	_, err = activitiestest.RunActivity[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
 		set.Creation{Set: activitiestest.Ref(s), Version: d.Version, Names: d.Scale.Create},
 	)
 	require.NoError(t, err)
-	w.Settle()
+	w.AwaitCaches()
 	for _, live := range []bool{true, false} {
-		d, err = activitiestest.Run[set.Decision](w, a.DecideClusterAPISet, activitiestest.ClusterAPIRead(s, live))
+		d, err = activitiestest.RunActivity[set.Decision](
+			w,
+			a.DecideClusterAPISet,
+			activitiestest.NewClusterAPISetInput(s, live),
+		)
 		require.NoError(t, err)
-		assert.False(t, d.Scale.Acting(), d.Scale.Why)
+		assert.False(t, d.Scale.HasListEntries(), d.Scale.Why)
 		assert.Empty(t, d.Extra, "the new clones are no strays")
 	}
 }

@@ -39,20 +39,20 @@ const cacheFillTimeout = 5 * time.Second
 // in place of Cluster API. While the drain runs, the decision also holds the current means of removing pods (Evict,
 // DeleteInOrder, Delete or Kill), and the time when the drain changes to the next means.
 func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) (drain.Decision, error) {
-	m, err := a.readMachine(ctx, in.Read)
+	m, err := a.readMachine(ctx, in.ReadInput)
 	if err != nil {
 		return drain.Decision{}, err
 	}
 	if m == nil {
 		return drain.Decision{Result: drain.Cancelled, Why: "the machine is gone"}, nil
 	}
-	v, now := capidrain.AsMachine(m), in.Time()
+	v, now := capidrain.ToMillwrightMachine(m), in.Time()
 	d := drain.Decision{
 		Version:    m.ResourceVersion,
 		Phase:      string(v.Status.CurrentStatus.Phase),
-		ClusterAPI: drain.Hook{NodeName: cache.NodeNameOf(v)},
+		ClusterAPI: drain.ClusterAPIHook{NodeName: cache.NodeNameOfMachine(v)},
 	}
-	hook, err := capidrain.Hook(ctx, a.API, m, v)
+	hook, err := capidrain.HookFacts(ctx, a.API, m, v)
 	if err != nil {
 		return d, err
 	}
@@ -64,13 +64,13 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 		cluster, release, err = a.Workloads.Cluster(ctx, m.Namespace, m.Spec.ClusterName)
 		if err == nil {
 			defer release()
-			node, err = ownNode(ctx, cluster.Target(m.Namespace), m)
+			node, err = readNodeOfMachine(ctx, cluster.TargetClient(m.Namespace), m)
 		}
 		if err != nil && ctx.Err() != nil {
 			return d, err
 		}
 		if hook.NodeGone = node == nil; err != nil {
-			hook.Unknown = whyNodeUnknown(m, err)
+			hook.Unknown = nodeUnknownReason(m, err)
 		}
 		step, why = hook.Decide()
 	}
@@ -82,17 +82,17 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	case decidedrain.HookOver:
 		d.Result = resultOfEndedDrain(hook)
 	case decidedrain.HookDrain:
-		record := observedrain.RecordOf(v, d.Purpose)
-		ladder := observedrain.Ladder(v, record, node, in.Grace, now)
+		record := observedrain.FindRecord(v, d.Purpose)
+		ladder := observedrain.LadderFacts(v, record, node, in.Grace, now)
 		ladder.NoPassYet = in.Unasked
 		if ladder.Unusable != "" {
-			_, ladder.Breaker, _ = replace.Breaker(capidrain.JoinedNodes(a.API, m.Namespace, m.Spec.ClusterName), now)
+			_, ladder.Breaker, _ = replace.BreakerState(capidrain.JoinedNodes(a.API, m.Namespace, m.Spec.ClusterName), now)
 		}
-		d.Climb(ctx, v, cluster, ladder)
+		d.SetMeans(ctx, v, cluster, ladder)
 		d.ClusterAPI.Cordon = !node.Spec.Unschedulable
-		if record == nil && ladder.Forced() == "" {
-			_, d.ClusterAPI.Queue = decidedrain.DecideTurn(
-				capidrain.Turns(a.API, m.Namespace, m.Spec.ClusterName),
+		if record == nil && ladder.ForceReason() == "" {
+			_, d.ClusterAPI.Queue = decidedrain.MayDrainNow(
+				capidrain.QueueEntries(a.API, m.Namespace, m.Spec.ClusterName),
 				string(m.UID),
 				a.Kube.MaxDrains,
 			)
@@ -102,7 +102,7 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 }
 
 // resultOfEndedDrain returns the result of a drain that has ended, or that ends before any pod is removed.
-func resultOfEndedDrain(hook decidedrain.Hook) string {
+func resultOfEndedDrain(hook decidedrain.HookFacts) string {
 	switch {
 	case hook.Result != "":
 		return hook.Result
@@ -113,17 +113,17 @@ func resultOfEndedDrain(hook decidedrain.Hook) string {
 	}
 }
 
-// whyNodeUnknown says why a node could not be read.
-func whyNodeUnknown(m *clusterv1.Machine, err error) string {
+// nodeUnknownReason says why a node could not be read.
+func nodeUnknownReason(m *clusterv1.Machine, err error) string {
 	why := "Cluster " + m.Spec.ClusterName + " does not answer: "
-	if errors.Is(err, capidrain.ErrNoKubeconfig) || !kube.Unanswered(err) {
+	if errors.Is(err, capidrain.ErrNoKubeconfig) || !kube.IsUnanswered(err) {
 		why = "the nodes of Cluster " + m.Spec.ClusterName + " cannot be read: "
 	}
-	return kube.Brief(why + err.Error())
+	return kube.ShortenMessage(why + err.Error())
 }
 
-// ownNode reads the node of a machine; nil if the node is gone, or belongs to another instance.
-func ownNode(ctx context.Context, client kubernetes.Interface, m *clusterv1.Machine) (*corev1.Node, error) {
+// readNodeOfMachine reads the node of a machine; nil if the node is gone, or belongs to another instance.
+func readNodeOfMachine(ctx context.Context, client kubernetes.Interface, m *clusterv1.Machine) (*corev1.Node, error) {
 	bounded, cancel := context.WithTimeout(ctx, kube.TargetReadTimeout)
 	defer cancel()
 	node, err := client.CoreV1().Nodes().Get(bounded, m.Status.NodeRef.Name, metav1.GetOptions{})
@@ -133,7 +133,7 @@ func ownNode(ctx context.Context, client kubernetes.Interface, m *clusterv1.Mach
 	case err != nil:
 		return nil, fmt.Errorf("get node %s: %w", m.Status.NodeRef.Name, err)
 	}
-	owner := ownership.OfNode(
+	owner := ownership.OwnerOfNode(
 		ownership.Node{Name: node.Name, ProviderID: node.Spec.ProviderID},
 		ownership.Machine{
 			UID:        string(m.UID),
@@ -142,23 +142,23 @@ func ownNode(ctx context.Context, client kubernetes.Interface, m *clusterv1.Mach
 		},
 		nil,
 	)
-	if !owner.Is(ownership.Ours) {
+	if !owner.HasOwnerKind(ownership.Ours) {
 		return nil, nil
 	}
 	return node, nil
 }
 
 // readMachine returns a machine from the cache, or live if the input requires a live read; nil if the machine is gone.
-func (a *Activities) readMachine(ctx context.Context, in kube.Read) (*clusterv1.Machine, error) {
-	if !a.Kube.Cluster.ActsIn(in.Ref.Namespace) {
+func (a *Activities) readMachine(ctx context.Context, in kube.ReadInput) (*clusterv1.Machine, error) {
+	if !a.Kube.Cluster.ActsInNamespace(in.Ref.Namespace) {
 		return nil, nil
 	}
-	live, err := a.Kube.Fresh(ctx, in)
+	live, err := a.Kube.MustReadLive(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	if live {
-		return kube.Live(ctx, a.API.Client().Machines(in.Ref.Namespace), "machine", in.Ref)
+		return kube.ReadLive(ctx, a.API.Client().Machines(in.Ref.Namespace), "machine", in.Ref)
 	}
 	m, found := a.API.Machine(in.Ref.Key())
 	if !found || string(m.UID) != in.Ref.UID {
@@ -169,7 +169,7 @@ func (a *Activities) readMachine(ctx context.Context, in kube.Read) (*clusterv1.
 
 // CordonClusterAPINode cordons the node of a machine. A node that is gone or belongs to another instance is not
 // written. The activity is idempotent.
-func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
+func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	m, err := a.readMachine(ctx, in)
 	if err != nil || m == nil {
 		return nil, err
@@ -180,13 +180,13 @@ func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.Read) (ku
 	}
 	defer release()
 	for range kube.MaxConflicts {
-		node, err := ownNode(ctx, cluster.Target(m.Namespace), m)
+		node, err := readNodeOfMachine(ctx, cluster.TargetClient(m.Namespace), m)
 		if err != nil || node == nil || node.Spec.Unschedulable {
 			return nil, err
 		}
-		_, err = kube.Patch(
+		_, err = kube.PatchObject(
 			ctx,
-			cluster.Target(m.Namespace).CoreV1().Nodes(),
+			cluster.TargetClient(m.Namespace).CoreV1().Nodes(),
 			node,
 			map[string]any{"spec": map[string]any{"unschedulable": true}},
 		)
@@ -197,29 +197,33 @@ func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.Read) (ku
 			return nil, kube.WriteError(ctx, in.Ref, fmt.Errorf("cordon node %s: %w", node.Name, err))
 		}
 	}
-	return nil, kube.Contended(in.Ref)
+	return nil, kube.RepeatedConflictError(in.Ref)
 }
 
 // EvictClusterAPIPods is drain.EvictPods for the node of a Machine of Cluster API.
-func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction) (drain.Evicted, error) {
-	m, err := kube.Live(ctx, a.API.Client().Machines(in.Machine.Namespace), "machine", in.Machine)
+func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction) (drain.EvictionResult, error) {
+	m, err := kube.ReadLive(ctx, a.API.Client().Machines(in.Machine.Namespace), "machine", in.Machine)
 	if err != nil {
-		return drain.Evicted{}, err
+		return drain.EvictionResult{}, err
 	}
 	if m == nil {
-		return drain.Evicted{}, kube.ObjectGone(in.Machine)
+		return drain.EvictionResult{}, kube.ObjectGoneError(in.Machine)
 	}
 	cluster, release, err := a.Workloads.Cluster(ctx, m.Namespace, m.Spec.ClusterName)
 	if err != nil {
-		return drain.Evicted{}, err
+		return drain.EvictionResult{}, err
 	}
 	defer release()
 	bounded, cancel := context.WithTimeout(ctx, cacheFillTimeout)
 	defer cancel()
-	if err := a.Workloads.Begin(bounded, cluster); err != nil {
-		return drain.Evicted{}, fmt.Errorf("read budgets and volume attachments of Cluster %s: %w", m.Spec.ClusterName, err)
+	if err := a.Workloads.StartCaches(bounded, cluster); err != nil {
+		return drain.EvictionResult{}, fmt.Errorf(
+			"read budgets and volume attachments of Cluster %s: %w",
+			m.Spec.ClusterName,
+			err,
+		)
 	}
-	sources := observedrain.SourcesOf(cluster)
+	sources := observedrain.SourcesOfCluster(cluster)
 	sources[cache.Machines] = a.Kube.Cluster.Informer(capi.MachinesResource)
 	sources[cache.Rules] = a.Kube.Cluster.Informer(capi.RulesResource)
 	cached := func() *clusterv1.Machine {
@@ -228,19 +232,19 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 		}
 		return nil
 	}
-	return drain.Evict(ctx, drain.Place{
+	return drain.EvictNodePods(ctx, drain.NodeLocation{
 		Kube: a.Kube, Name: m.Namespace + "/" + m.Spec.ClusterName, Cluster: cluster, Sources: sources,
 		Machine: func() *v1alpha1.Machine {
 			if now := cached(); now != nil {
-				return capidrain.AsMachine(now)
+				return capidrain.ToMillwrightMachine(now)
 			}
 			return nil
 		},
-		Rules: func() (observedrain.Rules, error) {
+		Rules: func() (observedrain.MachineRules, error) {
 			if now := cached(); now != nil {
-				return capidrain.Rules(a.API, now)
+				return capidrain.RulesOfMachine(a.API, now)
 			}
-			return capidrain.Rules(a.API, m)
+			return capidrain.RulesOfMachine(a.API, m)
 		},
 	}, in)
 }
@@ -248,59 +252,59 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 // ReportClusterAPIDrain writes the progress of a drain into the machine's drain annotation and conditions, unless they
 // are up to date. The result is the version of the machine and its operation after the write. If the machine is gone,
 // the activity fails with ObjectGone.
-func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Report) (kube.Reported, error) {
-	machines, stamp := a.API.Client().Machines(in.Read.Ref.Namespace), in.Read.Stamp(ctx)
+func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Report) (kube.ReportResult, error) {
+	machines, stamp := a.API.Client().Machines(in.Read.Ref.Namespace), in.Read.TimeToRecord(ctx)
 	for attempt := range kube.MaxConflicts {
 		if attempt > 0 {
 			in.Read.Live = true
 		}
 		m, err := a.readMachine(ctx, in.Read)
 		if err != nil {
-			return kube.Reported{}, err
+			return kube.ReportResult{}, err
 		}
 		if m == nil {
-			return kube.Reported{}, kube.ObjectGone(in.Read.Ref)
+			return kube.ReportResult{}, kube.ObjectGoneError(in.Read.Ref)
 		}
-		before := capidrain.AsMachine(m)
-		after := machine.Reported(before, in, stamp)
+		before := capidrain.ToMillwrightMachine(m)
+		after := machine.CopyWithReport(before, in, stamp)
 		written, err := a.writeDrainProgress(ctx, machines, m, after)
 		switch {
 		case apierrors.IsConflict(err):
 			continue
 		case apierrors.IsNotFound(err):
-			return kube.Reported{}, kube.ObjectGone(in.Read.Ref)
+			return kube.ReportResult{}, kube.ObjectGoneError(in.Read.Ref)
 		case err != nil:
-			return kube.Reported{}, kube.WriteError(ctx, in.Read.Ref, err)
+			return kube.ReportResult{}, kube.WriteError(ctx, in.Read.Ref, err)
 		}
 		if written.ResourceVersion != m.ResourceVersion {
 			a.Kube.RecordEvent(written, in.Event)
-			if result, took := machine.DrainEnded(before, after, stamp); result != "" {
-				a.Kube.Metrics.Drained(result, took)
+			if result, took := machine.EndedDrainResult(before, after, stamp); result != "" {
+				a.Kube.Metrics.CountDrain(result, took)
 			}
 		}
-		r := kube.Reported{Version: written.ResourceVersion}
+		r := kube.ReportResult{Version: written.ResourceVersion}
 		if o := after.Status.CurrentOperation; o != nil {
 			r.WaitsFor, r.BlockedBy = o.WaitsFor, o.BlockedBy
 		}
 		return r, nil
 	}
-	return kube.Reported{}, kube.Contended(in.Read.Ref)
+	return kube.ReportResult{}, kube.RepeatedConflictError(in.Read.Ref)
 }
 
 // writeDrainProgress writes the drain annotation and the conditions of a machine if they differ. The annotation is
 // written first, because the timeouts of the drain count from its times.
 func (a *Activities) writeDrainProgress(
 	ctx context.Context,
-	machines capi.Typed[*clusterv1.Machine, *clusterv1.MachineList],
+	machines capi.TypedClient[*clusterv1.Machine, *clusterv1.MachineList],
 	m *clusterv1.Machine,
 	after *v1alpha1.Machine,
 ) (*clusterv1.Machine, error) {
-	text, err := capidrain.StatusOf(after)
+	text, err := capidrain.StatusText(after)
 	if err != nil {
 		return nil, err
 	}
 	if m.Annotations[v1alpha1.AnnotationDrainStatus] != text {
-		if m, err = kube.Patch(
+		if m, err = kube.PatchObject(
 			ctx,
 			machines,
 			m,
@@ -319,14 +323,14 @@ func (a *Activities) writeDrainProgress(
 // HoldClusterAPIDrain annotates a machine with a hold after an operator has cancelled the machine's drain in Temporal.
 // A held machine's node is not drained. An existing hold stays unchanged. If the machine is gone, the activity fails
 // with ObjectGone. The activity is idempotent.
-func (a *Activities) HoldClusterAPIDrain(ctx context.Context, in drain.Holding) (string, error) {
+func (a *Activities) HoldClusterAPIDrain(ctx context.Context, in drain.HoldInput) (string, error) {
 	machines := a.API.Client().Machines(in.Read.Ref.Namespace)
-	return kube.PatchSeen(ctx, in.Read.Ref, machines, func() (*clusterv1.Machine, map[string]any, error) {
-		m, err := kube.Live(ctx, machines, "machine", in.Read.Ref)
+	return kube.PatchAfterRead(ctx, in.Read.Ref, machines, func() (*clusterv1.Machine, map[string]any, error) {
+		m, err := kube.ReadLive(ctx, machines, "machine", in.Read.Ref)
 		if err != nil || m == nil {
 			return nil, nil, err
 		}
-		if _, held := m.Annotations[v1alpha1.AnnotationHold]; held || !capidrain.Hooked(m) {
+		if _, held := m.Annotations[v1alpha1.AnnotationHold]; held || !capidrain.HasHook(m) {
 			return m, nil, nil
 		}
 		return m, map[string]any{
@@ -337,7 +341,7 @@ func (a *Activities) HoldClusterAPIDrain(ctx context.Context, in drain.Holding) 
 
 // HookRelease says how the hook of a machine is removed.
 type HookRelease struct {
-	Read    kube.Read
+	Read    kube.ReadInput
 	Drained bool // Cluster API must not drain the node: Millwright has drained it, or a person skipped the drain
 }
 
@@ -345,12 +349,12 @@ type HookRelease struct {
 // machine. If the machine is gone, the activity fails with ObjectGone. The activity is idempotent.
 func (a *Activities) ReleaseClusterAPIHook(ctx context.Context, in HookRelease) (string, error) {
 	machines := a.API.Client().Machines(in.Read.Ref.Namespace)
-	return kube.PatchSeen(ctx, in.Read.Ref, machines, func() (*clusterv1.Machine, map[string]any, error) {
-		m, err := kube.Live(ctx, machines, "machine", in.Read.Ref)
+	return kube.PatchAfterRead(ctx, in.Read.Ref, machines, func() (*clusterv1.Machine, map[string]any, error) {
+		m, err := kube.ReadLive(ctx, machines, "machine", in.Read.Ref)
 		if err != nil || m == nil {
 			return nil, nil, err
 		}
-		return m, capidrain.Unhook(m, in.Drained), nil
+		return m, capidrain.UnhookPatch(m, in.Drained), nil
 	})
 }
 
@@ -361,12 +365,12 @@ func (a *Activities) removeHooks(ctx context.Context, s *clusterv1.MachineSet) e
 	if err != nil {
 		return fmt.Errorf("list machines of set %s: %w", s.Name, err)
 	}
-	for _, m := range cache.Pointers(list.Items) {
-		patch := capidrain.Unhook(m, false)
+	for _, m := range cache.PointersToItems(list.Items) {
+		patch := capidrain.UnhookPatch(m, false)
 		if !metav1.IsControlledBy(m, s) || m.DeletionTimestamp != nil || patch == nil {
 			continue
 		}
-		_, err := kube.Patch(ctx, a.API.Client().Machines(s.Namespace), m, patch)
+		_, err := kube.PatchObject(ctx, a.API.Client().Machines(s.Namespace), m, patch)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return kube.WriteError(ctx, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}, err)
 		}

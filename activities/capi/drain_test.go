@@ -31,16 +31,16 @@ import (
 	capidrain "millwright/observe/capi/drain"
 )
 
-func withMachineAnnotation(key, value string) capitest.OnMachine {
-	return capitest.Annotated[*clusterv1.Machine](key, value)
+func withMachineAnnotation(key, value string) capitest.MachineChange {
+	return capitest.WithAnnotation[*clusterv1.Machine](key, value)
 }
 
 // withDrainRecord annotates a machine with the record of a drain.
-func withDrainRecord(d v1alpha1.MachineDrain) capitest.OnMachine {
+func withDrainRecord(d v1alpha1.MachineDrain) capitest.MachineChange {
 	return func(m *clusterv1.Machine) {
-		v := capidrain.AsMachine(m)
+		v := capidrain.ToMillwrightMachine(m)
 		v.Status.Deletion.Drain = &d
-		text, err := capidrain.StatusOf(v)
+		text, err := capidrain.StatusText(v)
 		if err != nil {
 			panic(err)
 		}
@@ -48,12 +48,12 @@ func withDrainRecord(d v1alpha1.MachineDrain) capitest.OnMachine {
 	}
 }
 
-// nodeOf returns the Node of a machine of capitest.AtTheHook.
+// nodeOf returns the Node of a machine of capitest.WaitingAtDrainHook.
 func nodeOf(name string, change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + name, UID: "uid-node", ResourceVersion: "900"}}
 	n.Spec.ProviderID = "example:///" + name
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	return activitiestest.With(n, change)
+	return activitiestest.ApplyChanges(n, change)
 }
 
 // newDrainWorld returns a world with a machine to drain, the machine's infrastructure, and objects of the workload
@@ -64,7 +64,7 @@ func newDrainWorld(
 	inWorkload ...runtime.Object,
 ) (*activitiestest.World, *capi.Activities) {
 	t.Helper()
-	w, a := newWorld(t, m, cloneOfTemplate(capitest.Infrastructure(), m.Name))
+	w, a := newWorld(t, m, cloneOfTemplate(capitest.InfrastructureTemplate(), m.Name))
 	for _, o := range inWorkload {
 		require.NoError(t, w.Target.Tracker().Add(o))
 	}
@@ -73,21 +73,21 @@ func newDrainWorld(
 
 func decideDrain(t *testing.T, w *activitiestest.World, a *capi.Activities, m *clusterv1.Machine) drain.Decision {
 	t.Helper()
-	in := drain.Input{Read: activitiestest.Read(m)}
+	in := drain.Input{ReadInput: activitiestest.NewRead(m)}
 	in.At = capitest.Noon
-	cached, err := activitiestest.Run[drain.Decision](w, a.DecideClusterAPIDrain, in)
+	cached, err := activitiestest.RunActivity[drain.Decision](w, a.DecideClusterAPIDrain, in)
 	require.NoError(t, err)
 	in.Live = true
-	live, err := activitiestest.Run[drain.Decision](w, a.DecideClusterAPIDrain, in)
+	live, err := activitiestest.RunActivity[drain.Decision](w, a.DecideClusterAPIDrain, in)
 	require.NoError(t, err)
 	assert.Equal(t, live, cached)
 	return live
 }
 
 func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
-	set := capitest.Set("s", 1)
-	machine := func(change ...capitest.OnMachine) *clusterv1.Machine {
-		return capitest.Machine("m", set, append([]capitest.OnMachine{capitest.AtTheHook}, change...)...)
+	set := capitest.NewSet("s", 1)
+	machine := func(change ...capitest.MachineChange) *clusterv1.Machine {
+		return capitest.NewMachine("m", set, append([]capitest.MachineChange{capitest.WaitingAtDrainHook}, change...)...)
 	}
 	cordoned := func(n *corev1.Node) { n.Spec.Unschedulable = true }
 	another := func(n *corev1.Node) { n.Spec.ProviderID = "example:///other" }
@@ -97,35 +97,35 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 		want     drain.Decision // compared fields: Hook, Result, Why, Cordon, Hold
 	}{
 		"the node takes new pods": {machine(), []runtime.Object{nodeOf("m")}, drain.Decision{
-			ClusterAPI: drain.Hook{Step: decidedrain.HookDrain, Cordon: true}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
+			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrain, Cordon: true}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
 		}},
 		"the node is cordoned": {machine(), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
-			ClusterAPI: drain.Hook{Step: decidedrain.HookDrain}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
+			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrain}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
 		}},
 		"a timeout": {machine(func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(60)) }), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
-			ClusterAPI: drain.Hook{Step: decidedrain.HookDrain}, Why: "evicts for 1m (nodeDrainTimeoutSeconds 1m), then deletes",
+			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrain}, Why: "evicts for 1m (nodeDrainTimeoutSeconds 1m), then deletes",
 		}},
-		"the node is gone": {machine(), nil, drain.Decision{ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainDrained, Why: "there is no node node-m"}},
+		"the node is gone": {machine(), nil, drain.Decision{ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookOver}, Result: vocabulary.DrainDrained, Why: "there is no node node-m"}},
 		"the node belongs to another instance": {machine(), []runtime.Object{nodeOf("m", another)}, drain.Decision{
-			ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainDrained, Why: "there is no node node-m",
+			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookOver}, Result: vocabulary.DrainDrained, Why: "there is no node node-m",
 		}},
 		"a person skips it": {machine(withMachineAnnotation(v1alpha1.AnnotationSkipDrain, "ann: test")), nil, drain.Decision{
-			ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainSkipped, Why: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test",
+			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookOver}, Result: vocabulary.DrainSkipped, Why: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test",
 		}},
 		"a person excludes it": {machine(withMachineAnnotation(clusterv1.ExcludeNodeDrainingAnnotation, "ann")), nil, drain.Decision{
-			ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainSkipped, Why: "annotation " + clusterv1.ExcludeNodeDrainingAnnotation + ": ann",
+			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookOver}, Result: vocabulary.DrainSkipped, Why: "annotation " + clusterv1.ExcludeNodeDrainingAnnotation + ": ann",
 		}},
 		"a person holds it": {machine(withMachineAnnotation(v1alpha1.AnnotationHold, "ann: lunch")), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
-			ClusterAPI: drain.Hook{Step: decidedrain.HookDrain}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)", Hold: "ann: lunch",
+			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrain}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)", Hold: "ann: lunch",
 		}},
 		"it has ended": {machine(withDrainRecord(v1alpha1.MachineDrain{Result: vocabulary.DrainForced})), nil, drain.Decision{
-			ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainForced, Why: "the drain has already ended",
+			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookOver}, Result: vocabulary.DrainForced, Why: "the drain has already ended",
 		}},
-		"Cluster API has not come to it": {capitest.Machine("m", set, capitest.Hooked, capitest.Going), nil, drain.Decision{
-			ClusterAPI: drain.Hook{Step: decidedrain.HookAwait}, Why: "Cluster API has not come to the pre-drain hooks of the machine yet",
+		"Cluster API has not come to it": {capitest.NewMachine("m", set, capitest.WithDrainHook, capitest.AsDeletingObject), nil, drain.Decision{
+			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookAwait}, Why: "Cluster API has not come to the pre-drain hooks of the machine yet",
 		}},
-		"not deleted": {capitest.Machine("m", set, capitest.Hooked), nil, drain.Decision{ClusterAPI: drain.Hook{Step: decidedrain.HookNothing}, Result: drain.Cancelled, Why: "the machine is not being deleted"}},
-		"no hook":     {capitest.Machine("m", set, capitest.Going), nil, drain.Decision{ClusterAPI: drain.Hook{Step: decidedrain.HookNothing}, Result: drain.Cancelled, Why: "the machine has no hook of Millwright"}},
+		"not deleted": {capitest.NewMachine("m", set, capitest.WithDrainHook), nil, drain.Decision{ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookNothing}, Result: drain.Cancelled, Why: "the machine is not being deleted"}},
+		"no hook":     {capitest.NewMachine("m", set, capitest.AsDeletingObject), nil, drain.Decision{ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookNothing}, Result: drain.Cancelled, Why: "the machine has no hook of Millwright"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, a := newDrainWorld(t, row.machine, row.workload...)
@@ -134,7 +134,7 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 				t,
 				row.want,
 				drain.Decision{
-					ClusterAPI: drain.Hook{Step: d.ClusterAPI.Step, Cordon: d.ClusterAPI.Cordon},
+					ClusterAPI: drain.ClusterAPIHook{Step: d.ClusterAPI.Step, Cordon: d.ClusterAPI.Cordon},
 					Result:     d.Result,
 					Why:        d.Why,
 					Hold:       d.Hold,
@@ -150,7 +150,7 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 }
 
 func TestADrainWhoseClusterCannotBeReached(t *testing.T) {
-	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
+	m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.WaitingAtDrainHook)
 	t.Run("no Secret", func(t *testing.T) {
 		w, a := newDrainWorld(t, m)
 		require.NoError(
@@ -178,20 +178,20 @@ func TestADrainWhoseClusterCannotBeReached(t *testing.T) {
 
 // The drains of one Cluster's nodes take turns. A drain that has begun keeps its turn.
 func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
-	set := capitest.Set("s", 2)
-	first := capitest.Machine(
+	set := capitest.NewSet("s", 2)
+	first := capitest.NewMachine(
 		"m",
 		set,
-		capitest.AtTheHook,
-		withDrainRecord(v1alpha1.MachineDrain{StartedAt: capitest.Ago(1), Means: "Evict"}),
+		capitest.WaitingAtDrainHook,
+		withDrainRecord(v1alpha1.MachineDrain{StartedAt: capitest.MinutesBeforeNoon(1), Means: "Evict"}),
 	)
-	second := capitest.Machine("next", set, capitest.AtTheHook)
+	second := capitest.NewMachine("next", set, capitest.WaitingAtDrainHook)
 	w, a := newWorld(
 		t,
 		first,
 		second,
-		cloneOfTemplate(capitest.Infrastructure(), "m"),
-		cloneOfTemplate(capitest.Infrastructure(), "next"),
+		cloneOfTemplate(capitest.InfrastructureTemplate(), "m"),
+		cloneOfTemplate(capitest.InfrastructureTemplate(), "next"),
 	)
 	w.MaxDrains = 1
 	for _, o := range []runtime.Object{nodeOf("m"), nodeOf("next")} {
@@ -204,30 +204,39 @@ func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
 // Pods on a silent node are killed (deleted with a grace period of zero), except while most nodes of the Cluster are
 // silent at once.
 func TestPodsOfASilentNodeOfClusterAPI(t *testing.T) {
-	set := capitest.Set("s", 4)
+	set := capitest.NewSet("s", 4)
 	silent := func(n *corev1.Node) {
-		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, capitest.Ago(10)
+		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, capitest.MinutesBeforeNoon(
+			10,
+		)
 	}
-	m := capitest.Machine(
+	m := capitest.NewMachine(
 		"m",
 		set,
-		capitest.AtTheHook,
+		capitest.WaitingAtDrainHook,
 		withDrainRecord(
-			v1alpha1.MachineDrain{StartedAt: capitest.Ago(20), Means: "Evict", MeansSince: new(capitest.Ago(20))},
+			v1alpha1.MachineDrain{
+				StartedAt:  capitest.MinutesBeforeNoon(20),
+				Means:      "Evict",
+				MeansSince: new(capitest.MinutesBeforeNoon(20)),
+			},
 		),
 	)
 	others := func(status metav1.ConditionStatus) (all []runtime.Object) {
 		for _, name := range []string{"a", "b", "d"} {
-			all = append(all, capitest.Machine(name, set, capitest.Says(clusterv1.MachineNodeReadyCondition, status)))
+			all = append(
+				all,
+				capitest.NewMachine(name, set, capitest.WithCondition(clusterv1.MachineNodeReadyCondition, status)),
+			)
 		}
 		return all
 	}
 	for name, row := range map[string]struct {
 		others metav1.ConditionStatus
-		means  decidedrain.Means
+		means  decidedrain.RemovalMeans
 	}{"one node": {metav1.ConditionTrue, decidedrain.Kill}, "most nodes": {metav1.ConditionUnknown, decidedrain.Evict}} {
 		t.Run(name, func(t *testing.T) {
-			w, a := newWorld(t, append(others(row.others), m, cloneOfTemplate(capitest.Infrastructure(), "m"))...)
+			w, a := newWorld(t, append(others(row.others), m, cloneOfTemplate(capitest.InfrastructureTemplate(), "m"))...)
 			require.NoError(t, w.Target.Tracker().Add(nodeOf("m", silent)))
 			assert.Equal(t, row.means, decideDrain(t, w, a, m).Step.Means)
 		})
@@ -235,14 +244,14 @@ func TestPodsOfASilentNodeOfClusterAPI(t *testing.T) {
 }
 
 func TestCordonTheNodeOfAMachineOfClusterAPI(t *testing.T) {
-	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
+	m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.WaitingAtDrainHook)
 	w, a := newDrainWorld(t, m, nodeOf("m"))
-	activitiestest.Twice[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.Read(m))
+	activitiestest.RunTwice[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.NewRead(m))
 	node, err := w.Target.CoreV1().Nodes().Get(t.Context(), "node-m", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.True(t, node.Spec.Unschedulable)
 	w, a = newDrainWorld(t, m, nodeOf("m", func(n *corev1.Node) { n.Spec.ProviderID = "example:///other" }))
-	_, err = activitiestest.Run[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.Read(m))
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.NewRead(m))
 	require.NoError(t, err)
 	node, err = w.Target.CoreV1().Nodes().Get(t.Context(), "node-m", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -253,7 +262,7 @@ func TestCordonTheNodeOfAMachineOfClusterAPI(t *testing.T) {
 // in the management cluster.
 func TestEvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
+		m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.WaitingAtDrainHook)
 		pod := func(name string) *corev1.Pod {
 			p := activitiestest.Pod(name, func(p *corev1.Pod) {
 				p.Spec.NodeName, p.Labels = "node-m", map[string]string{"app": name}
@@ -270,16 +279,16 @@ func TestEvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
 			DesiredHealthy:     1,
 			ExpectedPods:       1,
 		}
-		rule := &clusterv1.MachineDrainRule{ObjectMeta: capitest.Meta("keep")}
+		rule := &clusterv1.MachineDrainRule{ObjectMeta: capitest.NewMetadata("keep")}
 		rule.Spec.Drain.Behavior = clusterv1.MachineDrainRuleDrainBehaviorSkip
 		rule.Spec.Pods = []clusterv1.MachineDrainRulePodSelector{
 			{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}},
 		}
-		w, a := newWorld(t, m, rule, cloneOfTemplate(capitest.Infrastructure(), "m"))
+		w, a := newWorld(t, m, rule, cloneOfTemplate(capitest.InfrastructureTemplate(), "m"))
 		for _, o := range []runtime.Object{nodeOf("m"), pod("a"), pod("kept"), budget} {
 			require.NoError(t, w.Target.Tracker().Add(o))
 		}
-		seen, err := activitiestest.Run[drain.Evicted](w, a.EvictClusterAPIPods, drain.Eviction{
+		seen, err := activitiestest.RunActivity[drain.EvictionResult](w, a.EvictClusterAPIPods, drain.Eviction{
 			Machine: activitiestest.Ref(m), NodeName: "node-m", Means: decidedrain.Evict, Until: time.Now().Add(3 * time.Second),
 		})
 		require.NoError(t, err)
@@ -292,15 +301,15 @@ func TestEvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
 }
 
 func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
-	m := capitest.Machine(
+	m := capitest.NewMachine(
 		"m",
-		capitest.Set("s", 1),
-		capitest.AtTheHook,
-		capitest.SaysWhy("Theirs", metav1.ConditionTrue, "Some", ""),
+		capitest.NewSet("s", 1),
+		capitest.WaitingAtDrainHook,
+		capitest.WithConditionReason("Theirs", metav1.ConditionTrue, "Some", ""),
 	)
 	w, a := newDrainWorld(t, m)
 	report := machine.Report{
-		Read: activitiestest.Read(m),
+		Read: activitiestest.NewRead(m),
 		Step: &kube.Step{
 			WorkflowID: "g/clusterapidrain/shop/m/uid-m",
 			Name:       vocabulary.StepEvictPods,
@@ -319,11 +328,11 @@ func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 		},
 	}
 	report.Read.At = capitest.Noon
-	said := activitiestest.Twice[kube.Reported](w, a.ReportClusterAPIDrain, report)
+	said := activitiestest.RunTwice[kube.ReportResult](w, a.ReportClusterAPIDrain, report)
 	assert.Equal(t, []string{"PodDisruptionBudget web/all"}, said.BlockedBy)
 	now := w.ClusterAPIMachine("m")
 	assert.Equal(t, now.ResourceVersion, said.Version)
-	v := capidrain.AsMachine(now)
+	v := capidrain.ToMillwrightMachine(now)
 	assert.Equal(t, "Evict", v.Status.Deletion.Drain.Means)
 	assert.False(t, v.Status.Deletion.Drain.StartedAt.IsZero())
 	assert.Equal(t, report.Step.WorkflowID, v.Status.CurrentOperation.WorkflowID)
@@ -347,22 +356,22 @@ func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 	}
 	report.Deletion = &machine.DeletionProgress{Result: vocabulary.DrainDrained}
 	report.Read.Live = true
-	_, err := activitiestest.Run[kube.Reported](w, a.ReportClusterAPIDrain, report)
+	_, err := activitiestest.RunActivity[kube.ReportResult](w, a.ReportClusterAPIDrain, report)
 	require.NoError(t, err)
 	now = w.ClusterAPIMachine("m")
 	assert.True(t, meta.IsStatusConditionTrue(now.Status.Conditions, "Drained"))
 	assert.Nil(t, meta.FindStatusCondition(now.Status.Conditions, "Blocked"))
-	assert.Equal(t, vocabulary.DrainDrained, capidrain.AsMachine(now).Status.Deletion.Drain.Result)
+	assert.Equal(t, vocabulary.DrainDrained, capidrain.ToMillwrightMachine(now).Status.Deletion.Drain.Result)
 
 	w, a = newWorld(t)
-	_, err = activitiestest.Run[kube.Reported](w, a.ReportClusterAPIDrain, report)
-	failure, is := kube.Failure(err, kube.TypeObjectGone)
+	_, err = activitiestest.RunActivity[kube.ReportResult](w, a.ReportClusterAPIDrain, report)
+	failure, is := kube.FailureOfType(err, kube.TypeObjectGone)
 	assert.True(t, is, failure)
 }
 
 // Cluster API often writes the machine's status: a report that gets a conflict reads the machine again.
 func TestADrainReportThatGetsAConflict(t *testing.T) {
-	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
+	m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.WaitingAtDrainHook)
 	w, a := newDrainWorld(t, m)
 	conflicts := 1
 	w.Provider.Core.PrependReactor("update", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -374,31 +383,31 @@ func TestADrainReportThatGetsAConflict(t *testing.T) {
 		)
 	})
 	report := machine.Report{
-		Read:       activitiestest.Read(m),
+		Read:       activitiestest.NewRead(m),
 		Step:       &kube.Step{Name: "drain", Since: capitest.Noon},
 		Conditions: []machine.Condition{{Type: "Drained", Reason: "Draining", Message: "x"}},
 	}
-	_, err := activitiestest.Run[kube.Reported](w, a.ReportClusterAPIDrain, report)
+	_, err := activitiestest.RunActivity[kube.ReportResult](w, a.ReportClusterAPIDrain, report)
 	require.NoError(t, err)
 	assert.Equal(t, "Draining", meta.FindStatusCondition(w.ClusterAPIMachine("m").Status.Conditions, "Drained").Reason)
 }
 
 func TestHoldADrainThatWasCancelledInTemporal(t *testing.T) {
-	set := capitest.Set("s", 1)
+	set := capitest.NewSet("s", 1)
 	for name, row := range map[string]struct {
 		machine *clusterv1.Machine
 		want    string
 	}{
-		"nobody holds it":           {capitest.Machine("m", set, capitest.AtTheHook), "cancelled"},
-		"somebody holds it already": {capitest.Machine("m", set, capitest.AtTheHook, withMachineAnnotation(v1alpha1.AnnotationHold, "ann: lunch")), "ann: lunch"},
-		"its hook is gone":          {capitest.Machine("m", set, capitest.Going), ""},
+		"nobody holds it":           {capitest.NewMachine("m", set, capitest.WaitingAtDrainHook), "cancelled"},
+		"somebody holds it already": {capitest.NewMachine("m", set, capitest.WaitingAtDrainHook, withMachineAnnotation(v1alpha1.AnnotationHold, "ann: lunch")), "ann: lunch"},
+		"its hook is gone":          {capitest.NewMachine("m", set, capitest.AsDeletingObject), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, a := newWorld(t, row.machine)
-			activitiestest.Twice[string](
+			activitiestest.RunTwice[string](
 				w,
 				a.HoldClusterAPIDrain,
-				drain.Holding{Read: activitiestest.Read(row.machine), Why: "cancelled"},
+				drain.HoldInput{Read: activitiestest.NewRead(row.machine), Why: "cancelled"},
 			)
 			assert.Equal(t, row.want, w.ClusterAPIMachine("m").Annotations[v1alpha1.AnnotationHold])
 		})
@@ -408,47 +417,47 @@ func TestHoldADrainThatWasCancelledInTemporal(t *testing.T) {
 func TestReleaseTheHook(t *testing.T) {
 	for name, drained := range map[string]bool{"after a drain": true, "without one": false} {
 		t.Run(name, func(t *testing.T) {
-			m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
+			m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.WaitingAtDrainHook)
 			w, a := newWorld(t, m)
-			version := activitiestest.Twice[string](
+			version := activitiestest.RunTwice[string](
 				w,
 				a.ReleaseClusterAPIHook,
-				capi.HookRelease{Read: activitiestest.Read(m), Drained: drained},
+				capi.HookRelease{Read: activitiestest.NewRead(m), Drained: drained},
 			)
 			now := w.ClusterAPIMachine("m")
 			assert.Equal(t, now.ResourceVersion, version)
-			assert.False(t, capidrain.Hooked(now))
+			assert.False(t, capidrain.HasHook(now))
 			_, excluded := now.Annotations[clusterv1.ExcludeNodeDrainingAnnotation]
 			assert.Equal(t, drained, excluded, "Cluster API drains what Millwright did not")
 		})
 	}
 	w, a := newWorld(t)
-	_, err := activitiestest.Run[string](
+	_, err := activitiestest.RunActivity[string](
 		w,
 		a.ReleaseClusterAPIHook,
-		capi.HookRelease{Read: activitiestest.Read(capitest.Machine("m", capitest.Set("s", 1)))},
+		capi.HookRelease{Read: activitiestest.NewRead(capitest.NewMachine("m", capitest.NewSet("s", 1)))},
 	)
-	_, is := kube.Failure(err, kube.TypeObjectGone)
+	_, is := kube.FailureOfType(err, kube.TypeObjectGone)
 	assert.True(t, is)
 }
 
 // A set that is handed over first loses the hooks of its machines, and then its finalizer. Machines that are being
 // deleted keep their hook.
 func TestHooksOfASetThatIsHandedOver(t *testing.T) {
-	s := capitest.Set("s", 2, ofOtherController)
-	other := capitest.Machine("other", capitest.Set("z", 1), capitest.Hooked)
+	s := capitest.NewSet("s", 2, withOtherController)
+	other := capitest.NewMachine("other", capitest.NewSet("z", 1), capitest.WithDrainHook)
 	w, a := newWorld(
 		t,
 		s,
-		capitest.Machine("alive", s, capitest.Hooked),
-		capitest.Machine("going", s, capitest.AtTheHook),
+		capitest.NewMachine("alive", s, capitest.WithDrainHook),
+		capitest.NewMachine("going", s, capitest.WaitingAtDrainHook),
 		other,
 	)
-	_, err := activitiestest.Run[string](w, a.FinalizeClusterAPISet, activitiestest.Read(s))
+	_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPISet, activitiestest.NewRead(s))
 	require.NoError(t, err)
 	assert.Empty(t, w.ClusterAPISet("s").Finalizers)
-	assert.False(t, capidrain.Hooked(w.ClusterAPIMachine("alive")))
+	assert.False(t, capidrain.HasHook(w.ClusterAPIMachine("alive")))
 	assert.Equal(t, map[string]string{"team": "web"}, w.ClusterAPIMachine("alive").Annotations)
-	assert.True(t, capidrain.Hooked(w.ClusterAPIMachine("going")))
-	assert.True(t, capidrain.Hooked(w.ClusterAPIMachine("other")))
+	assert.True(t, capidrain.HasHook(w.ClusterAPIMachine("going")))
+	assert.True(t, capidrain.HasHook(w.ClusterAPIMachine("other")))
 }

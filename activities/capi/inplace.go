@@ -25,7 +25,7 @@ import (
 
 // inPlaceClient patches machines with Cluster API's field manager for in-place updates.
 type inPlaceClient struct {
-	capi.Typed[*clusterv1.Machine, *clusterv1.MachineList]
+	capi.TypedClient[*clusterv1.Machine, *clusterv1.MachineList]
 }
 
 // Patch patches a machine.
@@ -38,31 +38,31 @@ func (m inPlaceClient) Patch(
 	subresources ...string,
 ) (*clusterv1.Machine, error) {
 	o.FieldManager = capi.InPlaceFieldManager
-	return m.Typed.Patch(ctx, name, kind, data, o, subresources...)
+	return m.TypedClient.Patch(ctx, name, kind, data, o, subresources...)
 }
 
 // MoveClusterAPIMachines moves machines to the set that is named in an annotation of their current set; the new set
 // updates the machines in place. The activity reads both sets live first: if the new set no longer accepts machines,
 // the activity fails with a Conflict. A machine that changed since the decision causes a Conflict. The activity is
 // idempotent.
-func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
-	s, err := a.readSetAt(ctx, in.Set, "")
+func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
+	s, err := a.readSetAtVersion(ctx, in.Set, "")
 	if err != nil {
 		return nil, err
 	}
-	to, err := capi.Live(
+	to, err := capi.ReadLiveObject(
 		ctx,
-		a.API.Client().Sets(s.Namespace),
+		a.API.Client().MachineSets(s.Namespace),
 		s.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation],
 	)
 	if err != nil {
 		return nil, err
 	}
-	if capiset.NoMove(s, to) != "" {
-		return nil, kube.Conflict(in.Set)
+	if capiset.NoMoveReason(s, to) != "" {
+		return nil, kube.ConflictError(in.Set)
 	}
-	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
-		m, err := a.readMachineAt(ctx, in.Set, in.Machines[i])
+	return kube.WriteInParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
+		m, err := a.readMachineAtVersion(ctx, in.Set, in.Machines[i])
 		if err != nil || m == nil || m.DeletionTimestamp != nil || !metav1.IsControlledBy(m, s) {
 			return "", err
 		}
@@ -88,7 +88,7 @@ func (a *Activities) patchMetadata(
 	m *clusterv1.Machine,
 	metadata map[string]any,
 ) (string, error) {
-	written, err := kube.Patch(
+	written, err := kube.PatchObject(
 		ctx,
 		inPlaceClient{a.API.Client().Machines(m.Namespace)},
 		m,
@@ -107,21 +107,21 @@ func (a *Activities) patchMetadata(
 // machine, the activity applies the set's templates to the clones and the machine, and then writes the hook. The hook
 // makes Cluster API call a runtime extension. A machine with a missing clone is Refused and stays unchanged; the other
 // machines are updated. The activity is idempotent.
-func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
-	s, err := a.readSetAt(ctx, in.Set, "")
+func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
+	s, err := a.readSetAtVersion(ctx, in.Set, "")
 	if err != nil {
 		return nil, err
 	}
-	related, err := a.API.ReadToAct(ctx, s)
+	related, err := a.API.ReadRelatedForWrite(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(related.Templates, capi.ProviderObject.Missing) {
-		return nil, kube.Conflict(in.Set) // a template was deleted since the decision
+	if slices.ContainsFunc(related.Templates, capi.ProviderObject.IsMissing) {
+		return nil, kube.ConflictError(in.Set) // a template was deleted since the decision
 	}
-	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
-		m, err := a.readMachineAt(ctx, in.Set, in.Machines[i])
-		if err != nil || m == nil || m.DeletionTimestamp != nil || !capiset.UpdateDue(m, s) {
+	return kube.WriteInParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
+		m, err := a.readMachineAtVersion(ctx, in.Set, in.Machines[i])
+		if err != nil || m == nil || m.DeletionTimestamp != nil || !capiset.IsUpdateDue(m, s) {
 			return "", err
 		}
 		return a.beginUpdate(ctx, s, related, m)
@@ -133,23 +133,23 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch)
 func (a *Activities) beginUpdate(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
-	related capi.Related,
+	related capi.RelatedObjects,
 	m *clusterv1.Machine,
 ) (string, error) {
 	for _, template := range related.Templates {
-		if ref := cloneOf(s, m, template); ref.IsDefined() {
+		if ref := cloneRefOf(s, m, template); ref.IsDefined() {
 			if err := a.applyClone(ctx, s, template, ref); err != nil {
 				return "", err
 			}
 		}
 	}
-	desired := capiset.Desired(a.API, s, m.Name, m)
+	desired := capiset.DesiredMachine(a.API, s, m.Name, m)
 	desired.Spec.Version, desired.Spec.FailureDomain = s.Spec.Template.Spec.Version, s.Spec.Template.Spec.FailureDomain
 	written, err := a.applyMachine(ctx, m, desired)
 	if err != nil {
 		return "", err
 	}
-	hooks := append(capiset.List(written.Annotations[runtimev1.PendingHooksAnnotation]), capiset.UpdateMachineHook)
+	hooks := append(capiset.ParseList(written.Annotations[runtimev1.PendingHooksAnnotation]), capiset.UpdateMachineHook)
 	version, err := a.patchMetadata(
 		ctx,
 		kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)},
@@ -184,7 +184,7 @@ func (a *Activities) applyClone(
 	objects := a.API.Client().Objects.Resource(resource).Namespace(s.Namespace)
 	o, err := objects.Get(ctx, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return kube.Refused(
+		return kube.RefusedError(
 			fmt.Sprintf("%s %s/%s does not exist: its machine cannot be updated in place", ref.Kind, s.Namespace, ref.Name),
 		)
 	}

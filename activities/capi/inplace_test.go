@@ -19,23 +19,23 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-var withSetAnnotation = capitest.Annotated[*clusterv1.MachineSet]
+var withSetAnnotation = capitest.WithAnnotation[*clusterv1.MachineSet]
 
-// setThatMovesMachines returns a set that moves its surplus machines to the set "next".
-func setThatMovesMachines(replicas int32) *clusterv1.MachineSet {
-	return capitest.Set(
+// newMovingSet returns a set that moves its surplus machines to the set "next".
+func newMovingSet(replicas int32) *clusterv1.MachineSet {
+	return capitest.NewSet(
 		"s",
 		replicas,
-		capitest.OfDeployment,
+		capitest.WithDeploymentOwner,
 		withSetAnnotation(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
 	)
 }
 
-func receivingSet(from string) *clusterv1.MachineSet {
-	return capitest.Set(
+func newReceivingSet(from string) *clusterv1.MachineSet {
+	return capitest.NewSet(
 		"next",
 		0,
-		capitest.OfDeployment,
+		capitest.WithDeploymentOwner,
 		withSetAnnotation(clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, from),
 		func(s *clusterv1.MachineSet) {
 			s.Labels[clusterv1.MachineDeploymentUniqueLabel] = "hash"
@@ -44,15 +44,15 @@ func receivingSet(from string) *clusterv1.MachineSet {
 }
 
 func TestMachinesMoveToAnotherSet(t *testing.T) {
-	s, to := setThatMovesMachines(1), receivingSet("s")
+	s, to := newMovingSet(1), newReceivingSet("s")
 	person := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "uid-x"}
-	m := capitest.Machine("m", s, func(m *clusterv1.Machine) { m.OwnerReferences = append(m.OwnerReferences, person) })
-	going := capitest.Machine("going", s, capitest.Going)
+	m := capitest.NewMachine("m", s, func(m *clusterv1.Machine) { m.OwnerReferences = append(m.OwnerReferences, person) })
+	going := capitest.NewMachine("going", s, capitest.AsDeletingObject)
 	w, acts := newWorld(t, s, to, m, going)
-	versions, err := activitiestest.Run[kube.MinVersions](
+	versions, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		acts.MoveClusterAPIMachines,
-		batchOf(s, m, going, capitest.Machine("gone", s)),
+		newBatch(s, m, going, capitest.NewMachine("gone", s)),
 	)
 	require.NoError(t, err)
 	now := w.ClusterAPIMachine("m")
@@ -69,44 +69,44 @@ func TestMachinesMoveToAnotherSet(t *testing.T) {
 	assert.Equal(t, m.Spec, now.Spec)
 	assert.Equal(t, going.OwnerReferences, w.ClusterAPIMachine("going").OwnerReferences)
 
-	w.Forget()
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.MoveClusterAPIMachines, batchOf(s, now))
+	w.ForgetRequests()
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.MoveClusterAPIMachines, newBatch(s, now))
 	require.NoError(t, err)
-	assert.Empty(t, w.Writes(), "it has moved")
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.MoveClusterAPIMachines, batchOf(s, m))
+	assert.Empty(t, w.WriteRequests(), "it has moved")
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.MoveClusterAPIMachines, newBatch(s, m))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
 func TestNoMachineMovesToASetThatAcceptsNone(t *testing.T) {
 	for name, to := range map[string]*clusterv1.MachineSet{
-		"it takes the machines of another set": receivingSet("other"), "there is none": capitest.Set("another", 0),
-		"it is being deleted": func() *clusterv1.MachineSet { s := receivingSet("s"); capitest.Going(s); return s }(),
+		"it takes the machines of another set": newReceivingSet("other"), "there is none": capitest.NewSet("another", 0),
+		"it is being deleted": func() *clusterv1.MachineSet { s := newReceivingSet("s"); capitest.AsDeletingObject(s); return s }(),
 	} {
-		s := setThatMovesMachines(0)
-		m := capitest.Machine("m", s)
+		s := newMovingSet(0)
+		m := capitest.NewMachine("m", s)
 		w, acts := newWorld(t, s, to, m)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts.MoveClusterAPIMachines, batchOf(s, m))
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.MoveClusterAPIMachines, newBatch(s, m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.Writes(), name)
+		assert.Empty(t, w.WriteRequests(), name)
 	}
 }
 
-// updateDue makes a machine wait for the start of its in-place update: the machine has moved to set s, and s counts the
-// machine.
-func updateDue(m *clusterv1.Machine) {
-	capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
-	capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")(m)
+// setUpdateDue makes a machine wait for the start of its in-place update: the machine has moved to set s, and s counts
+// the machine.
+func setUpdateDue(m *clusterv1.Machine) {
+	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
+	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")(m)
 	m.Spec.Version = "v1.30.0"
 }
 
 // updatingSet returns a set that counts machine m, and whose templates differ from the clones of m.
-func updatingSet(change ...capitest.OnSet) *clusterv1.MachineSet {
-	return capitest.Set(
+func updatingSet(change ...capitest.SetChange) *clusterv1.MachineSet {
+	return capitest.NewSet(
 		"s",
 		1,
 		append(
 			change,
-			capitest.OfDeployment,
+			capitest.WithDeploymentOwner,
 			withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "m"),
 			func(s *clusterv1.MachineSet) {
 				s.Spec.Template.Spec.FailureDomain = "b"
@@ -116,22 +116,22 @@ func updatingSet(change ...capitest.OnSet) *clusterv1.MachineSet {
 
 func TestAnUpdateInPlaceBegins(t *testing.T) {
 	s := updatingSet()
-	m := capitest.Machine("m", s, updateDue, func(m *clusterv1.Machine) { m.Spec.FailureDomain = "a" })
+	m := capitest.NewMachine("m", s, setUpdateDue, func(m *clusterv1.Machine) { m.Spec.FailureDomain = "a" })
 	w, acts := newWorld(
 		t,
 		s,
 		m,
-		cloneOfTemplate(capitest.Bootstrap(), "m", ownedByMachine(m)),
-		cloneOfTemplate(capitest.Infrastructure(), "m", ownedByMachine(m)),
+		cloneOfTemplate(capitest.BootstrapTemplate(), "m", withMachineOwner(m)),
+		cloneOfTemplate(capitest.InfrastructureTemplate(), "m", withMachineOwner(m)),
 	)
-	_, err := activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batchOf(s, m))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newBatch(s, m))
 	require.NoError(t, err)
 	now := w.ClusterAPIMachine("m")
 	assert.Equal(t, []string{"v1.31.2", "b"}, []string{now.Spec.Version, now.Spec.FailureDomain})
 	assert.Equal(t, capiset.UpdateMachineHook, now.Annotations[runtimev1.PendingHooksAnnotation])
 	assert.Contains(t, now.Annotations, clusterv1.UpdateInProgressAnnotation)
 	assert.NotContains(t, now.Annotations, clusterv1.PendingAcknowledgeMoveAnnotation)
-	for template, o := range map[*unstructured.Unstructured]*unstructured.Unstructured{capitest.Bootstrap(): bootstrapOf(w, "m"), capitest.Infrastructure(): infrastructureOf(w, "m")} {
+	for template, o := range map[*unstructured.Unstructured]*unstructured.Unstructured{capitest.BootstrapTemplate(): bootstrapOf(w, "m"), capitest.InfrastructureTemplate(): infrastructureOf(w, "m")} {
 		wanted, _, _ := unstructured.NestedMap(template.Object, "spec", "template", "spec")
 		spec, _, _ := unstructured.NestedMap(o.Object, "spec")
 		assert.Subset(t, spec, wanted)
@@ -141,10 +141,10 @@ func TestAnUpdateInPlaceBegins(t *testing.T) {
 	}
 	assert.Equal(t, []string{"Normal SuccessfulStartInPlaceUpdate Machine starting in-place update"}, w.NewEvents())
 
-	w.Forget()
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batchOf(s, now))
+	w.ForgetRequests()
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newBatch(s, now))
 	require.NoError(t, err)
-	assert.Empty(t, w.Writes(), "it has begun")
+	assert.Empty(t, w.WriteRequests(), "it has begun")
 }
 
 // The update of a machine with a missing clone does not start. The update of a machine without bootstrap configuration
@@ -154,7 +154,7 @@ func TestAnUpdateInPlaceThatCannotBegin(t *testing.T) {
 	s.Annotations[clusterv1.AcknowledgedMoveAnnotation] = "m,n,bare"
 	var machines []*clusterv1.Machine
 	for _, name := range []string{"m", "n", "bare"} {
-		machines = append(machines, capitest.Machine(name, s, updateDue))
+		machines = append(machines, capitest.NewMachine(name, s, setUpdateDue))
 	}
 	machines[2].Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("x")}
 	w, acts := newWorld(
@@ -164,14 +164,14 @@ func TestAnUpdateInPlaceThatCannotBegin(t *testing.T) {
 		machines[1],
 		machines[2],
 		cloneOfTemplate(
-			capitest.Bootstrap(),
+			capitest.BootstrapTemplate(),
 			"m",
 		),
-		cloneOfTemplate(capitest.Bootstrap(), "n"),
-		cloneOfTemplate(capitest.Infrastructure(), "n"),
-		cloneOfTemplate(capitest.Infrastructure(), "bare"),
+		cloneOfTemplate(capitest.BootstrapTemplate(), "n"),
+		cloneOfTemplate(capitest.InfrastructureTemplate(), "n"),
+		cloneOfTemplate(capitest.InfrastructureTemplate(), "bare"),
 	)
-	_, err := activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batchOf(s, machines...))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newBatch(s, machines...))
 	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	require.ErrorContains(t, err, "ExampleMachine shop/m does not exist: its machine cannot be updated in place")
 	begun := list.Map(machines, func(m *clusterv1.Machine) bool {
@@ -181,31 +181,31 @@ func TestAnUpdateInPlaceThatCannotBegin(t *testing.T) {
 
 	missing := updatingSet()
 	missing.Spec.Template.Spec.InfrastructureRef.Name = "other"
-	m := capitest.Machine("m", missing, updateDue)
+	m := capitest.NewMachine("m", missing, setUpdateDue)
 	w, acts = newWorld(t, missing, m)
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batchOf(missing, m))
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newBatch(missing, m))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.WriteRequests())
 }
 
 // A decision names the machines to move, and the machines whose update is to start.
 func TestDecideAndMoveMachines(t *testing.T) {
-	s := setThatMovesMachines(0)
-	m := capitest.Machine("m", s)
-	w, acts := newWorld(t, s, receivingSet("s"), m)
-	d, err := activitiestest.Run[set.Decision](
+	s := newMovingSet(0)
+	m := capitest.NewMachine("m", s)
+	w, acts := newWorld(t, s, newReceivingSet("s"), m)
+	d, err := activitiestest.RunActivity[set.Decision](
 		w,
 		acts.DecideClusterAPISet,
-		set.Input{Read: kube.Read{Ref: activitiestest.Ref(s)}},
+		set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s)}},
 	)
 	require.NoError(t, err)
 	require.Len(t, d.Scale.Move, 1, d.Scale.Why)
 	assert.Empty(t, d.Scale.Delete)
-	_, err = activitiestest.Run[kube.MinVersions](
+	_, err = activitiestest.RunActivity[kube.MinVersions](
 		w,
 		acts.MoveClusterAPIMachines,
-		set.Batch{Set: activitiestest.Ref(s), Machines: d.Scale.Move},
+		set.MachineBatch{Set: activitiestest.Ref(s), Machines: d.Scale.Move},
 	)
 	require.NoError(t, err)
-	assert.True(t, metav1.IsControlledBy(w.ClusterAPIMachine("m"), receivingSet("s")))
+	assert.True(t, metav1.IsControlledBy(w.ClusterAPIMachine("m"), newReceivingSet("s")))
 }

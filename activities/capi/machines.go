@@ -29,24 +29,24 @@ import (
 // then four in parallel, and none after the first rejection. Existing machines and clones of the set count as created,
 // so the activity is idempotent. If a machine is rejected, its clones are deleted. A set that changed since the
 // decision causes a Conflict.
-func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creation) (set.Written, error) {
-	s, err := a.readSetAt(ctx, in.Set, in.Version)
+func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creation) (set.WriteResult, error) {
+	s, err := a.readSetAtVersion(ctx, in.Set, in.Version)
 	if err != nil {
-		return set.Written{}, err
+		return set.WriteResult{}, err
 	}
-	related, err := a.API.ReadToAct(ctx, s)
+	related, err := a.API.ReadRelatedForWrite(ctx, s)
 	if err != nil {
-		return set.Written{}, err
+		return set.WriteResult{}, err
 	}
-	if slices.ContainsFunc(related.Templates, capi.ProviderObject.Missing) || related.Cluster == nil ||
+	if slices.ContainsFunc(related.Templates, capi.ProviderObject.IsMissing) || related.Cluster == nil ||
 		related.Cluster.DeletionTimestamp != nil {
-		return set.Written{}, kube.Conflict(in.Set) // a template or the Cluster was deleted since the decision
+		return set.WriteResult{}, kube.ConflictError(in.Set) // a template or the Cluster was deleted since the decision
 	}
 	wanted := func() bool {
-		now, found := a.API.Set(in.Set.Key())
-		return !found || set.StillWants(now, s)
+		now, found := a.API.MachineSet(in.Set.Key())
+		return !found || set.StillWantsMachines(now, s)
 	}
-	return set.Create(
+	return set.CreateInBatches(
 		ctx,
 		a.Kube,
 		s,
@@ -61,14 +61,14 @@ func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creati
 func (a *Activities) createMachine(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
-	related capi.Related,
+	related capi.RelatedObjects,
 	name string,
 ) (string, error) {
-	m := capiset.Desired(a.API, s, name, nil)
+	m := capiset.DesiredMachine(a.API, s, name, nil)
 	machines := a.API.Client().Machines(s.Namespace)
-	var made []clone
+	var made []templateClone
 	fail := func(err error) (string, error) {
-		if kube.RefusedWrite(ctx, err) == "" {
+		if kube.RefusalMessage(ctx, err) == "" {
 			return "", err // Temporal retries, and the retry finds the clones
 		}
 		if _, absent := machines.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(absent) {
@@ -99,7 +99,7 @@ func (a *Activities) createMachine(
 			if err := a.deleteClones(ctx, s, made); err != nil {
 				return "", err
 			}
-			return "", kube.Conflict(kube.Ref{Namespace: s.Namespace, Name: name}) // deleted, or owned by another set
+			return "", kube.ConflictError(kube.Ref{Namespace: s.Namespace, Name: name}) // deleted, or owned by another set
 		}
 		if err == nil {
 			return written.ResourceVersion, nil
@@ -111,10 +111,10 @@ func (a *Activities) createMachine(
 // DeleteClusterAPIMachines deletes the machines of a batch. A machine that changed since the decision causes a
 // Conflict; a machine that is gone counts as deleted. If a health check requested the replacement of a machine, the
 // machine's condition OwnerRemediated first reports the deletion.
-func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Batch) (set.Written, error) {
-	s, found := a.API.Set(in.Set.Key())
+func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.MachineBatch) (set.WriteResult, error) {
+	s, found := a.API.MachineSet(in.Set.Key())
 	machines := a.API.Client().Machines(in.Set.Namespace)
-	versions, err := kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
+	versions, err := kube.WriteInParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		target := in.Machines[i]
 		version := target.Version
 		if cached, found := a.API.Machine(in.Set.Namespace + "/" + target.Name); found &&
@@ -147,26 +147,26 @@ func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Batch)
 		}
 		return "", err
 	})
-	if refused := kube.RefusedWrite(ctx, err); refused != "" {
+	if refused := kube.RefusalMessage(ctx, err); refused != "" {
 		if found {
 			a.Kube.Recorder.Event(s, corev1.EventTypeWarning, v1alpha1.ReasonFailedDelete, "Error deleting: "+refused)
 		}
-		return set.Written{Failure: scale.Failure{Deleting: true, Message: refused}, Unseen: true}, nil
+		return set.WriteResult{Failure: scale.WriteFailure{Deleting: true, Message: refused}, Unseen: true}, nil
 	}
 	// the response to a delete request has no resource version
-	return set.Written{Versions: versions, Unseen: true}, kube.WriteError(ctx, in.Set, err)
+	return set.WriteResult{Versions: versions, Unseen: true}, kube.WriteError(ctx, in.Set, err)
 }
 
 // AdoptClusterAPIMachines makes a set the controller of machines that have no controller. The activity reads the set
 // live first: a set that is being deleted adopts no machine. A machine that changed since the decision causes a
 // Conflict. The activity is idempotent.
-func (a *Activities) AdoptClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
-	s, err := a.readSetAt(ctx, in.Set, "")
+func (a *Activities) AdoptClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
+	s, err := a.readSetAtVersion(ctx, in.Set, "")
 	if err != nil {
 		return nil, err
 	}
 	if s.DeletionTimestamp != nil {
-		return nil, kube.Conflict(in.Set)
+		return nil, kube.ConflictError(in.Set)
 	}
 	return a.changeMachines(ctx, in, func(m *clusterv1.Machine) bool {
 		if metav1.GetControllerOf(m) != nil {
@@ -184,12 +184,12 @@ func (a *Activities) AdoptClusterAPIMachines(ctx context.Context, in set.Batch) 
 // ReleaseClusterAPIMachines removes the set's controller reference from machines, and annotates each machine with the
 // set's UID. The annotation lets a set notice that it loses each machine that it creates. A machine that changed since
 // the decision causes a Conflict. The activity is idempotent.
-func (a *Activities) ReleaseClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
+func (a *Activities) ReleaseClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
 	return a.changeMachines(ctx, in, func(m *clusterv1.Machine) bool {
-		if !capi.Owned(m, in.Set.UID) {
+		if !capi.HasOwner(m, in.Set.UID) {
 			return false
 		}
-		kube.Disown(m, types.UID(in.Set.UID))
+		kube.RemoveOwner(m, types.UID(in.Set.UID))
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, in.Set.UID)
 		return true
 	}, "SuccessfulRelease", "Released Machine ")
@@ -200,15 +200,15 @@ func (a *Activities) ReleaseClusterAPIMachines(ctx context.Context, in set.Batch
 // returns the new resource versions.
 func (a *Activities) changeMachines(
 	ctx context.Context,
-	in set.Batch,
+	in set.MachineBatch,
 	change func(*clusterv1.Machine) bool,
 	reason, words string,
 ) (kube.MinVersions, error) {
-	s, found := a.API.Set(in.Set.Key())
+	s, found := a.API.MachineSet(in.Set.Key())
 	machines := a.API.Client().Machines(in.Set.Namespace)
-	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
+	return kube.WriteInParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		target := in.Machines[i]
-		m, err := a.readMachineAt(ctx, in.Set, target)
+		m, err := a.readMachineAtVersion(ctx, in.Set, target)
 		if err != nil || m == nil {
 			return "", err
 		}
@@ -229,22 +229,26 @@ func (a *Activities) changeMachines(
 	})
 }
 
-// readMachineAt reads a machine live; nil if the machine is gone. A machine that changed since the decision causes a
-// Conflict.
-func (a *Activities) readMachineAt(ctx context.Context, of kube.Ref, target scale.Target) (*clusterv1.Machine, error) {
+// readMachineAtVersion reads a machine live; nil if the machine is gone. A machine that changed since the decision
+// causes a Conflict.
+func (a *Activities) readMachineAtVersion(
+	ctx context.Context,
+	of kube.Ref,
+	target scale.MachineTarget,
+) (*clusterv1.Machine, error) {
 	ref := kube.Ref{Namespace: of.Namespace, Name: target.Name, UID: target.UID}
-	m, err := kube.Live(ctx, a.API.Client().Machines(of.Namespace), "machine", ref)
+	m, err := kube.ReadLive(ctx, a.API.Client().Machines(of.Namespace), "machine", ref)
 	if err == nil && m != nil && m.ResourceVersion != target.Version {
-		return nil, kube.Conflict(ref)
+		return nil, kube.ConflictError(ref)
 	}
 	return m, err
 }
 
 // UnmarkClusterAPIMachines removes the condition OwnerRemediated from machines that are healthy again: they need no
 // replacement.
-func (a *Activities) UnmarkClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
-	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
-		m, err := a.readMachineAt(ctx, in.Set, in.Machines[i])
+func (a *Activities) UnmarkClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
+	return kube.WriteInParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
+		m, err := a.readMachineAtVersion(ctx, in.Set, in.Machines[i])
 		if err != nil || m == nil ||
 			!meta.RemoveStatusCondition(&m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition) {
 			return "", err
@@ -255,9 +259,9 @@ func (a *Activities) UnmarkClusterAPIMachines(ctx context.Context, in set.Batch)
 
 // PostponeRemediation writes into the condition OwnerRemediated of machines why their set postpones their replacement.
 func (a *Activities) PostponeRemediation(ctx context.Context, in set.ExtraWritesInput) (kube.MinVersions, error) {
-	return kube.InParallel(capi.MachinesResource, len(in.Objects), func(i int) (string, error) {
+	return kube.WriteInParallel(capi.MachinesResource, len(in.Objects), func(i int) (string, error) {
 		o := in.Objects[i]
-		target := scale.Target{Name: o.Name, UID: o.UID, Version: o.Version}
+		target := scale.MachineTarget{Name: o.Name, UID: o.UID, Version: o.Version}
 		return a.writeOwnerRemediated(ctx, in.Set, target, o.Reason, o.Why)
 	})
 }
@@ -267,10 +271,10 @@ func (a *Activities) PostponeRemediation(ctx context.Context, in set.ExtraWrites
 func (a *Activities) writeOwnerRemediated(
 	ctx context.Context,
 	of kube.Ref,
-	target scale.Target,
+	target scale.MachineTarget,
 	reason, message string,
 ) (string, error) {
-	m, err := a.readMachineAt(ctx, of, target)
+	m, err := a.readMachineAtVersion(ctx, of, target)
 	if err != nil || m == nil {
 		return "", err
 	}
@@ -296,13 +300,13 @@ func (a *Activities) writeMachineStatus(ctx context.Context, of kube.Ref, m *clu
 // SyncClusterAPIMachines copies the fields that change in place from the set's template to machines and their clones,
 // by server-side apply. A machine that is being deleted gets only the fields that its deletion needs. A machine that
 // changed since the decision causes a Conflict.
-func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
-	s, err := a.readSetAt(ctx, in.Set, "")
+func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
+	s, err := a.readSetAtVersion(ctx, in.Set, "")
 	if err != nil {
 		return nil, err
 	}
-	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
-		m, err := a.readMachineAt(ctx, in.Set, in.Machines[i])
+	return kube.WriteInParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
+		m, err := a.readMachineAtVersion(ctx, in.Set, in.Machines[i])
 		if err != nil || m == nil {
 			return "", err
 		}
@@ -313,7 +317,7 @@ func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.Batch) (
 		if err := a.syncClones(ctx, s, m); err != nil {
 			return "", err
 		}
-		applied, err := a.applyMachine(ctx, m, capiset.Desired(a.API, s, m.Name, m))
+		applied, err := a.applyMachine(ctx, m, capiset.DesiredMachine(a.API, s, m.Name, m))
 		if err != nil {
 			return "", err
 		}
@@ -335,7 +339,7 @@ func (a *Activities) applyMachine(ctx context.Context, m, desired *clusterv1.Mac
 			return nil, kube.WriteError(ctx, ref, err)
 		}
 	}
-	data, err := applyConfiguration(desired)
+	data, err := encodeForServerSideApply(desired)
 	if err != nil {
 		return nil, err
 	}
@@ -349,8 +353,8 @@ func (a *Activities) applyMachine(ctx context.Context, m, desired *clusterv1.Mac
 	return written, kube.WriteError(ctx, ref, err)
 }
 
-// applyConfiguration encodes an object for server-side apply, without its status.
-func applyConfiguration(o any) ([]byte, error) {
+// encodeForServerSideApply encodes an object for server-side apply, without its status.
+func encodeForServerSideApply(o any) ([]byte, error) {
 	data, err := json.Marshal(o)
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)

@@ -22,32 +22,32 @@ import (
 
 func withoutFinalizers(m *clusterv1.Machine) { m.Finalizers = nil }
 
-func withVersion(v string) capitest.OnMachine {
+func withVersion(v string) capitest.MachineChange {
 	return func(m *clusterv1.Machine) { m.ResourceVersion = v }
 }
 
 // ownerRemediated returns the reason and the message of the condition OwnerRemediated of a machine.
 func ownerRemediated(w *activitiestest.World, name string) []string {
-	reason, message := capiset.Remark(w.ClusterAPIMachine(name))
+	reason, message := capiset.RemediationReason(w.ClusterAPIMachine(name))
 	return []string{reason, message}
 }
 
 func TestDeleteMachines(t *testing.T) {
-	s := capitest.Set("s", 0)
-	a, b, gone := capitest.Machine(
+	s := capitest.NewSet("s", 0)
+	a, b, gone := capitest.NewMachine(
 		"a",
 		s,
 		withoutFinalizers,
-	), capitest.Machine(
+	), capitest.NewMachine(
 		"b",
 		s,
 		withoutFinalizers,
-	), capitest.Machine(
+	), capitest.NewMachine(
 		"gone",
 		s,
 	)
-	w, acts := newWorld(t, s, a, b, capitest.Machine("stays", s, withoutFinalizers))
-	written := activitiestest.Twice[set.Written](w, acts.DeleteClusterAPIMachines, batchOf(s, a, b, gone))
+	w, acts := newWorld(t, s, a, b, capitest.NewMachine("stays", s, withoutFinalizers))
+	written := activitiestest.RunTwice[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, a, b, gone))
 	assert.Empty(t, written.Failure)
 	assert.True(t, written.Unseen, "the answer to a deletion has no version")
 	assert.Nil(t, w.ClusterAPIMachine("a"))
@@ -64,12 +64,18 @@ func TestDeleteMachines(t *testing.T) {
 }
 
 func TestAChangedMachineIsNotDeleted(t *testing.T) {
-	s := capitest.Set("s", 0)
-	another := capitest.Machine("another", s)
+	s := capitest.NewSet("s", 0)
+	another := capitest.NewMachine("another", s)
 	another.UID = "uid-former"
-	w, acts := newWorld(t, s, capitest.Machine("changed", s), capitest.Machine("another", s), capitest.Machine("same", s))
-	for _, row := range []set.Batch{batchOf(s, capitest.Machine("changed", s, withVersion("899")), capitest.Machine("same", s)), batchOf(s, another)} {
-		_, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, row)
+	w, acts := newWorld(
+		t,
+		s,
+		capitest.NewMachine("changed", s),
+		capitest.NewMachine("another", s),
+		capitest.NewMachine("same", s),
+	)
+	for _, row := range []set.MachineBatch{newBatch(s, capitest.NewMachine("changed", s, withVersion("899")), capitest.NewMachine("same", s)), newBatch(s, another)} {
+		_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, row)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	}
 	assert.Nil(t, w.ClusterAPIMachine("changed").DeletionTimestamp)
@@ -78,11 +84,11 @@ func TestAChangedMachineIsNotDeleted(t *testing.T) {
 }
 
 func TestARejectedDeletion(t *testing.T) {
-	s := capitest.Set("s", 0)
-	a, b := capitest.Machine("a", s, withoutFinalizers), capitest.Machine("b", s, withoutFinalizers)
+	s := capitest.NewSet("s", 0)
+	a, b := capitest.NewMachine("a", s, withoutFinalizers), capitest.NewMachine("b", s, withoutFinalizers)
 	w, acts := newWorld(t, s, a, b)
-	activitiestest.Failing(w.Provider.Core, "delete", "machines", 1, forbiddenError(), nil)
-	written, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batchOf(s, a, b))
+	activitiestest.FailRequests(w.Provider.Core, "delete", "machines", 1, forbiddenError(), nil)
+	written, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, a, b))
 	require.NoError(t, err)
 	assert.True(t, written.Failure.Deleting)
 	assert.Contains(t, written.Failure.Message, "forbidden")
@@ -93,44 +99,52 @@ func TestARejectedDeletion(t *testing.T) {
 // If a health check requested the replacement of a machine, the machine's condition first reports the deletion. The set
 // then counts the machine as in flight until the machine is gone.
 func TestARemediatedMachineReportsItsDeletion(t *testing.T) {
-	s := capitest.Set("s", 1)
-	sick, fine := capitest.Machine("sick", s, capitest.Unhealthy), capitest.Machine("fine", s)
+	s := capitest.NewSet("s", 1)
+	sick, fine := capitest.NewMachine("sick", s, capitest.AsUnhealthyMachine), capitest.NewMachine("fine", s)
 	w, acts := newWorld(t, s, sick, fine)
-	_, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batchOf(s, sick, fine))
+	_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, sick, fine))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, ownerRemediated(w, "sick"))
 	assert.Equal(t, []string{"", ""}, ownerRemediated(w, "fine"), "a surplus machine")
 	for _, name := range []string{"sick", "fine"} {
 		assert.NotNil(t, w.ClusterAPIMachine(name).DeletionTimestamp, name)
 	}
-	assert.ElementsMatch(t, []string{"update machines/status", "delete machines", "delete machines"}, w.Writes())
+	assert.ElementsMatch(t, []string{"update machines/status", "delete machines", "delete machines"}, w.WriteRequests())
 }
 
 func TestTheConditionComesBeforeTheDeletion(t *testing.T) {
-	s := capitest.Set("s", 1)
-	sick := capitest.Machine("sick", s, capitest.Unhealthy)
+	s := capitest.NewSet("s", 1)
+	sick := capitest.NewMachine("sick", s, capitest.AsUnhealthyMachine)
 	w, acts := newWorld(t, s, sick)
-	activitiestest.Failing(w.Provider.Core, "delete", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
-	_, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batchOf(s, sick))
+	activitiestest.FailRequests(w.Provider.Core, "delete", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+	_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, sick))
 	require.Error(t, err)
 	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, ownerRemediated(w, "sick"))
 	assert.Nil(t, w.ClusterAPIMachine("sick").DeletionTimestamp)
-	w.Settle()
-	_, err = activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batchOf(s, w.ClusterAPIMachine("sick")))
+	w.AwaitCaches()
+	_, err = activitiestest.RunActivity[set.WriteResult](
+		w,
+		acts.DeleteClusterAPIMachines,
+		newBatch(s, w.ClusterAPIMachine("sick")),
+	)
 	require.NoError(t, err, "the next decision deletes it")
 	assert.NotNil(t, w.ClusterAPIMachine("sick").DeletionTimestamp)
 }
 
 func TestAdoptMachines(t *testing.T) {
-	s := capitest.Set("s", 2)
+	s := capitest.NewSet("s", 2)
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}
-	free := capitest.Machine("free", s, func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{other} })
-	owned := capitest.Machine("owned", capitest.Set("other", 1))
+	free := capitest.NewMachine(
+		"free",
+		s,
+		func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{other} },
+	)
+	owned := capitest.NewMachine("owned", capitest.NewSet("other", 1))
 	w, acts := newWorld(t, s, free, owned)
-	versions, err := activitiestest.Run[kube.MinVersions](
+	versions, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		acts.AdoptClusterAPIMachines,
-		batchOf(s, free, owned, capitest.Machine("gone", s)),
+		newBatch(s, free, owned, capitest.NewMachine("gone", s)),
 	)
 	require.NoError(t, err)
 	assert.Equal(
@@ -143,33 +157,33 @@ func TestAdoptMachines(t *testing.T) {
 	assert.Equal(t, []string{`Normal SuccessfulAdopt Adopted Machine "free": because`}, w.NewEvents())
 
 	adopted := w.ClusterAPIMachine("free")
-	activitiestest.Twice[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batchOf(s, adopted))
+	activitiestest.RunTwice[kube.MinVersions](w, acts.AdoptClusterAPIMachines, newBatch(s, adopted))
 	assert.Equal(t, adopted, w.ClusterAPIMachine("free"))
 }
 
 // An owner reference to the set that is not a controller reference is replaced by a controller reference.
 func TestAnAdoptedMachineHasOneReference(t *testing.T) {
-	s := capitest.Set("s", 1)
+	s := capitest.NewSet("s", 1)
 	// an owner reference that is not a controller reference
 	former := metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet", Name: "s", UID: "uid-s"}
-	m := capitest.Machine("m", s, func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{former} })
+	m := capitest.NewMachine("m", s, func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{former} })
 	w, acts := newWorld(t, s, m)
-	_, err := activitiestest.Run[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batchOf(s, m))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.AdoptClusterAPIMachines, newBatch(s, m))
 	require.NoError(t, err)
 	assert.Len(t, w.ClusterAPIMachine("m").OwnerReferences, 1)
 }
 
 func TestSetsThatAdoptNoMachine(t *testing.T) {
-	s := capitest.Set("s", 1)
-	free := capitest.Machine("free", s, capitest.Unowned)
+	s := capitest.NewSet("s", 1)
+	free := capitest.NewMachine("free", s, capitest.WithoutOwner)
 	for name, has := range map[string][]runtime.Object{
-		"a set that is being deleted":  {capitest.Set("s", 1, capitest.Going), free},
-		"a set that was handed over":   {capitest.Set("s", 1, func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }), free},
-		"of a machine that is changed": {s, capitest.Machine("free", s, capitest.Unowned, withVersion("901"))},
+		"a set that is being deleted":  {capitest.NewSet("s", 1, capitest.AsDeletingObject), free},
+		"a set that was handed over":   {capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }), free},
+		"of a machine that is changed": {s, capitest.NewMachine("free", s, capitest.WithoutOwner, withVersion("901"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, acts := newWorld(t, has...)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batchOf(s, free))
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.AdoptClusterAPIMachines, newBatch(s, free))
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Empty(t, w.ClusterAPIMachine("free").OwnerReferences)
 		})
@@ -177,59 +191,59 @@ func TestSetsThatAdoptNoMachine(t *testing.T) {
 }
 
 func TestReleaseMachines(t *testing.T) {
-	s := capitest.Set("s", 1)
+	s := capitest.NewSet("s", 1)
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}
-	mine := capitest.Machine(
+	mine := capitest.NewMachine(
 		"mine",
 		s,
 		func(m *clusterv1.Machine) { m.OwnerReferences = append(m.OwnerReferences, other) },
 	)
 	w, acts := newWorld(t, s, mine)
-	_, err := activitiestest.Run[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, batchOf(s, mine))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, newBatch(s, mine))
 	require.NoError(t, err)
 	assert.Equal(t, []metav1.OwnerReference{other}, w.ClusterAPIMachine("mine").OwnerReferences)
-	assert.True(t, capi.ReleasedBy(w.ClusterAPIMachine("mine"), s))
+	assert.True(t, capi.IsReleasedBySet(w.ClusterAPIMachine("mine"), s))
 	assert.Equal(t, []string{`Normal SuccessfulRelease Released Machine "mine": because`}, w.NewEvents())
-	activitiestest.Twice[kube.MinVersions](
+	activitiestest.RunTwice[kube.MinVersions](
 		w,
 		acts.ReleaseClusterAPIMachines,
-		batchOf(s, w.ClusterAPIMachine("mine"), capitest.Machine("gone", s)),
+		newBatch(s, w.ClusterAPIMachine("mine"), capitest.NewMachine("gone", s)),
 	)
 	assert.Empty(t, w.NewEvents())
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, batchOf(s, mine))
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, newBatch(s, mine))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
 func TestUnmarkMachines(t *testing.T) {
-	s := capitest.Set("s", 1)
-	well := capitest.Machine(
+	s := capitest.NewSet("s", 1)
+	well := capitest.NewMachine(
 		"well",
 		s,
-		capitest.Unhealthy,
-		capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionTrue),
+		capitest.AsUnhealthyMachine,
+		capitest.WithCondition(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionTrue),
 	)
 	w, acts := newWorld(t, s, well)
-	versions, err := activitiestest.Run[kube.MinVersions](
+	versions, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		acts.UnmarkClusterAPIMachines,
-		batchOf(s, well, capitest.Machine("gone", s)),
+		newBatch(s, well, capitest.NewMachine("gone", s)),
 	)
 	require.NoError(t, err)
 	now := w.ClusterAPIMachine("well")
 	assert.Nil(t, meta.FindStatusCondition(now.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition))
 	assert.Len(t, now.Status.Conditions, len(well.Status.Conditions)-1, "the others stay")
 	assert.Equal(t, now.ResourceVersion, versions[capi.MachinesResource])
-	activitiestest.Twice[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, batchOf(s, now))
+	activitiestest.RunTwice[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, newBatch(s, now))
 	assert.Equal(t, now, w.ClusterAPIMachine("well"))
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, batchOf(s, well))
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, newBatch(s, well))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
 func TestPostponeRemediation(t *testing.T) {
-	s := capitest.Set("s", 1)
-	sick := capitest.Machine("sick", s, capitest.Unhealthy)
+	s := capitest.NewSet("s", 1)
+	sick := capitest.NewMachine("sick", s, capitest.AsUnhealthyMachine)
 	w, acts := newWorld(t, s, sick)
-	in := set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.Object{
+	in := set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.ExtraObject{
 		{
 			Name:    "sick",
 			UID:     "uid-sick",
@@ -239,7 +253,7 @@ func TestPostponeRemediation(t *testing.T) {
 		},
 		{Name: "gone", UID: "uid-gone", Version: "900", Reason: "RemediationDeferred"},
 	}}
-	versions, err := activitiestest.Run[kube.MinVersions](w, acts.PostponeRemediation, in)
+	versions, err := activitiestest.RunActivity[kube.MinVersions](w, acts.PostponeRemediation, in)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"RemediationDeferred", "too many"}, ownerRemediated(w, "sick"))
 	now := w.ClusterAPIMachine("sick")
@@ -253,27 +267,27 @@ func TestPostponeRemediation(t *testing.T) {
 		"it was False before",
 	)
 	in.Objects[0].Version = now.ResourceVersion
-	activitiestest.Twice[kube.MinVersions](w, acts.PostponeRemediation, in)
+	activitiestest.RunTwice[kube.MinVersions](w, acts.PostponeRemediation, in)
 	assert.Equal(t, now, w.ClusterAPIMachine("sick"))
 	in.Objects[0].Version = "899"
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.PostponeRemediation, in)
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.PostponeRemediation, in)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
 // A machine that is being deleted gets only the fields that its deletion needs.
 func TestSyncAMachineThatIsBeingDeleted(t *testing.T) {
-	s := capitest.Set("s", 0, func(s *clusterv1.MachineSet) {
+	s := capitest.NewSet("s", 0, func(s *clusterv1.MachineSet) {
 		spec := &s.Spec.Template.Spec
 		spec.Deletion.NodeDrainTimeoutSeconds, spec.MinReadySeconds = new(int32(1)), new(int32(2))
 		spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "x"}}
 		spec.Version, s.Spec.Template.Labels["new"], s.Spec.Template.Annotations["new"] = "v1.32.0", "x", "x"
 	})
-	old := capitest.Machine("old", capitest.Set("s", 0), capitest.Going)
+	old := capitest.NewMachine("old", capitest.NewSet("s", 0), capitest.AsDeletingObject)
 	w, acts := newWorld(t, s, old)
-	_, err := activitiestest.Run[kube.MinVersions](
+	_, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		acts.SyncClusterAPIMachines,
-		batchOf(s, old, capitest.Machine("gone", s)),
+		newBatch(s, old, capitest.NewMachine("gone", s)),
 	)
 	require.NoError(t, err)
 	now, want := w.ClusterAPIMachine("old"), old.DeepCopy()
@@ -286,9 +300,9 @@ func TestSyncAMachineThatIsBeingDeleted(t *testing.T) {
 		[]any{old.Labels, old.Annotations, old.Finalizers, old.OwnerReferences},
 		[]any{now.Labels, now.Annotations, now.Finalizers, now.OwnerReferences},
 	)
-	assert.Empty(t, capiset.Drift(w.API, now, s))
-	activitiestest.Twice[kube.MinVersions](w, acts.SyncClusterAPIMachines, batchOf(s, now))
+	assert.Empty(t, capiset.DriftedParts(w.API, now, s))
+	activitiestest.RunTwice[kube.MinVersions](w, acts.SyncClusterAPIMachines, newBatch(s, now))
 	assert.Equal(t, now, w.ClusterAPIMachine("old"))
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.SyncClusterAPIMachines, batchOf(s, old))
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.SyncClusterAPIMachines, newBatch(s, old))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }

@@ -28,7 +28,7 @@ type Activities struct {
 	Kube *kube.Kube
 	API  *capi.Cache
 	// Workloads are the workload clusters whose nodes are drained.
-	Workloads *capidrain.Workloads
+	Workloads *capidrain.WorkloadClusters
 }
 
 // handedOverDecision is the pending work of a set that has lost Millwright's label.
@@ -39,41 +39,41 @@ func handedOverDecision() attention.Decision {
 // DecideClusterAPISet reads a set and its related objects, and returns the next step. If a set has lost Millwright's
 // label, the workflow removes Millwright's finalizer from the set; then the set counts as gone.
 func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set.Decision, error) {
-	s, related, err := a.readSet(ctx, in.Read)
+	s, related, err := a.readSet(ctx, in.ReadInput)
 	if err != nil {
 		return set.Decision{}, err
 	}
 	switch {
 	case s == nil:
-		return set.Decision{Gone: true, Pending: kube.ObjectIsGone}, nil
-	case !a.API.Ours(s):
+		return set.Decision{Gone: true, Pending: kube.ObjectGoneDecision}, nil
+	case !a.API.IsOurs(s):
 		return set.Decision{Free: true, Version: s.ResourceVersion, Pending: handedOverDecision()}, nil
 	}
-	var strays []set.Object
+	var strays []set.ExtraObject
 	if in.Live { // only the first decision of a run and a decision after a failure can find unused clones
 		if strays, err = a.unusedClones(ctx, s, related); err != nil {
 			return set.Decision{}, err
 		}
 	}
-	observed := capiset.Observed(a.API, s, related, in.Time(), rand.Uint64())
+	observed := capiset.ScaleFacts(a.API, s, related, in.Time(), rand.Uint64())
 	observed.LastFailure = in.Failure
-	plan := capiset.Explain(s, related, observed, scale.Plan(observed))
-	d := set.Planned(s, plan)
-	d.Prepare = capiset.Unprepared(s, related, plan.Observed)
+	plan := capiset.ExplainPlan(s, related, observed, scale.PlanSet(observed))
+	d := set.NewDecision(s, plan)
+	d.Prepare = capiset.NeedsPreparation(s, related, plan.Facts)
 	d.Extra = extraWrites(s, related, plan, strays)
-	d.Seen = related.Versions()
-	d.Seen.Raise(capi.SetsResource, s.ResourceVersion)
+	d.Seen = related.ResourceVersions()
+	d.Seen.RaiseVersion(capi.SetsResource, s.ResourceVersion)
 	return d, nil
 }
 
 // extraWrites returns the writes that are not part of the plan. A paused set and an invalid set have no extra writes.
 func extraWrites(
 	s *clusterv1.MachineSet,
-	related capi.Related,
-	plan observeset.Planned,
-	strays []set.Object,
+	related capi.RelatedObjects,
+	plan observeset.ExplainedPlan,
+	strays []set.ExtraObject,
 ) (all []set.ExtraWrites) {
-	if !capiset.MayWriteExtra(s, plan.Observed) {
+	if !capiset.MayWriteRelatedObjects(s, plan.Facts) {
 		return nil
 	}
 	if s.DeletionTimestamp == nil {
@@ -87,14 +87,14 @@ func extraWrites(
 			&all,
 			"PostponeRemediation",
 			"machines: why they are not replaced yet",
-			postponedMachines(related, plan.Planned),
+			postponedMachines(related, plan.PlanResult),
 		)
 	}
 	appendExtraWrites(&all, "CollectClones", "clones of templates that no machine uses", strays)
 	return all
 }
 
-func appendExtraWrites(all *[]set.ExtraWrites, activity, why string, objects []set.Object) {
+func appendExtraWrites(all *[]set.ExtraWrites, activity, why string, objects []set.ExtraObject) {
 	if len(objects) > 0 {
 		*all = append(
 			*all,
@@ -105,42 +105,49 @@ func appendExtraWrites(all *[]set.ExtraWrites, activity, why string, objects []s
 
 // readSet returns a set and its related objects, from the caches, or live if the input requires a live read. The set is
 // nil if it is gone or Millwright does not reconcile it. For a set that was handed over, only the set is read.
-func (a *Activities) readSet(ctx context.Context, in kube.Read) (*clusterv1.MachineSet, capi.Related, error) {
-	if !a.Kube.Cluster.ActsIn(in.Ref.Namespace) {
-		return nil, capi.Related{}, nil
+func (a *Activities) readSet(
+	ctx context.Context,
+	in kube.ReadInput,
+) (*clusterv1.MachineSet, capi.RelatedObjects, error) {
+	if !a.Kube.Cluster.ActsInNamespace(in.Ref.Namespace) {
+		return nil, capi.RelatedObjects{}, nil
 	}
-	live, err := a.Kube.Fresh(ctx, in)
+	live, err := a.Kube.MustReadLive(ctx, in)
 	if err != nil {
-		return nil, capi.Related{}, err
+		return nil, capi.RelatedObjects{}, err
 	}
 	if !live {
-		s, found := a.API.Set(in.Ref.Key())
+		s, found := a.API.MachineSet(in.Ref.Key())
 		switch {
 		case !found || string(s.UID) != in.Ref.UID:
-			return nil, capi.Related{}, nil
-		case !a.API.Ours(s):
-			return s, capi.Related{}, nil
+			return nil, capi.RelatedObjects{}, nil
+		case !a.API.IsOurs(s):
+			return s, capi.RelatedObjects{}, nil
 		}
-		related, err := a.API.ReadToAct(ctx, s)
+		related, err := a.API.ReadRelatedForWrite(ctx, s)
 		return s, related, err
 	}
-	s, err := kube.Live(ctx, a.API.Client().Sets(in.Ref.Namespace), "machineset", in.Ref)
+	s, err := kube.ReadLive(ctx, a.API.Client().MachineSets(in.Ref.Namespace), "machineset", in.Ref)
 	switch {
-	case err != nil || s == nil || !a.API.Ours(s) && !capi.HasFinalizer(s):
-		return nil, capi.Related{}, err
-	case !a.API.Ours(s):
-		return s, capi.Related{}, nil
+	case err != nil || s == nil || !a.API.IsOurs(s) && !capi.HasFinalizer(s):
+		return nil, capi.RelatedObjects{}, err
+	case !a.API.IsOurs(s):
+		return s, capi.RelatedObjects{}, nil
 	}
-	related, err := a.API.ReadLive(ctx, s)
+	related, err := a.API.ReadRelatedLive(ctx, s)
 	return s, related, err
 }
 
-// readSetAt reads the set of a batch live. A set that Millwright no longer reconciles causes a Conflict, and so does a
-// set whose resource version is not the given one (empty: any version).
-func (a *Activities) readSetAt(ctx context.Context, ref kube.Ref, version string) (*clusterv1.MachineSet, error) {
-	s, err := kube.LiveAt(ctx, a.API.Client().Sets(ref.Namespace), "machineset", ref, version)
-	if err == nil && !a.API.Ours(s) {
-		return nil, kube.Conflict(ref)
+// readSetAtVersion reads the set of a batch live. A set that Millwright no longer reconciles causes a Conflict, and so
+// does a set whose resource version is not the given one (empty: any version).
+func (a *Activities) readSetAtVersion(
+	ctx context.Context,
+	ref kube.Ref,
+	version string,
+) (*clusterv1.MachineSet, error) {
+	s, err := kube.ReadLiveAtVersion(ctx, a.API.Client().MachineSets(ref.Namespace), "machineset", ref, version)
+	if err == nil && !a.API.IsOurs(s) {
+		return nil, kube.ConflictError(ref)
 	}
 	return s, err
 }
@@ -148,21 +155,21 @@ func (a *Activities) readSetAt(ctx context.Context, ref kube.Ref, version string
 // FinalizeClusterAPISet prepares a set for its first machine, or removes the finalizer from the set. The finalizer is
 // removed if the set was handed over, or is being deleted and has no machine. The result is the resource version of the
 // set.
-func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.Read) (string, error) {
+func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.ReadInput) (string, error) {
 	s, related, err := a.readSet(ctx, in)
 	if err != nil {
 		return "", err
 	}
 	switch {
 	case s == nil:
-		return "", kube.ObjectGone(in.Ref)
-	case !a.API.Ours(s):
+		return "", kube.ObjectGoneError(in.Ref)
+	case !a.API.IsOurs(s):
 		if err := a.removeHooks(ctx, s); err != nil {
 			return "", err
 		}
 		return a.releaseSet(ctx, s)
 	}
-	next := capiset.Prepared(s, related.Cluster)
+	next := capiset.PreparedSet(s, related.Cluster)
 	if s.DeletionTimestamp != nil {
 		if len(related.Members) > 0 {
 			return s.ResourceVersion, nil
@@ -178,10 +185,10 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.Read) (s
 // releaseSet removes Millwright's own conditions, and then Millwright's finalizer, from a set that was handed over. The
 // result is the resource version of the set.
 func (a *Activities) releaseSet(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
-	if theirs := capi.TheirConditions(s.Status.Conditions); len(theirs) < len(s.Status.Conditions) {
+	if theirs := capi.UpstreamConditions(s.Status.Conditions); len(theirs) < len(s.Status.Conditions) {
 		next := s.DeepCopy()
 		next.Status.Conditions, next.ManagedFields = theirs, nil
-		written, err := a.API.Client().Sets(s.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		written, err := a.API.Client().MachineSets(s.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
 		if err != nil {
 			return "", kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
 		}
@@ -196,14 +203,14 @@ func (a *Activities) removeFinalizer(ctx context.Context, s *clusterv1.MachineSe
 		return s.ResourceVersion, nil
 	}
 	next := s.DeepCopy()
-	next.Finalizers = kube.Without(s.Finalizers, capi.Finalizer)
+	next.Finalizers = kube.WithoutItem(s.Finalizers, capi.Finalizer)
 	return a.updateSet(ctx, next)
 }
 
 // updateSet writes a set that was read from the caches or live. The result is the resource version of the set.
 func (a *Activities) updateSet(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
 	s.ManagedFields = nil // cached sets lack the managed fields of others: the API server would drop them
-	written, err := a.API.Client().Sets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
+	written, err := a.API.Client().MachineSets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 	if err != nil {
 		return "", kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
 	}
@@ -214,20 +221,20 @@ func (a *Activities) updateSet(ctx context.Context, s *clusterv1.MachineSet) (st
 func (a *Activities) ReportClusterAPISet(ctx context.Context, in set.Report) (string, error) {
 	_, after, err := kube.WriteStatus(
 		ctx,
-		in.Read,
-		a.API.Client().Sets(in.Ref.Namespace),
-		func(read kube.Read) (before, after *clusterv1.MachineSet, err error) {
+		in.ReadInput,
+		a.API.Client().MachineSets(in.Ref.Namespace),
+		func(read kube.ReadInput) (before, after *clusterv1.MachineSet, err error) {
 			before, related, err := a.readSet(ctx, read)
-			if err != nil || before == nil || !a.API.Ours(before) {
+			if err != nil || before == nil || !a.API.IsOurs(before) {
 				return nil, nil, err
 			}
-			observed := capiset.Observed(a.API, before, related, read.Time(), 0)
+			observed := capiset.ScaleFacts(a.API, before, related, read.Time(), 0)
 			observed.LastFailure = in.Failure
-			plan := capiset.Explain(before, related, observed, scale.Plan(observed))
+			plan := capiset.ExplainPlan(before, related, observed, scale.PlanSet(observed))
 			after = before.DeepCopy()
 			now := metav1.NewTime(observed.Now).Rfc3339Copy()
-			capiset.ApplyStatus(after, related, plan.Status, plan.Blocked, now)
-			if capi.SameObject(before, after) {
+			capiset.ApplyStatus(after, related, plan.Status, plan.BlockedSummary, now)
+			if capi.AreEqualSets(before, after) {
 				after = before
 			}
 			return before, after, nil

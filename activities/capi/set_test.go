@@ -24,21 +24,29 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-func ofOtherController(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }
+func withOtherController(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }
 
-func setWithoutFinalizers(s *clusterv1.MachineSet) { s.Finalizers = nil }
+func removeSetFinalizers(s *clusterv1.MachineSet) { s.Finalizers = nil }
 
-func annotatedSet(key, value string) capitest.OnSet {
-	return capitest.Annotated[*clusterv1.MachineSet](key, value)
+func annotatedSet(key, value string) capitest.SetChange {
+	return capitest.WithAnnotation[*clusterv1.MachineSet](key, value)
 }
 
 // decideSet returns the decision about a set. The decision from live reads must equal the decision from the caches.
 func decideSet(t *testing.T, w *activitiestest.World, s *clusterv1.MachineSet) set.Decision {
 	t.Helper()
 	a := newActivities(w)
-	live, err := activitiestest.Run[set.Decision](w, a.DecideClusterAPISet, activitiestest.ClusterAPIRead(s, true))
+	live, err := activitiestest.RunActivity[set.Decision](
+		w,
+		a.DecideClusterAPISet,
+		activitiestest.NewClusterAPISetInput(s, true),
+	)
 	require.NoError(t, err)
-	cached, err := activitiestest.Run[set.Decision](w, a.DecideClusterAPISet, activitiestest.ClusterAPIRead(s, false))
+	cached, err := activitiestest.RunActivity[set.Decision](
+		w,
+		a.DecideClusterAPISet,
+		activitiestest.NewClusterAPISetInput(s, false),
+	)
 	require.NoError(t, err)
 	for _, d := range []*set.Decision{&live, &cached} {
 		d.Blocked.Since, d.Blocked.Message = d.Blocked.At, withoutTimes(d.Blocked.Message)
@@ -79,35 +87,35 @@ func TestDecideWhichSetsMillwrightReconciles(t *testing.T) {
 		has        []runtime.Object
 		gone, free bool
 	}{
-		{"ours", []runtime.Object{capitest.Set("s", 0)}, false, false},
+		{"ours", []runtime.Object{capitest.NewSet("s", 0)}, false, false},
 		{"gone", nil, true, false},
-		{"another of this name", []runtime.Object{capitest.Set("s", 0, func(s *clusterv1.MachineSet) { s.UID = "uid-new" })}, true, false},
-		{"handed over", []runtime.Object{capitest.Set("s", 0, ofOtherController)}, false, true},
-		{"handed over, and without our finalizer", []runtime.Object{capitest.Set("s", 0, ofOtherController, setWithoutFinalizers)}, true, false},
-		{"without the label", []runtime.Object{capitest.Set("s", 0, setWithoutFinalizers, func(s *clusterv1.MachineSet) { s.Labels = nil })}, true, false},
-		{"being deleted without our finalizer", []runtime.Object{capitest.Set("s", 0, setWithoutFinalizers, capitest.Going)}, false, false},
-		{"being deleted, and no machine is left", []runtime.Object{capitest.Set("s", 0, capitest.Going)}, false, true},
-		{"being deleted, and a machine is left", []runtime.Object{capitest.Set("s", 0, capitest.Going), capitest.Machine("m", capitest.Set("s", 0), capitest.Going)}, false, false},
+		{"another of this name", []runtime.Object{capitest.NewSet("s", 0, func(s *clusterv1.MachineSet) { s.UID = "uid-new" })}, true, false},
+		{"handed over", []runtime.Object{capitest.NewSet("s", 0, withOtherController)}, false, true},
+		{"handed over, and without our finalizer", []runtime.Object{capitest.NewSet("s", 0, withOtherController, removeSetFinalizers)}, true, false},
+		{"without the label", []runtime.Object{capitest.NewSet("s", 0, removeSetFinalizers, func(s *clusterv1.MachineSet) { s.Labels = nil })}, true, false},
+		{"being deleted without our finalizer", []runtime.Object{capitest.NewSet("s", 0, removeSetFinalizers, capitest.AsDeletingObject)}, false, false},
+		{"being deleted, and no machine is left", []runtime.Object{capitest.NewSet("s", 0, capitest.AsDeletingObject)}, false, true},
+		{"being deleted, and a machine is left", []runtime.Object{capitest.NewSet("s", 0, capitest.AsDeletingObject), capitest.NewMachine("m", capitest.NewSet("s", 0), capitest.AsDeletingObject)}, false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, _ := newWorld(t, row.has...)
-			d := decideSet(t, w, capitest.Set("s", 0))
+			d := decideSet(t, w, capitest.NewSet("s", 0))
 			assert.Equal(t, []bool{row.gone, row.free}, []bool{d.Gone, d.Free})
 			if row.gone {
-				assert.Equal(t, kube.ObjectIsGone, d.Pending)
+				assert.Equal(t, kube.ObjectGoneDecision, d.Pending)
 			}
-			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.WriteRequests())
 		})
 	}
 }
 
 func TestADecisionContainsAllVersions(t *testing.T) {
-	s := capitest.Set("s", 1)
+	s := capitest.NewSet("s", 1)
 	w, _ := newWorld(
 		t,
 		s,
-		capitest.Machine("m", s, withVersion("950")),
-		capitest.Machine("free", s, capitest.Unowned, withVersion("960")),
+		capitest.NewMachine("m", s, withVersion("950")),
+		capitest.NewMachine("free", s, capitest.WithoutOwner, withVersion("960")),
 	)
 	assert.Equal(t, kube.MinVersions{
 		"machinesets.cluster.x-k8s.io":                            "900",
@@ -120,40 +128,40 @@ func TestADecisionContainsAllVersions(t *testing.T) {
 }
 
 func TestDecideTheExtraWrites(t *testing.T) {
-	limited := capitest.Deployment(func(d *clusterv1.MachineDeployment) {
+	limited := capitest.NewDeployment(func(d *clusterv1.MachineDeployment) {
 		d.Annotations[clusterv1.RevisionAnnotation] = "2"
 	})
 	old := annotatedSet(clusterv1.RevisionAnnotation, "1")
-	stray := cloneOfTemplate(capitest.Infrastructure(), "stray")
-	pausedCluster := capitest.Cluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })
+	stray := cloneOfTemplate(capitest.InfrastructureTemplate(), "stray")
+	pausedCluster := capitest.NewCluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })
 	for _, row := range []struct {
 		name    string
-		set     capitest.OnSet
+		set     capitest.SetChange
 		cluster *clusterv1.Cluster
 		want    []string // objects named in OwnTemplates, PostponeRemediation, CollectClones
 	}{
-		{"all of them", old, capitest.Cluster(), []string{"join", "sick", "stray"}},
-		{"paused", combineChanges(old, annotatedSet(clusterv1.PausedAnnotation, "")), capitest.Cluster(), nil},
+		{"all of them", old, capitest.NewCluster(), []string{"join", "sick", "stray"}},
+		{"paused", combineChanges(old, annotatedSet(clusterv1.PausedAnnotation, "")), capitest.NewCluster(), nil},
 		{"its Cluster is paused", old, pausedCluster, nil},
-		{"being deleted: the clones only", combineChanges(old, capitest.Going[*clusterv1.MachineSet]), capitest.Cluster(), []string{"stray"}},
+		{"being deleted: the clones only", combineChanges(old, capitest.AsDeletingObject[*clusterv1.MachineSet]), capitest.NewCluster(), []string{"stray"}},
 		{"being deleted, and the machines stay", combineChanges(old, func(s *clusterv1.MachineSet) {
-			capitest.Going(s)
+			capitest.AsDeletingObject(s)
 			s.Finalizers = append(s.Finalizers, "orphan")
-		}), capitest.Cluster(), nil},
+		}), capitest.NewCluster(), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := capitest.Set("s", 1, capitest.OfDeployment, row.set)
-			w := activitiestest.NewClusterAPI(
+			s := capitest.NewSet("s", 1, capitest.WithDeploymentOwner, row.set)
+			w := activitiestest.NewClusterAPIWorld(
 				t,
-				capitest.Settings,
+				capitest.DefaultSettings,
 				s,
 				row.cluster,
 				limited,
-				capitest.Bootstrap(),
-				capitest.Infrastructure(capitest.Owned),
+				capitest.BootstrapTemplate(),
+				capitest.InfrastructureTemplate(capitest.WithClusterOwner),
 				stray,
-				capitest.Machine("sick", s, capitest.Unhealthy),
-				capitest.ControlPlane(),
+				capitest.NewMachine("sick", s, capitest.AsUnhealthyMachine),
+				capitest.NewControlPlane(),
 			)
 			d := decideSet(t, w, s)
 			var names []string
@@ -172,7 +180,7 @@ func TestDecideTheExtraWrites(t *testing.T) {
 	}
 }
 
-func combineChanges(changes ...capitest.OnSet) capitest.OnSet {
+func combineChanges(changes ...capitest.SetChange) capitest.SetChange {
 	return func(s *clusterv1.MachineSet) {
 		for _, change := range changes {
 			change(s)
@@ -181,8 +189,8 @@ func combineChanges(changes ...capitest.OnSet) capitest.OnSet {
 }
 
 func TestWhichClonesAreUnused(t *testing.T) {
-	s := capitest.Set("s", 1)
-	m := capitest.Machine("m", s)
+	s := capitest.NewSet("s", 1)
+	m := capitest.NewMachine("m", s)
 	other := func(o *unstructured.Unstructured) {
 		o.SetOwnerReferences(
 			[]metav1.OwnerReference{
@@ -195,14 +203,14 @@ func TestWhichClonesAreUnused(t *testing.T) {
 		clone *unstructured.Unstructured
 		stray bool
 	}{
-		{"no machine uses it", cloneOfTemplate(capitest.Infrastructure(), "x"), true},
-		{"of the bootstrap template", cloneOfTemplate(capitest.Bootstrap(), "x"), true},
-		{"its machine exists and has not taken it over", cloneOfTemplate(capitest.Infrastructure(), "m"), false},
-		{"a machine owns it", cloneOfTemplate(capitest.Infrastructure(), "x", ownedByMachine(m)), false},
-		{"of another set", cloneOfTemplate(capitest.Infrastructure(), "x", other), false},
-		{"nobody owns it", cloneOfTemplate(capitest.Infrastructure(), "x", capitest.Unowned[*unstructured.Unstructured]), false},
-		{"it is being deleted", cloneOfTemplate(capitest.Infrastructure(), "x", capitest.Going[*unstructured.Unstructured]), false},
-		{"in another namespace", cloneOfTemplate(capitest.Infrastructure(), "x", func(o *unstructured.Unstructured) { o.SetNamespace("garden") }), false},
+		{"no machine uses it", cloneOfTemplate(capitest.InfrastructureTemplate(), "x"), true},
+		{"of the bootstrap template", cloneOfTemplate(capitest.BootstrapTemplate(), "x"), true},
+		{"its machine exists and has not taken it over", cloneOfTemplate(capitest.InfrastructureTemplate(), "m"), false},
+		{"a machine owns it", cloneOfTemplate(capitest.InfrastructureTemplate(), "x", withMachineOwner(m)), false},
+		{"of another set", cloneOfTemplate(capitest.InfrastructureTemplate(), "x", other), false},
+		{"nobody owns it", cloneOfTemplate(capitest.InfrastructureTemplate(), "x", capitest.WithoutOwner[*unstructured.Unstructured]), false},
+		{"it is being deleted", cloneOfTemplate(capitest.InfrastructureTemplate(), "x", capitest.AsDeletingObject[*unstructured.Unstructured]), false},
+		{"in another namespace", cloneOfTemplate(capitest.InfrastructureTemplate(), "x", func(o *unstructured.Unstructured) { o.SetNamespace("garden") }), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, acts := newWorld(t, s, m, row.clone)
@@ -212,13 +220,13 @@ func TestWhichClonesAreUnused(t *testing.T) {
 				return
 			}
 			in := set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: d.Extra[0].Objects}
-			activitiestest.Twice[kube.MinVersions](w, acts.CollectClones, in)
-			assert.Nil(t, w.Foreign(row.clone, "x"))
+			activitiestest.RunTwice[kube.MinVersions](w, acts.CollectClones, in)
+			assert.Nil(t, w.ProviderObject(row.clone, "x"))
 			assert.Empty(t, decideSet(t, w, s).Extra)
 		})
 	}
 	t.Run("kinds that are not installed have none", func(t *testing.T) {
-		s := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
+		s := capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
 			s.Spec.Template.Spec.InfrastructureRef.APIGroup = "not.installed.example.com"
 		})
 		w, _ := newWorld(t, s)
@@ -228,20 +236,20 @@ func TestWhichClonesAreUnused(t *testing.T) {
 
 // A clone that changed since the decision may belong to a machine by now.
 func TestAChangedCloneStays(t *testing.T) {
-	s := capitest.Set("s", 1)
-	o := cloneOfTemplate(capitest.Infrastructure(), "x")
+	s := capitest.NewSet("s", 1)
+	o := cloneOfTemplate(capitest.InfrastructureTemplate(), "x")
 	w, acts := newWorld(t, s, o)
 	objects := decideSet(t, w, s).Extra[0].Objects
-	for name, change := range map[string]func(*set.Object){
-		"another version": func(o *set.Object) { o.Version = "899" }, "another object": func(o *set.Object) { o.UID = "uid-former" },
+	for name, change := range map[string]func(*set.ExtraObject){
+		"another version": func(o *set.ExtraObject) { o.Version = "899" }, "another object": func(o *set.ExtraObject) { o.UID = "uid-former" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := objects[0]
 			change(&changed)
-			_, err := activitiestest.Run[kube.MinVersions](
+			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				acts.CollectClones,
-				set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.Object{changed}},
+				set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.ExtraObject{changed}},
 			)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.NotNil(t, infrastructureOf(w, "x"))
@@ -251,60 +259,65 @@ func TestAChangedCloneStays(t *testing.T) {
 
 // A machine that the set released or has not adopted yet uses its clones, although the set still owns the clones.
 func TestAMachineWithoutAControllerUsesItsClones(t *testing.T) {
-	s := capitest.Set("s", 1)
-	released := capitest.Machine("x", s, capitest.Unowned, func(m *clusterv1.Machine) { m.Labels["pool"] = "other" })
+	s := capitest.NewSet("s", 1)
+	released := capitest.NewMachine(
+		"x",
+		s,
+		capitest.WithoutOwner,
+		func(m *clusterv1.Machine) { m.Labels["pool"] = "other" },
+	)
 	w, _ := newWorld(
 		t,
 		s,
-		capitest.Machine("m", s),
+		capitest.NewMachine("m", s),
 		released,
-		cloneOfTemplate(capitest.Infrastructure(), "x"),
-		cloneOfTemplate(capitest.Bootstrap(), "x"),
+		cloneOfTemplate(capitest.InfrastructureTemplate(), "x"),
+		cloneOfTemplate(capitest.BootstrapTemplate(), "x"),
 	)
 	assert.Empty(t, namesOfExtraWrites(decideSet(t, w, s), "CollectClones"))
 }
 
 func TestOwnTemplates(t *testing.T) {
-	s := capitest.Set("s", 1)
+	s := capitest.NewSet("s", 1)
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}
-	shared := capitest.Infrastructure(func(o *unstructured.Unstructured) {
+	shared := capitest.InfrastructureTemplate(func(o *unstructured.Unstructured) {
 		o.SetOwnerReferences([]metav1.OwnerReference{other})
 		o.SetLabels(map[string]string{"theirs": "x"})
 	})
-	w := activitiestest.NewClusterAPI(
+	w := activitiestest.NewClusterAPIWorld(
 		t,
-		capitest.Settings,
+		capitest.DefaultSettings,
 		s,
-		capitest.Cluster(),
-		capitest.Bootstrap(),
+		capitest.NewCluster(),
+		capitest.BootstrapTemplate(),
 		shared,
-		capitest.ControlPlane(),
+		capitest.NewControlPlane(),
 	)
 	d := decideSet(t, w, s)
 	require.Equal(t, []string{"join", "small"}, namesOfExtraWrites(d, "OwnTemplates"))
 	in := set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: d.Extra[0].Objects}
-	versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
+	versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
 	require.NoError(t, err)
-	now := w.Foreign(shared, "small")
-	assert.Equal(t, []metav1.OwnerReference{other, capi.ClusterReference(capitest.Cluster())}, now.GetOwnerReferences())
+	now := w.ProviderObject(shared, "small")
+	assert.Equal(t, []metav1.OwnerReference{other, capi.ClusterReference(capitest.NewCluster())}, now.GetOwnerReferences())
 	assert.Equal(t, map[string]string{"theirs": "x", clusterv1.ClusterNameLabel: "c"}, now.GetLabels())
 	assert.Equal(t, shared.Object["spec"], now.Object["spec"])
 	assert.Equal(t, now.GetResourceVersion(), versions["examplemachinetemplates.infrastructure.cluster.x-k8s.io"])
-	w.Settle()
+	w.AwaitCaches()
 	assert.Empty(t, decideSet(t, w, s).Extra)
-	_, err = activitiestest.Run[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 
 	for i := range in.Objects {
-		in.Objects[i].Version = w.Foreign(map[string]*unstructured.Unstructured{"join": capitest.Bootstrap(), "small": shared}[in.Objects[i].Name], in.Objects[i].Name).
+		in.Objects[i].Version = w.ProviderObject(map[string]*unstructured.Unstructured{"join": capitest.BootstrapTemplate(), "small": shared}[in.Objects[i].Name], in.Objects[i].Name).
 			GetResourceVersion()
 	}
-	activitiestest.Twice[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
-	assert.Equal(t, now, w.Foreign(shared, "small"), "it has them already")
+	activitiestest.RunTwice[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
+	assert.Equal(t, now, w.ProviderObject(shared, "small"), "it has them already")
 }
 
 func TestPrepareASet(t *testing.T) {
-	cluster := capi.ClusterReference(capitest.Cluster())
+	cluster := capi.ClusterReference(capitest.NewCluster())
 	raw := func(s *clusterv1.MachineSet) {
 		s.Finalizers, s.OwnerReferences = []string{"example.com/x"}, nil
 		delete(s.Labels, clusterv1.ClusterNameLabel)
@@ -313,12 +326,12 @@ func TestPrepareASet(t *testing.T) {
 	}
 	controlled := func(s *clusterv1.MachineSet) {
 		s.OwnerReferences = []metav1.OwnerReference{
-			*metav1.NewControllerRef(capitest.Deployment(), clusterv1.GroupVersion.WithKind("MachineDeployment")),
+			*metav1.NewControllerRef(capitest.NewDeployment(), clusterv1.GroupVersion.WithKind("MachineDeployment")),
 		}
 	}
 	for _, row := range []struct {
 		name       string
-		set        capitest.OnSet
+		set        capitest.SetChange
 		owners     []metav1.OwnerReference
 		finalizers []string
 	}{
@@ -340,11 +353,11 @@ func TestPrepareASet(t *testing.T) {
 		}), []metav1.OwnerReference{cluster}, []string{"example.com/x", capi.Finalizer}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := capitest.Set("s", 1, row.set)
+			s := capitest.NewSet("s", 1, row.set)
 			w, acts := newWorld(t, s)
 			d := decideSet(t, w, s)
 			assert.True(t, d.Prepare)
-			got := activitiestest.Twice[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
+			got := activitiestest.RunTwice[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveRead(s))
 			now := w.ClusterAPISet("s")
 			assert.Equal(t, now.ResourceVersion, got)
 			assert.Equal(t, row.owners, now.OwnerReferences)
@@ -361,36 +374,36 @@ func TestPrepareASet(t *testing.T) {
 	}
 }
 
-func ownerReferencesOf(change capitest.OnSet) []metav1.OwnerReference {
-	return capitest.Set("s", 1, change).OwnerReferences
+func ownerReferencesOf(change capitest.SetChange) []metav1.OwnerReference {
+	return capitest.NewSet("s", 1, change).OwnerReferences
 }
 
 func TestASetThatIsNotPrepared(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		change capitest.OnSet
+		change capitest.SetChange
 		has    []runtime.Object
 		want   bool
 	}{
-		{"prepared", func(*clusterv1.MachineSet) {}, []runtime.Object{capitest.Cluster()}, false},
-		{"new", setWithoutFinalizers, []runtime.Object{capitest.Cluster()}, true},
-		{"paused", combineChanges(setWithoutFinalizers, annotatedSet(clusterv1.PausedAnnotation, "")), []runtime.Object{capitest.Cluster()}, false},
-		{"its Cluster is paused", setWithoutFinalizers, []runtime.Object{capitest.Cluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })}, false},
-		{"being deleted", combineChanges(setWithoutFinalizers, capitest.Going[*clusterv1.MachineSet]), []runtime.Object{capitest.Cluster()}, false},
-		{"without a Cluster", setWithoutFinalizers, nil, true},
+		{"prepared", func(*clusterv1.MachineSet) {}, []runtime.Object{capitest.NewCluster()}, false},
+		{"new", removeSetFinalizers, []runtime.Object{capitest.NewCluster()}, true},
+		{"paused", combineChanges(removeSetFinalizers, annotatedSet(clusterv1.PausedAnnotation, "")), []runtime.Object{capitest.NewCluster()}, false},
+		{"its Cluster is paused", removeSetFinalizers, []runtime.Object{capitest.NewCluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })}, false},
+		{"being deleted", combineChanges(removeSetFinalizers, capitest.AsDeletingObject[*clusterv1.MachineSet]), []runtime.Object{capitest.NewCluster()}, false},
+		{"without a Cluster", removeSetFinalizers, nil, true},
 		{"its Cluster is not there yet", func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }, nil, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := capitest.Set("s", 0, row.change)
-			w := activitiestest.NewClusterAPI(t, capitest.Settings, append(row.has, s)...)
+			s := capitest.NewSet("s", 0, row.change)
+			w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, append(row.has, s)...)
 			assert.Equal(t, row.want, decideSet(t, w, s).Prepare)
 		})
 	}
 }
 
 func TestRemoveTheFinalizerOfASet(t *testing.T) {
-	m := func(change ...capitest.OnMachine) *clusterv1.Machine {
-		return capitest.Machine("m", capitest.Set("s", 0), change...)
+	m := func(change ...capitest.MachineChange) *clusterv1.Machine {
+		return capitest.NewMachine("m", capitest.NewSet("s", 0), change...)
 	}
 	also := func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, "example.com/x") }
 	for _, row := range []struct {
@@ -399,15 +412,15 @@ func TestRemoveTheFinalizerOfASet(t *testing.T) {
 		machine *clusterv1.Machine
 		want    []string // the finalizers that stay
 	}{
-		{"none left", capitest.Set("s", 0, capitest.Going, also), m(capitest.Unowned), []string{"example.com/x"}},
-		{"a machine is left", capitest.Set("s", 0, capitest.Going, also), m(), []string{capi.Finalizer, "example.com/x"}},
-		{"although it goes", capitest.Set("s", 0, capitest.Going, also), m(capitest.Going), []string{capi.Finalizer, "example.com/x"}},
-		{"no finalizer of ours", capitest.Set("s", 0, capitest.Going, setWithoutFinalizers, also), m(capitest.Unowned), []string{"example.com/x"}},
-		{"handed over, with its machines", capitest.Set("s", 1, ofOtherController, also), m(), []string{"example.com/x"}},
+		{"none left", capitest.NewSet("s", 0, capitest.AsDeletingObject, also), m(capitest.WithoutOwner), []string{"example.com/x"}},
+		{"a machine is left", capitest.NewSet("s", 0, capitest.AsDeletingObject, also), m(), []string{capi.Finalizer, "example.com/x"}},
+		{"although it goes", capitest.NewSet("s", 0, capitest.AsDeletingObject, also), m(capitest.AsDeletingObject), []string{capi.Finalizer, "example.com/x"}},
+		{"no finalizer of ours", capitest.NewSet("s", 0, capitest.AsDeletingObject, removeSetFinalizers, also), m(capitest.WithoutOwner), []string{"example.com/x"}},
+		{"handed over, with its machines", capitest.NewSet("s", 1, withOtherController, also), m(), []string{"example.com/x"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, acts := newWorld(t, row.set, row.machine)
-			_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(row.set))
+			_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveRead(row.set))
 			require.NoError(t, err)
 			assert.Equal(t, row.want, w.ClusterAPISet("s").Finalizers)
 			assert.Equal(
@@ -419,18 +432,18 @@ func TestRemoveTheFinalizerOfASet(t *testing.T) {
 		})
 	}
 	t.Run("the last finalizer", func(t *testing.T) {
-		s := capitest.Set("s", 0, capitest.Going)
+		s := capitest.NewSet("s", 0, capitest.AsDeletingObject)
 		w, acts := newWorld(t, s)
-		_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
+		_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveRead(s))
 		require.NoError(t, err)
 		assert.Nil(t, w.ClusterAPISet("s"))
-		_, err = activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
+		_, err = activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveRead(s))
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run("another writer was faster", func(t *testing.T) {
-		s := capitest.Set("s", 0, capitest.Going)
+		s := capitest.NewSet("s", 0, capitest.AsDeletingObject)
 		w, acts := newWorld(t, s)
-		activitiestest.Failing(
+		activitiestest.FailRequests(
 			w.Provider.Core,
 			"update",
 			"machinesets",
@@ -438,21 +451,21 @@ func TestRemoveTheFinalizerOfASet(t *testing.T) {
 			apierrors.NewConflict(schema.GroupResource{Resource: "machinesets"}, "s", nil),
 			nil,
 		)
-		_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
+		_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveRead(s))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Contains(t, w.ClusterAPISet("s").Finalizers, capi.Finalizer)
 	})
 }
 
 func reportInput(s *clusterv1.MachineSet) set.Report {
-	return set.Report{Input: set.Input{Read: activitiestest.Read(s)}}
+	return set.Report{Input: set.Input{ReadInput: activitiestest.NewRead(s)}}
 }
 
 func TestReportASet(t *testing.T) {
-	s := capitest.Set("s", 2)
-	w, acts := newWorld(t, s, capitest.Machine("m", s))
+	s := capitest.NewSet("s", 2)
+	w, acts := newWorld(t, s, capitest.NewMachine("m", s))
 	assert.True(t, decideSet(t, w, s).Report)
-	got := activitiestest.Twice[string](w, acts.ReportClusterAPISet, reportInput(s))
+	got := activitiestest.RunTwice[string](w, acts.ReportClusterAPISet, reportInput(s))
 	now := w.ClusterAPISet("s")
 	assert.Equal(t, now.ResourceVersion, got)
 	assert.Equal(
@@ -462,35 +475,35 @@ func TestReportASet(t *testing.T) {
 	)
 	assert.Equal(t, int64(1), now.Status.ObservedGeneration)
 	assert.Equal(t, s.Spec, now.Spec)
-	assert.Equal(t, []string{"update machinesets/status"}, w.Writes())
+	assert.Equal(t, []string{"update machinesets/status"}, w.WriteRequests())
 	assert.False(t, decideSet(t, w, s).Report, "it is written once")
 }
 
 // The API server's refusal stays in the set's status until the next batch succeeds.
 func TestReportAFailure(t *testing.T) {
-	s := capitest.Set("s", 1)
+	s := capitest.NewSet("s", 1)
 	w, acts := newWorld(t, s)
 	in := reportInput(s)
-	in.Failure = scale.Failure{Message: "quota exceeded"}
-	activitiestest.Twice[string](w, acts.ReportClusterAPISet, in)
+	in.Failure = scale.WriteFailure{Message: "quota exceeded"}
+	activitiestest.RunTwice[string](w, acts.ReportClusterAPISet, in)
 	said := map[string]string{}
 	for _, c := range w.ClusterAPISet("s").Status.Conditions {
 		said[c.Type] = string(c.Status) + " " + c.Reason + " " + c.Message
 	}
 	assert.Equal(t, "False MachineCreationFailed quota exceeded", said["MachinesCreated"])
 	assert.Equal(t, "True FailedCreate quota exceeded", said["ReplicaFailure"])
-	activitiestest.Twice[string](w, acts.ReportClusterAPISet, reportInput(s))
+	activitiestest.RunTwice[string](w, acts.ReportClusterAPISet, reportInput(s))
 	for _, c := range w.ClusterAPISet("s").Status.Conditions {
 		assert.NotEqual(t, "ReplicaFailure", c.Type)
 	}
 }
 
 func TestReportReadsAgainAfterAConflict(t *testing.T) {
-	s := capitest.Set("s", 2)
-	w, acts := newWorld(t, s, capitest.Machine("m", s))
+	s := capitest.NewSet("s", 2)
+	w, acts := newWorld(t, s, capitest.NewMachine("m", s))
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "machinesets"}, "s", nil)
-	activitiestest.Failing(w.Provider.Core, "update", "machinesets", 1, conflict, nil)
-	_, err := activitiestest.Run[string](w, acts.ReportClusterAPISet, reportInput(s))
+	activitiestest.FailRequests(w.Provider.Core, "update", "machinesets", 1, conflict, nil)
+	_, err := activitiestest.RunActivity[string](w, acts.ReportClusterAPISet, reportInput(s))
 	require.NoError(t, err)
 	assert.Equal(t, int32(1), *w.ClusterAPISet("s").Status.Replicas)
 	assert.Contains(t, w.Requests(), "get machinesets", "it was read live")
@@ -498,31 +511,31 @@ func TestReportReadsAgainAfterAConflict(t *testing.T) {
 
 func TestASetOfAnotherControllerIsNotReported(t *testing.T) {
 	for name, has := range map[string][]runtime.Object{
-		"gone": nil, "handed over": {capitest.Set("s", 1, ofOtherController)}, "never ours": {capitest.Set("s", 1, ofOtherController, setWithoutFinalizers)},
-		"another of this name": {capitest.Set("s", 1, func(s *clusterv1.MachineSet) { s.UID = "uid-new" })},
+		"gone": nil, "handed over": {capitest.NewSet("s", 1, withOtherController)}, "never ours": {capitest.NewSet("s", 1, withOtherController, removeSetFinalizers)},
+		"another of this name": {capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) { s.UID = "uid-new" })},
 	} {
 		for _, live := range []bool{true, false} {
 			w, acts := newWorld(t, has...)
-			in := reportInput(capitest.Set("s", 1))
+			in := reportInput(capitest.NewSet("s", 1))
 			in.Live = live
-			_, err := activitiestest.Run[string](w, acts.ReportClusterAPISet, in)
+			_, err := activitiestest.RunActivity[string](w, acts.ReportClusterAPISet, in)
 			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
-			assert.Empty(t, w.Writes(), name)
+			assert.Empty(t, w.WriteRequests(), name)
 		}
 	}
 }
 
 // A decision waits until the caches have the resource versions that woke the workflow, also those of templates.
 func TestDecideWaitsForTheCaches(t *testing.T) {
-	s := capitest.Set("s", 1)
+	s := capitest.NewSet("s", 1)
 	w, acts := newWorld(t, s)
 	decideSet(t, w, s) // starts the informers of the templates
-	in := activitiestest.ClusterAPIRead(s, false)
+	in := activitiestest.NewClusterAPISetInput(s, false)
 	in.Versions = kube.MinVersions{"examplemachinetemplates.infrastructure.cluster.x-k8s.io": "99999"}
-	_, err := activitiestest.Local[set.Decision](w, acts.DecideClusterAPISet, in)
+	_, err := activitiestest.RunLocalActivity[set.Decision](w, acts.DecideClusterAPISet, in)
 	activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
 	in.Versions = kube.MinVersions{cache.Resource("machines.cluster.x-k8s.io"): "99999"}
-	_, err = activitiestest.Local[set.Decision](w, acts.DecideClusterAPISet, in)
+	_, err = activitiestest.RunLocalActivity[set.Decision](w, acts.DecideClusterAPISet, in)
 	activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
 }
 
@@ -537,13 +550,13 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 		}
 	}
 	for name, s := range map[string]*clusterv1.MachineSet{
-		"it is prepared": capitest.Set("s", 1, managed, setWithoutFinalizers),
-		"it is freed":    capitest.Set("s", 1, managed, ofOtherController),
+		"it is prepared": capitest.NewSet("s", 1, managed, removeSetFinalizers),
+		"it is freed":    capitest.NewSet("s", 1, managed, withOtherController),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, acts := newWorld(t, s)
-			_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Read(s))
+			_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewRead(s))
 			require.NoError(t, err)
 			var updated []*clusterv1.MachineSet
 			for _, action := range w.Provider.Core.Actions() {
@@ -560,7 +573,7 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 // Cluster API's controllers never remove conditions that they do not know: Millwright's conditions would stay for ever.
 func TestASetThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
 	t.Parallel()
-	s := capitest.Set("s", 1, ofOtherController, func(s *clusterv1.MachineSet) {
+	s := capitest.NewSet("s", 1, withOtherController, func(s *clusterv1.MachineSet) {
 		for _, kind := range []string{clusterv1.MachineSetScalingUpCondition, vocabulary.ConditionMachinesCreated, vocabulary.ConditionBlocked, vocabulary.ConditionReplicaFailure} {
 			s.Status.Conditions = append(
 				s.Status.Conditions,
@@ -569,7 +582,7 @@ func TestASetThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
 		}
 	})
 	w, acts := newWorld(t, s)
-	got, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
+	got, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveRead(s))
 	require.NoError(t, err)
 	now := w.ClusterAPISet("s")
 	assert.Equal(t, now.ResourceVersion, got)

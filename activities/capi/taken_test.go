@@ -19,8 +19,8 @@ import (
 // If another set's machine or clone already has the name, the activity fails with a Conflict, and the other set's
 // objects stay unchanged. The next decision chooses another name.
 func TestANameThatAnotherSetUses(t *testing.T) {
-	s, other := capitest.Set("s", 1), capitest.Set("other", 1)
-	m := capitest.Machine("s-a", other)
+	s, other := capitest.NewSet("s", 1), capitest.NewSet("other", 1)
+	m := capitest.NewMachine("s-a", other)
 	ownedByOther := func(o *unstructured.Unstructured) {
 		o.SetOwnerReferences(
 			[]metav1.OwnerReference{
@@ -32,15 +32,19 @@ func TestANameThatAnotherSetUses(t *testing.T) {
 		name string
 		has  []runtime.Object
 	}{
-		{"a machine with its clones", []runtime.Object{m, cloneOfTemplate(capitest.Bootstrap(), "s-a", ownedByMachine(m)), cloneOfTemplate(capitest.Infrastructure(), "s-a", ownedByMachine(m))}},
-		{"a clone", []runtime.Object{cloneOfTemplate(capitest.Bootstrap(), "s-a", ownedByOther)}},
+		{"a machine with its clones", []runtime.Object{m, cloneOfTemplate(capitest.BootstrapTemplate(), "s-a", withMachineOwner(m)), cloneOfTemplate(capitest.InfrastructureTemplate(), "s-a", withMachineOwner(m))}},
+		{"a clone", []runtime.Object{cloneOfTemplate(capitest.BootstrapTemplate(), "s-a", ownedByOther)}},
 		{"a machine without clones", []runtime.Object{m}},
-		{"a machine without a controller", []runtime.Object{capitest.Machine("s-a", s, capitest.Unowned[*clusterv1.Machine])}},
+		{"a machine without a controller", []runtime.Object{capitest.NewMachine("s-a", s, capitest.WithoutOwner[*clusterv1.Machine])}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, a := newWorld(t, append(row.has, s, other)...)
 			before := w.Snapshot()
-			_, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
+			_, err := activitiestest.RunActivity[set.WriteResult](
+				w,
+				a.CreateClusterAPIMachines,
+				activitiestest.NewClusterAPICreation(s, "s-a"),
+			)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Equal(t, before, w.Snapshot())
 		})
@@ -50,14 +54,14 @@ func TestANameThatAnotherSetUses(t *testing.T) {
 // The deletion of the Cluster between decision and write causes a Conflict, which leads to a new decision. The error
 // must not be retried until the Cluster is back.
 func TestOwnTemplatesOfAClusterThatIsGone(t *testing.T) {
-	s := capitest.Set("s", 1)
-	template := capitest.Infrastructure()
-	w := activitiestest.NewClusterAPI(t, capitest.Settings, s, template)
-	resource := capitest.ResourceOf(template)
-	_, err := activitiestest.Run[kube.MinVersions](
+	s := capitest.NewSet("s", 1)
+	template := capitest.InfrastructureTemplate()
+	w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, s, template)
+	resource := capitest.ResourceOfObject(template)
+	_, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		newActivities(w).OwnTemplates,
-		set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.Object{
+		set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.ExtraObject{
 			{
 				Group:      resource.Group,
 				APIVersion: resource.Version,
@@ -73,49 +77,49 @@ func TestOwnTemplatesOfAClusterThatIsGone(t *testing.T) {
 
 // If another controller also reconciles a set, the set, its machines and its clones are not written.
 func TestAContestedSetHasNoExtraWrites(t *testing.T) {
-	s := capitest.Set(
+	s := capitest.NewSet(
 		"s",
 		1,
 		func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer) },
 	)
-	w := activitiestest.NewClusterAPI(
+	w := activitiestest.NewClusterAPIWorld(
 		t,
-		capitest.Settings,
+		capitest.DefaultSettings,
 		s,
-		capitest.Cluster(),
-		capitest.Bootstrap(),
-		capitest.Infrastructure(),
-		capitest.ControlPlane(),
-		cloneOfTemplate(capitest.Infrastructure(), "stray"),
+		capitest.NewCluster(),
+		capitest.BootstrapTemplate(),
+		capitest.InfrastructureTemplate(),
+		capitest.NewControlPlane(),
+		cloneOfTemplate(capitest.InfrastructureTemplate(), "stray"),
 	)
 	d := decideSet(t, w, s)
-	require.False(t, d.Scale.Acting())
+	require.False(t, d.Scale.HasListEntries())
 	assert.Empty(t, d.Extra)
 }
 
 // A clone kind that is not installed is reported like a missing template.
 func TestTheKindOfTheClonesIsMissing(t *testing.T) {
-	s := capitest.Set("s", 1)
-	kind := cloneOfTemplate(capitest.Infrastructure(), "x").GroupVersionKind()
-	w := activitiestest.NewClusterAPI(
+	s := capitest.NewSet("s", 1)
+	kind := cloneOfTemplate(capitest.InfrastructureTemplate(), "x").GroupVersionKind()
+	w := activitiestest.NewClusterAPIWorld(
 		t,
-		capitest.Settings,
+		capitest.DefaultSettings,
 		s,
-		capitest.Cluster(),
-		capitest.Bootstrap(capitest.Owned),
-		capitest.Infrastructure(capitest.Owned),
-		capitest.ControlPlane(),
-		capitest.Definition(kind, nil),
+		capitest.NewCluster(),
+		capitest.BootstrapTemplate(capitest.WithClusterOwner),
+		capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+		capitest.NewControlPlane(),
+		capitest.NewDefinition(kind, nil),
 	)
-	written, err := activitiestest.Run[set.Written](
+	written, err := activitiestest.RunActivity[set.WriteResult](
 		w,
 		newActivities(w).CreateClusterAPIMachines,
-		activitiestest.CreateClusterAPI(s, "s-a"),
+		activitiestest.NewClusterAPICreation(s, "s-a"),
 	)
 	if err == nil {
 		assert.NotEmpty(t, written.Failure.Message)
 	} else {
-		_, retryable := activitiestest.Failure(t, err)
+		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.False(t, retryable, "the attempt is repeated without end, and the status says nothing: %v", err)
 	}
 	assert.Nil(t, bootstrapOf(w, "s-a"))

@@ -21,17 +21,17 @@ import (
 // newWorld returns a fake API server with a set, its machines and the related objects, and the activities on it.
 func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *capi.Activities) {
 	t.Helper()
-	w := activitiestest.NewClusterAPI(
+	w := activitiestest.NewClusterAPIWorld(
 		t,
-		capitest.Settings,
+		capitest.DefaultSettings,
 		append(
 			objects,
-			capitest.Cluster(),
-			capitest.Bootstrap(capitest.Owned),
-			capitest.Infrastructure(capitest.Owned),
-			capitest.ControlPlane(),
+			capitest.NewCluster(),
+			capitest.BootstrapTemplate(capitest.WithClusterOwner),
+			capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+			capitest.NewControlPlane(),
 		)...)
-	w.Forget()
+	w.ForgetRequests()
 	return w, newActivities(w)
 }
 
@@ -41,18 +41,18 @@ func newActivities(w *activitiestest.World) *capi.Activities {
 
 // bootstrapOf and infrastructureOf return a machine's clones of the templates: each clone has the machine's name.
 func bootstrapOf(w *activitiestest.World, name string) *unstructured.Unstructured {
-	return w.Foreign(cloneOfTemplate(capitest.Bootstrap(), name), name)
+	return w.ProviderObject(cloneOfTemplate(capitest.BootstrapTemplate(), name), name)
 }
 
 func infrastructureOf(w *activitiestest.World, name string) *unstructured.Unstructured {
-	return w.Foreign(cloneOfTemplate(capitest.Infrastructure(), name), name)
+	return w.ProviderObject(cloneOfTemplate(capitest.InfrastructureTemplate(), name), name)
 }
 
 // cloneOfTemplate returns a clone of a template, as set s creates it.
 func cloneOfTemplate(
 	template *unstructured.Unstructured,
 	name string,
-	change ...capitest.OnForeign,
+	change ...capitest.ProviderObjectChange,
 ) *unstructured.Unstructured {
 	o := template.DeepCopy()
 	kind := o.GetKind()
@@ -60,22 +60,22 @@ func cloneOfTemplate(
 	o.SetName(name)
 	o.SetUID("uid-" + o.GetUID())
 	o.SetLabels(map[string]string{clusterv1.MachineSetNameLabel: "s", clusterv1.ClusterNameLabel: "c"})
-	capitest.Field(map[string]any{"format": "cloud-config"}, "spec")(o)
-	ownedBySet(o)
+	capitest.WithField(map[string]any{"format": "cloud-config"}, "spec")(o)
+	withSetOwner(o)
 	for _, f := range change {
 		f(o)
 	}
 	return o
 }
 
-func ownedBySet(o *unstructured.Unstructured) {
+func withSetOwner(o *unstructured.Unstructured) {
 	o.SetOwnerReferences(
 		[]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "s", UID: "uid-s"}},
 	)
 }
 
-// ownedByMachine gives a clone the owner reference that Cluster API's Machine controller writes.
-func ownedByMachine(m *clusterv1.Machine) capitest.OnForeign {
+// withMachineOwner gives a clone the owner reference that Cluster API's Machine controller writes.
+func withMachineOwner(m *clusterv1.Machine) capitest.ProviderObjectChange {
 	return func(o *unstructured.Unstructured) {
 		o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(m, clusterv1.GroupVersion.WithKind("Machine"))})
 	}
@@ -83,7 +83,7 @@ func ownedByMachine(m *clusterv1.Machine) capitest.OnForeign {
 
 // refuseCreation makes the API server reject the creation of the object with this resource and name.
 func refuseCreation(w *activitiestest.World, resource, name string, err error) {
-	for _, fake := range w.Provider.Fakes() {
+	for _, fake := range w.Provider.FakeClientsets() {
 		fake.PrependReactor("create", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
 			o, is := action.(clienttesting.CreateActionImpl).GetObject().(metav1.Object)
 			return is && o.GetName() == name, nil, err
@@ -95,12 +95,12 @@ func forbiddenError() error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "anything"}, "x", nil)
 }
 
-func batchOf(s *clusterv1.MachineSet, machines ...*clusterv1.Machine) set.Batch {
-	b := set.Batch{Set: activitiestest.Ref(s)}
+func newBatch(s *clusterv1.MachineSet, machines ...*clusterv1.Machine) set.MachineBatch {
+	b := set.MachineBatch{Set: activitiestest.Ref(s)}
 	for _, m := range machines {
 		b.Machines = append(
 			b.Machines,
-			scale.Target{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "because"},
+			scale.MachineTarget{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "because"},
 		)
 	}
 	return b

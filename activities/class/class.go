@@ -38,7 +38,7 @@ type Decision struct {
 	Unguard []SecretTarget // Secrets that have Millwright's finalizer and that no class needs
 	Release bool           // the class is being deleted, no machine refers to the class, and its Secrets are released
 	// Serving is the status to write about workers of the class's provider; nil: the status is up to date.
-	Serving *Serving         `json:",omitempty"`
+	Serving *ServingState    `json:",omitempty"`
 	Seen    kube.MinVersions // resource versions that were read; a later decision must not read older versions
 }
 
@@ -52,7 +52,7 @@ type SecretTarget struct {
 
 // DecideClass reads a class with the classes, machines and Secrets of its namespace, and returns which finalizers are
 // missing or must be removed. DecideClass names at most scale.MaxBatch Secrets in each of the lists Guard and Unguard.
-func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, error) {
+func (a *Activities) DecideClass(ctx context.Context, in kube.ReadInput) (Decision, error) {
 	class, neighbours, err := a.readClass(ctx, in)
 	if err != nil {
 		return Decision{}, err
@@ -67,27 +67,27 @@ func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, e
 		Need:    need.Need,
 		Why:     need.Why,
 		Prepare: !facts.Deleting && !facts.Finalizer,
-		Release: isReleasable(facts) && facts.Deleting && facts.Finalizer,
-		Seen:    neighbours.Versions(),
+		Release: isClassReleasable(facts) && facts.Deleting && facts.Finalizer,
+		Seen:    neighbours.ResourceVersions(),
 	}
 	if need.Need == attention.Serve {
-		d.Serving = &Serving{Provider: class.ProviderName(), Unserved: facts.Unserved}
+		d.Serving = &ServingState{Provider: class.ProviderName(), Unserved: facts.Unserved}
 	}
-	if need.Calm() {
+	if need.NeedsNothing() {
 		return d, nil
 	}
 	for _, s := range firstBatch(neighbours.SecretsWithoutFinalizer(class)) {
 		d.Guard = append(d.Guard, secretTarget(s, append(slices.Clone(s.Finalizers), v1alpha1.FinalizerSecret)))
 	}
-	for _, s := range firstBatch(neighbours.Unused()) {
-		d.Unguard = append(d.Unguard, secretTarget(s, kube.Without(s.Finalizers, v1alpha1.FinalizerSecret)))
+	for _, s := range firstBatch(neighbours.UnusedSecrets()) {
+		d.Unguard = append(d.Unguard, secretTarget(s, kube.WithoutItem(s.Finalizers, v1alpha1.FinalizerSecret)))
 	}
 	return d, nil
 }
 
-// Serving says whether a worker serves the provider of a class.
-type Serving struct {
-	kube.Read
+// ServingState says whether a worker serves the provider of a class.
+type ServingState struct {
+	kube.ReadInput
 	Provider string
 	Unserved bool
 }
@@ -104,14 +104,14 @@ func (a *Activities) checkPollers(ctx context.Context, class *v1alpha1.MachineCl
 
 // ReportServing writes the condition Served of a class. The result is the resource version of the class. The activity
 // is idempotent.
-func (a *Activities) ReportServing(ctx context.Context, in Serving) (string, error) {
+func (a *Activities) ReportServing(ctx context.Context, in ServingState) (string, error) {
 	classes := a.Kube.Cluster.Client().MachineV1alpha1().MachineClasses(in.Ref.Namespace)
 	condition := metav1.Condition{
 		Type:               v1alpha1.ClassServed,
 		Status:             metav1.ConditionTrue,
 		Reason:             vocabulary.ReasonWorkerPolls,
 		Message:            "a worker serves provider " + in.Provider,
-		LastTransitionTime: metav1.NewTime(in.Stamp(ctx)).Rfc3339Copy(),
+		LastTransitionTime: metav1.NewTime(in.TimeToRecord(ctx)).Rfc3339Copy(),
 	}
 	if in.Unserved {
 		condition.Status, condition.Reason = metav1.ConditionFalse, vocabulary.BlockedNoWorker
@@ -119,9 +119,9 @@ func (a *Activities) ReportServing(ctx context.Context, in Serving) (string, err
 	}
 	_, after, err := kube.WriteStatus(
 		ctx,
-		in.Read,
+		in.ReadInput,
 		classes,
-		func(read kube.Read) (class, changed *v1alpha1.MachineClass, err error) {
+		func(read kube.ReadInput) (class, changed *v1alpha1.MachineClass, err error) {
 			class, _, err = a.readClass(ctx, read)
 			if err != nil || class == nil {
 				return nil, nil, err
@@ -140,8 +140,8 @@ func (a *Activities) ReportServing(ctx context.Context, in Serving) (string, err
 	return after.ResourceVersion, nil
 }
 
-// isReleasable reports whether no machine and no Secret prevents the deletion of a class.
-func isReleasable(f attention.ClassFacts) bool { return f.Machines == 0 && f.Unused == 0 }
+// isClassReleasable reports whether no machine and no Secret prevents the deletion of a class.
+func isClassReleasable(f attention.ClassFacts) bool { return f.Machines == 0 && f.Unused == 0 }
 
 // firstBatch returns at most scale.MaxBatch items.
 func firstBatch[T any](all []T) []T { return all[:min(len(all), scale.MaxBatch)] }
@@ -154,18 +154,18 @@ func secretTarget(s *metav1.PartialObjectMetadata, finalizers []string) SecretTa
 // read. The class is nil if it is gone.
 func (a *Activities) readClass(
 	ctx context.Context,
-	in kube.Read,
-) (*v1alpha1.MachineClass, observeclass.Neighbours, error) {
-	if !a.Kube.Ours(in) {
-		return nil, observeclass.Neighbours{}, nil
+	in kube.ReadInput,
+) (*v1alpha1.MachineClass, observeclass.NamespaceObjects, error) {
+	if !a.Kube.IsManaged(in) {
+		return nil, observeclass.NamespaceObjects{}, nil
 	}
-	live, err := a.Kube.Fresh(ctx, in)
+	live, err := a.Kube.MustReadLive(ctx, in)
 	if err != nil {
-		return nil, observeclass.Neighbours{}, err
+		return nil, observeclass.NamespaceObjects{}, err
 	}
-	neighbours := observeclass.Read(a.Kube.Cluster, in.Ref.Namespace)
+	neighbours := observeclass.ReadNamespace(a.Kube.Cluster, in.Ref.Namespace)
 	if live {
-		if neighbours, err = observeclass.ReadLive(ctx, a.Kube.Cluster, in.Ref.Namespace); err != nil {
+		if neighbours, err = observeclass.ReadLiveNamespace(ctx, a.Kube.Cluster, in.Ref.Namespace); err != nil {
 			return nil, neighbours, err
 		}
 	}
@@ -175,13 +175,19 @@ func (a *Activities) readClass(
 // FinalizeClass adds Millwright's finalizer to a class, or removes the finalizer from a class that is being deleted.
 // The finalizer is removed only if no machine refers to the class and the class's Secrets are released. The result is
 // the resource version of the class.
-func (a *Activities) FinalizeClass(ctx context.Context, in kube.Read) (string, error) {
+func (a *Activities) FinalizeClass(ctx context.Context, in kube.ReadInput) (string, error) {
 	class, neighbours, err := a.readClass(ctx, in)
 	if err != nil {
 		return "", err
 	}
 	classes := a.Kube.Cluster.Client().MachineV1alpha1().MachineClasses(in.Ref.Namespace)
-	return kube.Finalize(ctx, classes, in.Ref, class, class != nil && isReleasable(observeclass.Facts(class, neighbours)))
+	return kube.AddOrRemoveFinalizer(
+		ctx,
+		classes,
+		in.Ref,
+		class,
+		class != nil && isClassReleasable(observeclass.Facts(class, neighbours)),
+	)
 }
 
 // SecretChanges are the Secrets of a class's namespace whose finalizers change.
@@ -195,10 +201,15 @@ type SecretChanges struct {
 // Secrets are written. The activity is idempotent. The result holds the resource versions of the Secrets.
 func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kube.MinVersions, error) {
 	secrets := a.Kube.Cluster.SecretMetadata(in.Class.Namespace)
-	return kube.InParallel(cache.Secrets, len(in.Secrets), func(i int) (string, error) {
+	return kube.WriteInParallel(cache.Secrets, len(in.Secrets), func(i int) (string, error) {
 		s := in.Secrets[i]
 		seen := &metav1.ObjectMeta{Name: s.Name, UID: types.UID(s.UID), ResourceVersion: s.Version}
-		written, err := kube.Patch(ctx, secrets, seen, map[string]any{"metadata": map[string]any{"finalizers": s.Finalizers}})
+		written, err := kube.PatchObject(
+			ctx,
+			secrets,
+			seen,
+			map[string]any{"metadata": map[string]any{"finalizers": s.Finalizers}},
+		)
 		switch {
 		case apierrors.IsNotFound(err):
 			return "", nil
@@ -212,11 +223,11 @@ func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kub
 // secretError does the same as kube.WriteError for a Secret, but without the API server's message.
 func secretError(ctx context.Context, ref kube.Ref, err error) error {
 	if apierrors.IsConflict(err) {
-		return kube.Conflict(ref)
+		return kube.ConflictError(ref)
 	}
-	wordless := kube.WithoutWords("change finalizers of Secret "+ref.Key(), err)
-	if _, refused := kube.Failure(kube.WriteError(ctx, ref, err), kube.TypeRefused); refused {
-		return kube.Refused(wordless.Error())
+	wordless := kube.ErrorWithoutMessage("change finalizers of Secret "+ref.Key(), err)
+	if _, refused := kube.FailureOfType(kube.WriteError(ctx, ref, err), kube.TypeRefused); refused {
+		return kube.RefusedError(wordless.Error())
 	}
 	return wordless
 }

@@ -17,9 +17,9 @@ import (
 	"millwright/observe/cache"
 )
 
-func decideClass(w *activitiestest.World, in kube.Read) class.Decision {
+func decideClass(w *activitiestest.World, in kube.ReadInput) class.Decision {
 	w.T.Helper()
-	return activitiestest.Twice[class.Decision](w, newActivities(w.Kube).DecideClass, in)
+	return activitiestest.RunTwice[class.Decision](w, newActivities(w.Kube).DecideClass, in)
 }
 
 // seenVersions are the resource versions that a decision about class small and a Secret has read.
@@ -28,42 +28,42 @@ var seenVersions = kube.MinVersions{cache.Classes: "900", cache.Secrets: "900"}
 func TestDecideClass(t *testing.T) {
 	t.Parallel()
 	const ours = v1alpha1.FinalizerSecret
-	goes := activitiestest.Going[*v1alpha1.MachineClass]
+	goes := activitiestest.WithDeletionTimestamp[*v1alpha1.MachineClass]
 	for name, row := range map[string]struct {
 		class *v1alpha1.MachineClass
 		rest  []runtime.Object
 		want  class.Decision
 	}{
-		"in order": {activitiestest.Class(activitiestest.Needing("a")), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{Why: "its finalizers are in place", Seen: seenVersions}},
-		"its Secret is missing: nothing to wait for": {activitiestest.Class(activitiestest.Needing("a", "b")), []runtime.Object{activitiestest.Keys("b", ours)}, class.Decision{Why: "its finalizers are in place", Seen: seenVersions}},
-		"without finalizer, before any machine": {activitiestest.Class(activitiestest.Needing("a"), activitiestest.Bare), []runtime.Object{activitiestest.Keys("a", activitiestest.Backup)}, class.Decision{
-			Need: attention.Finalizers, Why: "new: our finalizer is missing", Prepare: true, Guard: []class.SecretTarget{activitiestest.Target("a", activitiestest.Backup, ours)}, Seen: seenVersions,
+		"in order": {activitiestest.Class(activitiestest.WithSecretRefs("a")), []runtime.Object{activitiestest.NewSecretMetadata("a", ours)}, class.Decision{Why: "its finalizers are in place", Seen: seenVersions}},
+		"its Secret is missing: nothing to wait for": {activitiestest.Class(activitiestest.WithSecretRefs("a", "b")), []runtime.Object{activitiestest.NewSecretMetadata("b", ours)}, class.Decision{Why: "its finalizers are in place", Seen: seenVersions}},
+		"without finalizer, before any machine": {activitiestest.Class(activitiestest.WithSecretRefs("a"), activitiestest.WithoutFinalizers), []runtime.Object{activitiestest.NewSecretMetadata("a", activitiestest.Backup)}, class.Decision{
+			Need: attention.Finalizers, Why: "new: our finalizer is missing", Prepare: true, Guard: []class.SecretTarget{activitiestest.NewSecretTarget("a", activitiestest.Backup, ours)}, Seen: seenVersions,
 		}},
-		"its Secrets lack ours": {activitiestest.Class(activitiestest.Needing("b", "a")), []runtime.Object{activitiestest.Keys("a"), activitiestest.Keys("b"), activitiestest.Keys("c")}, class.Decision{
-			Need: attention.Finalizers, Why: "2 Secrets to guard", Guard: []class.SecretTarget{activitiestest.Target("a", ours), activitiestest.Target("b", ours)}, Seen: seenVersions,
+		"its Secrets lack ours": {activitiestest.Class(activitiestest.WithSecretRefs("b", "a")), []runtime.Object{activitiestest.NewSecretMetadata("a"), activitiestest.NewSecretMetadata("b"), activitiestest.NewSecretMetadata("c")}, class.Decision{
+			Need: attention.Finalizers, Why: "2 Secrets to guard", Guard: []class.SecretTarget{activitiestest.NewSecretTarget("a", ours), activitiestest.NewSecretTarget("b", ours)}, Seen: seenVersions,
 		}},
-		"it was edited, and names another Secret": {activitiestest.Class(activitiestest.Needing("new")), []runtime.Object{activitiestest.Keys("new"), activitiestest.Keys("old", ours, activitiestest.Backup)}, class.Decision{
-			Need: attention.Finalizers, Why: "1 Secret to guard", Guard: []class.SecretTarget{activitiestest.Target("new", ours)}, Unguard: []class.SecretTarget{activitiestest.Target("old", activitiestest.Backup)}, Seen: seenVersions,
+		"it was edited, and names another Secret": {activitiestest.Class(activitiestest.WithSecretRefs("new")), []runtime.Object{activitiestest.NewSecretMetadata("new"), activitiestest.NewSecretMetadata("old", ours, activitiestest.Backup)}, class.Decision{
+			Need: attention.Finalizers, Why: "1 Secret to guard", Guard: []class.SecretTarget{activitiestest.NewSecretTarget("new", ours)}, Unguard: []class.SecretTarget{activitiestest.NewSecretTarget("old", activitiestest.Backup)}, Seen: seenVersions,
 		}},
-		"it is being deleted while its machine is terminating": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours), activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])}, class.Decision{
+		"it is being deleted while its machine is terminating": {activitiestest.Class(activitiestest.WithSecretRefs("a"), goes), []runtime.Object{activitiestest.NewSecretMetadata("a", ours), activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])}, class.Decision{
 			Need: attention.Deletion, Why: "deletion was asked for; 1 machine refers to it", Seen: kube.MinVersions{cache.Classes: "900", cache.Secrets: "900", cache.Machines: "900"},
 		}},
-		"it is being deleted: first its Secret is released": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{
-			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Unguard: []class.SecretTarget{activitiestest.Target("a")}, Seen: seenVersions,
+		"it is being deleted: first its Secret is released": {activitiestest.Class(activitiestest.WithSecretRefs("a"), goes), []runtime.Object{activitiestest.NewSecretMetadata("a", ours)}, class.Decision{
+			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Unguard: []class.SecretTarget{activitiestest.NewSecretTarget("a")}, Seen: seenVersions,
 		}},
-		"then itself": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a")}, class.Decision{
+		"then itself": {activitiestest.Class(activitiestest.WithSecretRefs("a"), goes), []runtime.Object{activitiestest.NewSecretMetadata("a")}, class.Decision{
 			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Release: true, Seen: seenVersions,
 		}},
-		"released already, and another finalizer holds it": {activitiestest.Class(activitiestest.Needing("a"), goes, activitiestest.Bare), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{
+		"released already, and another finalizer holds it": {activitiestest.Class(activitiestest.WithSecretRefs("a"), goes, activitiestest.WithoutFinalizers), []runtime.Object{activitiestest.NewSecretMetadata("a", ours)}, class.Decision{
 			Why: "released: the API server removes it", Seen: seenVersions,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := activitiestest.NewWorld(t, append(row.rest, row.class)...)
-			assert.Equal(t, row.want, decideClass(w, activitiestest.Read(row.class)))
+			assert.Equal(t, row.want, decideClass(w, activitiestest.NewRead(row.class)))
 			assert.Empty(t, w.Requests(), "all of it is in the caches")
-			assert.Equal(t, row.want, decideClass(w, activitiestest.Live(row.class)))
+			assert.Equal(t, row.want, decideClass(w, activitiestest.NewLiveRead(row.class)))
 		})
 	}
 }
@@ -71,7 +71,7 @@ func TestDecideClass(t *testing.T) {
 func TestDecideClassGone(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.Class())
-	for _, in := range []kube.Read{{Ref: activitiestest.Stranger(activitiestest.Class())}, {Ref: activitiestest.Stranger(activitiestest.Class()), Live: true}} {
+	for _, in := range []kube.ReadInput{{Ref: activitiestest.RefOfFormerObject(activitiestest.Class())}, {Ref: activitiestest.RefOfFormerObject(activitiestest.Class()), Live: true}} {
 		assert.Equal(t, class.Decision{Gone: true, Why: "the object is gone"}, decideClass(w, in))
 	}
 }
@@ -80,9 +80,9 @@ func TestDecideClassIsBounded(t *testing.T) {
 	t.Parallel()
 	objects := []runtime.Object{activitiestest.Class()}
 	for i := range scale.MaxBatch + 10 {
-		objects = append(objects, activitiestest.Keys(fmt.Sprintf("secret-%03d", i), v1alpha1.FinalizerSecret))
+		objects = append(objects, activitiestest.NewSecretMetadata(fmt.Sprintf("secret-%03d", i), v1alpha1.FinalizerSecret))
 	}
-	d := decideClass(activitiestest.NewWorld(t, objects...), activitiestest.Read(activitiestest.Class()))
+	d := decideClass(activitiestest.NewWorld(t, objects...), activitiestest.NewRead(activitiestest.Class()))
 	require.Len(t, d.Unguard, scale.MaxBatch)
 	assert.Equal(t, "secret-000", d.Unguard[0].Name)
 	assert.Equal(t, "60 Secrets to release: no class needs them", d.Why)
@@ -90,34 +90,41 @@ func TestDecideClassIsBounded(t *testing.T) {
 
 func TestDecideClassReadsLive(t *testing.T) {
 	t.Parallel()
-	small := activitiestest.Class(activitiestest.Going[*v1alpha1.MachineClass])
+	small := activitiestest.Class(activitiestest.WithDeletionTimestamp[*v1alpha1.MachineClass])
 	w := activitiestest.NewWorld(t, small)
-	w.Hold() // the caches lack this machine
-	w.Create(activitiestest.Machine("m"))
-	assert.True(t, decideClassOnce(w, activitiestest.Read(small)).Release)
-	d := decideClassOnce(w, activitiestest.Live(small))
+	w.HoldEvents() // the caches lack this machine
+	w.CreateObjects(activitiestest.Machine("m"))
+	assert.True(t, decideClassOnce(w, activitiestest.NewRead(small)).Release)
+	d := decideClassOnce(w, activitiestest.NewLiveRead(small))
 	assert.False(t, d.Release)
 	assert.Equal(t, "deletion was asked for; 1 machine refers to it", d.Why)
 	assert.Equal(t, w.Machine("m").ResourceVersion, d.Seen[cache.Machines])
 }
 
-func decideClassOnce(w *activitiestest.World, in kube.Read) class.Decision {
+func decideClassOnce(w *activitiestest.World, in kube.ReadInput) class.Decision {
 	w.T.Helper()
-	d, err := activitiestest.Run[class.Decision](w, newActivities(w.Kube).DecideClass, in)
+	d, err := activitiestest.RunActivity[class.Decision](w, newActivities(w.Kube).DecideClass, in)
 	require.NoError(w.T, err)
 	return d
 }
 
 func TestFinalizeClass(t *testing.T) {
 	t.Parallel()
-	goes := activitiestest.Going[*v1alpha1.MachineClass]
+	goes := activitiestest.WithDeletionTimestamp[*v1alpha1.MachineClass]
 	foreign := func(c *v1alpha1.MachineClass) { c.Finalizers = append(c.Finalizers, activitiestest.Backup) }
 	t.Run("puts our finalizer on", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Class(activitiestest.Bare[*v1alpha1.MachineClass], foreign))
+		w := activitiestest.NewWorld(
+			t,
+			activitiestest.Class(activitiestest.WithoutFinalizers[*v1alpha1.MachineClass], foreign),
+		)
 		assert.Equal(
 			t,
 			"1001",
-			activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeClass, activitiestest.Read(activitiestest.Class())),
+			activitiestest.RunTwice[string](
+				w,
+				newActivities(w.Kube).FinalizeClass,
+				activitiestest.NewRead(activitiestest.Class()),
+			),
 		)
 		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Class("small").Finalizers)
 	})
@@ -125,54 +132,66 @@ func TestFinalizeClass(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
 			activitiestest.Class(goes),
-			activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine]),
+			activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]),
 		)
-		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
-		assert.Empty(t, w.Writes())
+		activitiestest.RunTwice[string](
+			w,
+			newActivities(w.Kube).FinalizeClass,
+			activitiestest.NewLiveRead(activitiestest.Class()),
+		)
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("and while its Secret is held", func(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
-			activitiestest.Class(goes, activitiestest.Needing("a")),
-			activitiestest.Keys("a", v1alpha1.FinalizerSecret),
+			activitiestest.Class(goes, activitiestest.WithSecretRefs("a")),
+			activitiestest.NewSecretMetadata("a", v1alpha1.FinalizerSecret),
 		)
-		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
-		assert.Empty(t, w.Writes())
+		activitiestest.RunTwice[string](
+			w,
+			newActivities(w.Kube).FinalizeClass,
+			activitiestest.NewLiveRead(activitiestest.Class()),
+		)
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("takes it off when neither is left", func(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
-			activitiestest.Class(goes, activitiestest.Needing("a"), foreign),
-			activitiestest.Keys("a"),
+			activitiestest.Class(goes, activitiestest.WithSecretRefs("a"), foreign),
+			activitiestest.NewSecretMetadata("a"),
 			activitiestest.Machine("other", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }),
 		)
-		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
+		activitiestest.RunTwice[string](
+			w,
+			newActivities(w.Kube).FinalizeClass,
+			activitiestest.NewLiveRead(activitiestest.Class()),
+		)
 		assert.Equal(t, []string{activitiestest.Backup}, w.Class("small").Finalizers)
 	})
 	t.Run("then the class is gone, and run again it says so", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Class(goes))
-		_, err := activitiestest.Run[string](
+		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.Live(activitiestest.Class()),
+			activitiestest.NewLiveRead(activitiestest.Class()),
 		)
 		require.NoError(t, err)
 		assert.Nil(t, w.Class("small"))
-		_, err = activitiestest.Run[string](
+		_, err = activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.Live(activitiestest.Class()),
+			activitiestest.NewLiveRead(activitiestest.Class()),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Class(activitiestest.Bare[*v1alpha1.MachineClass]))
-		w.Hold()
-		w.Edit(cache.Classes, "small", activitiestest.Annotated("note", "new"))
-		_, err := activitiestest.Run[string](
+		w := activitiestest.NewWorld(t, activitiestest.Class(activitiestest.WithoutFinalizers[*v1alpha1.MachineClass]))
+		w.HoldEvents()
+		w.EditObject(cache.Classes, "small", activitiestest.AnnotationPatch("note", "new"))
+		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.Read(activitiestest.Class()),
+			activitiestest.NewRead(activitiestest.Class()),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})

@@ -28,21 +28,24 @@ func TestFinalizeSecrets(t *testing.T) {
 	t.Run("writes finalizers and nothing else, by metadata", func(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
-			activitiestest.Keys("a", activitiestest.Backup),
-			activitiestest.Keys("b", ours),
-			activitiestest.Keys("c", ours),
+			activitiestest.NewSecretMetadata("a", activitiestest.Backup),
+			activitiestest.NewSecretMetadata("b", ours),
+			activitiestest.NewSecretMetadata("c", ours),
 		)
-		w.Forget()
-		versions, err := activitiestest.Run[kube.MinVersions](
+		w.ForgetRequests()
+		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).FinalizeSecrets,
-			newSecretChanges(activitiestest.Target("a", activitiestest.Backup, ours), activitiestest.Target("b")),
+			newSecretChanges(
+				activitiestest.NewSecretTarget("a", activitiestest.Backup, ours),
+				activitiestest.NewSecretTarget("b"),
+			),
 		)
 		require.NoError(t, err)
 		assert.Equal(t, kube.MinVersions{cache.Secrets: "1002"}, versions, "the version to wait for")
-		assert.Equal(t, []string{activitiestest.Backup, ours}, w.Keys("a").Finalizers)
-		assert.Empty(t, w.Keys("b").Finalizers)
-		assert.Equal(t, []string{ours}, w.Keys("c").Finalizers)
+		assert.Equal(t, []string{activitiestest.Backup, ours}, w.SecretMetadata("a").Finalizers)
+		assert.Empty(t, w.SecretMetadata("b").Finalizers)
+		assert.Equal(t, []string{ours}, w.SecretMetadata("c").Finalizers)
 		assert.Equal(t, []string{"patch secrets", "patch secrets"}, w.Requests())
 		assert.Len(t, w.Meta.Actions(), 2, "never by a client that is answered with data")
 		for _, action := range w.Meta.Actions() {
@@ -56,32 +59,32 @@ func TestFinalizeSecrets(t *testing.T) {
 	t.Run("a Secret that waited for that is gone then", func(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
-			activitiestest.With(
-				activitiestest.Keys("a", ours),
-				[]func(*metav1.PartialObjectMetadata){activitiestest.Going[*metav1.PartialObjectMetadata]},
+			activitiestest.ApplyChanges(
+				activitiestest.NewSecretMetadata("a", ours),
+				[]func(*metav1.PartialObjectMetadata){activitiestest.WithDeletionTimestamp[*metav1.PartialObjectMetadata]},
 			),
 		)
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).FinalizeSecrets,
-			newSecretChanges(activitiestest.Target("a")),
+			newSecretChanges(activitiestest.NewSecretTarget("a")),
 		)
 		require.NoError(t, err)
-		assert.Nil(t, w.Keys("a"))
+		assert.Nil(t, w.SecretMetadata("a"))
 	})
 	t.Run("run again it meets the version that it made itself, and changes nothing", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Keys("a"))
-		_, err := activitiestest.Run[kube.MinVersions](
+		w := activitiestest.NewWorld(t, activitiestest.NewSecretMetadata("a"))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).FinalizeSecrets,
-			newSecretChanges(activitiestest.Target("a", ours)),
+			newSecretChanges(activitiestest.NewSecretTarget("a", ours)),
 		)
 		require.NoError(t, err)
 		before := w.Snapshot()
-		_, err = activitiestest.Run[kube.MinVersions](
+		_, err = activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).FinalizeSecrets,
-			newSecretChanges(activitiestest.Target("a", ours)),
+			newSecretChanges(activitiestest.NewSecretTarget("a", ours)),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, before, w.Snapshot())
@@ -90,28 +93,33 @@ func TestFinalizeSecrets(t *testing.T) {
 		w := activitiestest.NewWorld(t)
 		assert.Empty(
 			t,
-			activitiestest.Twice[kube.MinVersions](
+			activitiestest.RunTwice[kube.MinVersions](
 				w,
 				newActivities(w.Kube).FinalizeSecrets,
-				newSecretChanges(activitiestest.Target("a", ours)),
+				newSecretChanges(activitiestest.NewSecretTarget("a", ours)),
 			),
 		)
 	})
 	t.Run("one that changed is left alone, and said so when the others are done", func(t *testing.T) {
-		replaced := activitiestest.Target("b", ours)
+		replaced := activitiestest.NewSecretTarget("b", ours)
 		replaced.UID = "uid-of-a-former-one"
-		w := activitiestest.NewWorld(t, activitiestest.Keys("a"), activitiestest.Keys("b"), activitiestest.Keys("c"))
-		stale := activitiestest.Target("a", ours)
+		w := activitiestest.NewWorld(
+			t,
+			activitiestest.NewSecretMetadata("a"),
+			activitiestest.NewSecretMetadata("b"),
+			activitiestest.NewSecretMetadata("c"),
+		)
+		stale := activitiestest.NewSecretTarget("a", ours)
 		stale.Version = "899"
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).FinalizeSecrets,
-			newSecretChanges(stale, replaced, activitiestest.Target("c", ours)),
+			newSecretChanges(stale, replaced, activitiestest.NewSecretTarget("c", ours)),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.Keys("a").Finalizers)
-		assert.Empty(t, w.Keys("b").Finalizers)
-		assert.Equal(t, []string{ours}, w.Keys("c").Finalizers)
+		assert.Empty(t, w.SecretMetadata("a").Finalizers)
+		assert.Empty(t, w.SecretMetadata("b").Finalizers)
+		assert.Equal(t, []string{ours}, w.SecretMetadata("c").Finalizers)
 	})
 }
 
@@ -130,14 +138,14 @@ func TestErrorsAboutASecretRevealNoData(t *testing.T) {
 		"odd":     {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: activitiestest.Canary}}, "", true, "change finalizers of Secret shop/a: the API server answered 418 "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, activitiestest.Keys("a"))
-			activitiestest.Failing(w.Meta, "patch", "secrets", 1, row.err, nil)
-			_, err := activitiestest.Run[kube.MinVersions](
+			w := activitiestest.NewWorld(t, activitiestest.NewSecretMetadata("a"))
+			activitiestest.FailRequests(w.Meta, "patch", "secrets", 1, row.err, nil)
+			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).FinalizeSecrets,
-				newSecretChanges(activitiestest.Target("a", v1alpha1.FinalizerSecret)),
+				newSecretChanges(activitiestest.NewSecretTarget("a", v1alpha1.FinalizerSecret)),
 			)
-			kind, retryable := activitiestest.Failure(t, err)
+			kind, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.Equal(t, row.retryable, retryable)
 			if row.kind != "" {
 				assert.Equal(t, row.kind, kind)

@@ -35,10 +35,10 @@ func TestBackOffPerReaction(t *testing.T) {
 		"also where that is short":                        {kube.RetryLong, 10 * time.Second, map[int]int{1: 10, 2: 10}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := activitiestest.NewOffice(t, activitiestest.Class())
+			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 			o.ExhaustedRetry = row.limit
 			for failures, seconds := range row.failures {
-				got := o.Waits(kube.Problem{Reason: "Some", React: row.react, Failures: failures})
+				got := o.BackOffAfterProblem(kube.Problem{Reason: "Some", React: row.react, Failures: failures})
 				want := time.Duration(seconds) * time.Second
 				assert.GreaterOrEqual(t, got, want*8/10, "%d failures", failures)
 				assert.LessOrEqual(t, got, want*12/10, "%d failures", failures)
@@ -46,22 +46,26 @@ func TestBackOffPerReaction(t *testing.T) {
 		})
 	}
 	t.Run("not all at the same moment", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 		waits := map[time.Duration]bool{}
 		for range 20 {
-			waits[o.Waits(kube.Problem{Reason: "Unavailable", React: kube.Retry, Failures: 7})] = true
+			waits[o.BackOffAfterProblem(kube.Problem{Reason: "Unavailable", React: kube.Retry, Failures: 7})] = true
 		}
 		assert.Greater(t, len(waits), 10)
 	})
 	t.Run("the cloud knows better", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 		for _, react := range []kube.Reaction{kube.Retry, kube.RetryLong} {
 			assert.Equal(
 				t,
 				40*time.Second,
-				o.Waits(kube.Problem{Reason: "Some", React: react, Failures: 9, After: 40 * time.Second}),
+				o.BackOffAfterProblem(kube.Problem{Reason: "Some", React: react, Failures: 9, After: 40 * time.Second}),
 			)
-			assert.Equal(t, time.Hour, o.Waits(kube.Problem{Reason: "Some", React: react, Failures: 1, After: time.Hour}))
+			assert.Equal(
+				t,
+				time.Hour,
+				o.BackOffAfterProblem(kube.Problem{Reason: "Some", React: react, Failures: 1, After: time.Hour}),
+			)
 		}
 	})
 }
@@ -77,19 +81,19 @@ func TestBackOffAfterResourceExhausted(t *testing.T) {
 		"impatiently": {time.Second, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := activitiestest.NewOffice(t, activitiestest.Class())
+			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 			o.ExhaustedRetry = row.configured
-			o.Cloud.Fail(provider.MethodCreateInstance, 5, provider.Errorf(provider.ResourceExhausted, "no room"))
-			answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+			o.Cloud.FailCalls(provider.MethodCreateInstance, 5, provider.Errorf(provider.ResourceExhausted, "no room"))
+			answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 			require.NoError(t, err)
 			assert.Equal(
 				t,
 				kube.Problem{Reason: "ResourceExhausted", Message: "no room", React: kube.RetryLong, Failures: 1},
 				*answer.Problem,
 			)
-			in := activitiestest.InstanceCall
+			in := activitiestest.DefaultInstanceCall
 			in.Known = answer.Problem
-			answer, took, err := o.Patiently(o.CreateInstance, in)
+			answer, took, err := o.RunWithRetries(o.CreateInstance, in)
 			require.NoError(t, err)
 			assert.Equal(t, firstInstanceAnswer(), answer)
 			assertAboutEqual(t, row.want, took)
@@ -101,26 +105,26 @@ func TestRetryAfterOfProviderIsUsed(t *testing.T) {
 	t.Parallel()
 	slow := provider.Errorf(provider.Unavailable, "slow down")
 	slow.RetryAfter = 40 * time.Second
-	o := activitiestest.NewOffice(t, activitiestest.Class())
-	o.Cloud.Fail(provider.MethodCreateInstance, 2, slow)
-	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o.Cloud.FailCalls(provider.MethodCreateInstance, 2, slow)
+	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	assert.Equal(t, 40*time.Second, answer.Problem.After)
-	in := activitiestest.InstanceCall
+	in := activitiestest.DefaultInstanceCall
 	in.Known = answer.Problem
-	_, took, err := o.Patiently(o.CreateInstance, in)
+	_, took, err := o.RunWithRetries(o.CreateInstance, in)
 	require.NoError(t, err)
 	assert.Equal(t, 80*time.Second, took.Truncate(time.Second), "before the first call, and after its failure")
 }
 
 func TestABackOffGrowsAlthoughTheCodeChanges(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewOffice(t, activitiestest.Class())
-	in := activitiestest.InstanceCall
+	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	in := activitiestest.DefaultInstanceCall
 	for failures := 1; failures <= 5; failures++ {
 		code := []provider.Code{provider.Unavailable, provider.Internal}[failures%2]
-		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(code, "no"))
-		answer, _, err := o.Patiently(o.CreateInstance, in)
+		o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(code, "no"))
+		answer, _, err := o.RunWithRetries(o.CreateInstance, in)
 		require.NoError(t, err)
 		require.NotNil(t, answer.Problem)
 		assert.Equal(t, code.String(), answer.Problem.Reason)
@@ -128,12 +132,12 @@ func TestABackOffGrowsAlthoughTheCodeChanges(t *testing.T) {
 		in.Known = answer.Problem
 	}
 	t.Run("and counts the failures of one activity", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		o.Cloud.Fail(provider.MethodCreateInstance, 3, provider.Errorf(provider.Unavailable, "no"))
-		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Internal, "no"))
-		in := activitiestest.InstanceCall
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o.Cloud.FailCalls(provider.MethodCreateInstance, 3, provider.Errorf(provider.Unavailable, "no"))
+		o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.Internal, "no"))
+		in := activitiestest.DefaultInstanceCall
 		in.Known = &kube.Problem{Reason: "Unavailable", React: kube.Retry, Failures: 2}
-		answer, _, err := o.Patiently(o.CreateInstance, in)
+		answer, _, err := o.RunWithRetries(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, 6, answer.Problem.Failures)
 	})

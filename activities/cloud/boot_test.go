@@ -23,18 +23,18 @@ import (
 
 const bootTemplate = "#!/bin/sh\nNAME=<<MACHINE_NAME>>\njoin --token <<BOOTSTRAP_TOKEN>>\n"
 
-// newBootOffice returns an office whose class has this user data and a token. newBootOffice also returns the call that
+// newBootWorld returns an office whose class has this user data and a token. newBootWorld also returns the call that
 // creates an instance.
-func newBootOffice(
+func newBootWorld(
 	t *testing.T,
 	data map[string]string,
 	tokens ...runtime.Object,
-) (*activitiestest.Office, cloud.InstanceCall) {
+) (*activitiestest.CloudWorld, cloud.InstanceCall) {
 	t.Helper()
-	o := activitiestest.NewOffice(t, activitiestest.WithSecrets("a", ""), activitiestest.Secret("a", data))
+	o := activitiestest.NewCloudWorld(t, activitiestest.NewClassWithSecrets("a", ""), activitiestest.Secret("a", data))
 	o.Tokens = kubefake.NewClientset(tokens...)
-	in := activitiestest.InstanceCall
-	in.Token = tokenRef()
+	in := activitiestest.DefaultInstanceCall
+	in.Token = newTokenRef()
 	return o, in
 }
 
@@ -44,27 +44,27 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		return strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(bootTemplate)
 	}
 	t.Run("with its token and its name", func(t *testing.T) {
-		o, in := newBootOffice(t, map[string]string{"userData": bootTemplate, "region": "eu"}, activitiestest.TokenSecret())
+		o, in := newBootWorld(t, map[string]string{"userData": bootTemplate, "region": "eu"}, activitiestest.NewTokenSecret())
 		for range 2 {
-			_, err := o.Ask(o.CreateInstance, in)
+			_, err := o.RunActivity(o.CreateInstance, in)
 			require.NoError(t, err)
 			got := o.Cloud.Classes[len(o.Cloud.Classes)-1].Secret
-			assert.Equal(t, started("m", bootToken()), string(got["userData"]))
+			assert.Equal(t, started("m", newBootToken()), string(got["userData"]))
 			assert.Equal(t, "eu", string(got["region"]))
 			assert.Len(t, got, 2, "the provider gets what is in the Secrets, and nothing besides")
 		}
-		assert.Equal(t, started("m", bootToken()), string(o.Cloud.UserData("uid-m")))
+		assert.Equal(t, started("m", newBootToken()), string(o.Cloud.UserData("uid-m")))
 	})
 	t.Run("without a target there is no token", func(t *testing.T) {
-		o, in := newBootOffice(t, map[string]string{"userData": bootTemplate})
+		o, in := newBootWorld(t, map[string]string{"userData": bootTemplate})
 		o.Tokens, in.Token = nil, kube.TokenRef{}
-		_, err := o.Ask(o.CreateInstance, in)
+		_, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, started("m", "<<BOOTSTRAP_TOKEN>>"), string(o.Cloud.UserData("uid-m")))
 	})
 	t.Run("no key: only people can mend that", func(t *testing.T) {
-		o, in := newBootOffice(t, map[string]string{"token": activitiestest.Canary}, activitiestest.TokenSecret())
-		answer, err := o.Ask(o.CreateInstance, in)
+		o, in := newBootWorld(t, map[string]string{"token": activitiestest.Canary}, activitiestest.NewTokenSecret())
+		answer, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, cloud.InstanceAnswer{Problem: &kube.Problem{
 			Reason:  "SecretInvalid",
@@ -74,35 +74,35 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		assert.Empty(t, o.Cloud.Machines, "the cloud is not asked")
 	})
 	t.Run("a class without secretRef says nothing of how its instances are started", func(t *testing.T) {
-		o := activitiestest.NewOffice(
+		o := activitiestest.NewCloudWorld(
 			t,
-			activitiestest.WithSecrets("", "b"),
+			activitiestest.NewClassWithSecrets("", "b"),
 			activitiestest.Secret("b", map[string]string{"region": "eu"}),
 		)
 		o.Tokens = kubefake.NewClientset()
-		in := activitiestest.InstanceCall
-		in.Token = tokenRef() // an earlier version of the class needed the token; the call does not read the token
-		_, err := o.Ask(o.CreateInstance, in)
+		in := activitiestest.DefaultInstanceCall
+		in.Token = newTokenRef() // an earlier version of the class needed the token; the call does not read the token
+		_, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, provider.Secret{"region": []byte("eu")}, o.Cloud.Classes[0].Secret)
 		assert.Empty(t, o.Tokens.(*kubefake.Clientset).Actions())
 	})
 	t.Run("a token that has expired starts nothing", func(t *testing.T) {
-		expired := activitiestest.TokenSecret(func(s *corev1.Secret) {
+		expired := activitiestest.NewTokenSecret(func(s *corev1.Secret) {
 			s.Data["expiration"] = []byte(time.Now().Add(-time.Second).Format(time.RFC3339))
 		})
-		o, in := newBootOffice(t, map[string]string{"userData": bootTemplate}, expired)
-		answer, err := o.Ask(o.CreateInstance, in)
+		o, in := newBootWorld(t, map[string]string{"userData": bootTemplate}, expired)
+		answer, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		require.NotNil(t, answer.Problem)
 		assert.Equal(t, kube.ReasonTokenGone, answer.Problem.Reason)
 		assert.Empty(t, o.Cloud.Machines)
 	})
 	t.Run("a token that stays away is backed off from", func(t *testing.T) {
-		o, in := newBootOffice(t, map[string]string{"userData": bootTemplate})
+		o, in := newBootWorld(t, map[string]string{"userData": bootTemplate})
 		o.Tokens = kubefake.NewClientset()
 		in.Known = &kube.Problem{Reason: kube.ReasonTokenGone, Message: "it is gone", React: kube.Retry, Failures: 1}
-		_, took, err := o.Patiently(o.CreateInstance, in)
+		_, took, err := o.RunWithRetries(o.CreateInstance, in)
 		require.Error(t, err)
 		assert.Greater(t, took, 30*time.Second, "six attempts, further and further apart")
 		assert.Empty(t, o.Cloud.Machines)
@@ -111,12 +111,12 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 
 func TestOnlyACreationNeedsUserData(t *testing.T) {
 	t.Parallel()
-	o, in := newBootOffice(t, map[string]string{"region": "eu"})
+	o, in := newBootWorld(t, map[string]string{"region": "eu"})
 	o.Tokens = nil
 	for name, step := range map[string]any{"InitializeInstance": o.InitializeInstance, "InstanceStatus": o.InstanceStatus, "DeleteInstance": o.DeleteInstance} {
 		t.Run(name, func(t *testing.T) {
 			before := len(o.Cloud.Classes)
-			answer, err := o.Ask(step, in)
+			answer, err := o.RunActivity(step, in)
 			require.NoError(t, err)
 			assert.True(t, answer.Problem == nil || answer.Problem.Reason == "NotFound", "%+v", answer.Problem)
 			require.Greater(t, len(o.Cloud.Classes), before, "the cloud is asked")
@@ -127,13 +127,13 @@ func TestOnlyACreationNeedsUserData(t *testing.T) {
 
 func TestRotatedSecretIsUsedByNextCall(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewOffice(
+	o := activitiestest.NewCloudWorld(
 		t,
-		activitiestest.WithSecrets("a", ""),
+		activitiestest.NewClassWithSecrets("a", ""),
 		activitiestest.Secret("a", map[string]string{"userData": "boot", "key": "old"}),
 	)
-	o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.PermissionDenied, "403"))
-	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.PermissionDenied, "403"))
+	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	assert.Equal(t, kube.UntilCredential, answer.Problem.React, "to ask again with the same key cannot help")
 
@@ -141,7 +141,7 @@ func TestRotatedSecretIsUsedByNextCall(t *testing.T) {
 		Secrets(activitiestest.Shop).
 		Update(t.Context(), activitiestest.Secret("a", map[string]string{"userData": "boot", "key": "new"}), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	answer, err = o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	answer, err = o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	want := firstInstanceAnswer()
 	want.Tokenless = answer.Tokenless
@@ -155,37 +155,37 @@ func TestRotatedSecretIsUsedByNextCall(t *testing.T) {
 
 func TestAnswersAndErrorsContainNoToken(t *testing.T) {
 	t.Parallel()
-	half := string(activitiestest.TokenSecret().Data["token-secret"])
+	half := string(activitiestest.NewTokenSecret().Data["token-secret"])
 	for name, message := range map[string]string{
-		"the token":                     "token " + bootToken() + " is refused",
+		"the token":                     "token " + newBootToken() + " is refused",
 		"half of it":                    "token abc..." + half,
-		"a line of the user data":       "user data, line 3: join --token " + bootToken(),
-		"all of the user data":          "invalid: #!/bin/sh\nNAME=m\njoin --token " + bootToken() + "\n",
-		"the user data, and then again": "invalid: #!/bin/sh\nNAME=m\njoin --token " + bootToken() + "\n, near " + bootToken() + "," + half,
-		"far behind":                    strings.Repeat("x", 980) + bootToken(), // the message is cut inside the token
+		"a line of the user data":       "user data, line 3: join --token " + newBootToken(),
+		"all of the user data":          "invalid: #!/bin/sh\nNAME=m\njoin --token " + newBootToken() + "\n",
+		"the user data, and then again": "invalid: #!/bin/sh\nNAME=m\njoin --token " + newBootToken() + "\n, near " + newBootToken() + "," + half,
+		"far behind":                    strings.Repeat("x", 980) + newBootToken(), // the message is cut inside the token
 	} {
 		for _, code := range []provider.Code{provider.InvalidArgument, provider.Unavailable} {
 			t.Run(name+", "+code.String(), func(t *testing.T) {
-				o, in := newBootOffice(t, map[string]string{"userData": bootTemplate}, activitiestest.TokenSecret())
+				o, in := newBootWorld(t, map[string]string{"userData": bootTemplate}, activitiestest.NewTokenSecret())
 				o.Cloud.Create = func(context.Context) (provider.Instance, error) {
 					return provider.Instance{}, provider.Errorf(code, "%s", message)
 				}
-				answer, err := o.Ask(o.CreateInstance, in)
+				answer, err := o.RunActivity(o.CreateInstance, in)
 				require.NoError(t, err)
 				require.NotNil(t, answer.Problem)
 				assert.Contains(t, answer.Problem.Message, "[redacted")
 				assertNoToken(t, answer, nil)
 
 				in.Known = &kube.Problem{Reason: "Unavailable", React: kube.Retry, Failures: 1}
-				answer, _, err = o.Patiently(o.CreateInstance, in)
+				answer, _, err = o.RunWithRetries(o.CreateInstance, in)
 				assertNoToken(t, answer, err)
-				require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), bootToken(), "the provider has it")
+				require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), newBootToken(), "the provider has it")
 			})
 		}
 	}
 	t.Run("nor does one in an answer that is none", func(t *testing.T) {
-		o, in := newBootOffice(t, map[string]string{"userData": bootTemplate}, activitiestest.TokenSecret())
-		answer, err := o.Ask(o.CreateInstance, in)
+		o, in := newBootWorld(t, map[string]string{"userData": bootTemplate}, activitiestest.NewTokenSecret())
+		answer, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assertNoToken(t, answer, nil)
 	})
@@ -201,5 +201,5 @@ func assertNoToken(t *testing.T, answer cloud.InstanceAnswer, err error) {
 		text = append(text, err.Error()...)
 		text = append(text, temporal.GetDefaultFailureConverter().ErrorToFailure(err).String()...)
 	}
-	assert.NotContains(t, string(text), string(activitiestest.TokenSecret().Data["token-secret"])[:10])
+	assert.NotContains(t, string(text), string(activitiestest.NewTokenSecret().Data["token-secret"])[:10])
 }

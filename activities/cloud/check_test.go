@@ -13,10 +13,10 @@ import (
 	"millwright/provider"
 )
 
-func runCheckClass(t *testing.T, o *activitiestest.Office, name string) cloud.Checked {
+func runCheckClass(t *testing.T, o *activitiestest.CloudWorld, name string) cloud.CheckResult {
 	t.Helper()
 	in := kube.Ref{Namespace: activitiestest.Shop, Name: name}
-	checked, err := activitiestest.Execute[cloud.Checked](
+	checked, err := activitiestest.ExecuteActivity[cloud.CheckResult](
 		t,
 		o.CheckClass,
 		in,
@@ -29,26 +29,26 @@ func runCheckClass(t *testing.T, o *activitiestest.Office, name string) cloud.Ch
 func TestCheckClass(t *testing.T) {
 	t.Parallel()
 	t.Run("the cloud answers", func(t *testing.T) {
-		o := activitiestest.NewOffice(
+		o := activitiestest.NewCloudWorld(
 			t,
-			activitiestest.WithSecrets("a", ""),
+			activitiestest.NewClassWithSecrets("a", ""),
 			activitiestest.Secret("a", map[string]string{"userData": "boot"}),
 		)
 		checked := runCheckClass(t, o, "small")
 		assert.Nil(t, checked.Problem)
 		assert.Equal(t, provider.ByToken, checked.Traits.Idempotency)
 		assert.Zero(t, checked.Instances)
-		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Equal(t, 1, runCheckClass(t, o, "small").Instances)
 	})
 	t.Run("the credentials are refused, and do not come out", func(t *testing.T) {
-		o := activitiestest.NewOffice(
+		o := activitiestest.NewCloudWorld(
 			t,
-			activitiestest.WithSecrets("a", ""),
+			activitiestest.NewClassWithSecrets("a", ""),
 			activitiestest.Secret("a", map[string]string{"userData": "boot", "token": activitiestest.Canary}),
 		)
-		o.Cloud.Fail(
+		o.Cloud.FailCalls(
 			provider.MethodListInstances,
 			1,
 			provider.Errorf(provider.Unauthenticated, "token %s is wrong", activitiestest.Canary),
@@ -62,20 +62,24 @@ func TestCheckClass(t *testing.T) {
 		assert.Equal(
 			t,
 			"ClassNotFound",
-			runCheckClass(t, activitiestest.NewOffice(t, activitiestest.Class()), "none").Problem.Reason,
+			runCheckClass(t, activitiestest.NewCloudWorld(t, activitiestest.Class()), "none").Problem.Reason,
 		)
 	})
 	t.Run("its Secret is missing", func(t *testing.T) {
 		assert.Equal(
 			t,
 			"SecretNotFound",
-			runCheckClass(t, activitiestest.NewOffice(t, activitiestest.WithSecrets("a", "")), "small").Problem.Reason,
+			runCheckClass(
+				t,
+				activitiestest.NewCloudWorld(t, activitiestest.NewClassWithSecrets("a", "")),
+				"small",
+			).Problem.Reason,
 		)
 	})
 	t.Run("its Secret has no user data", func(t *testing.T) {
-		o := activitiestest.NewOffice(
+		o := activitiestest.NewCloudWorld(
 			t,
-			activitiestest.WithSecrets("a", ""),
+			activitiestest.NewClassWithSecrets("a", ""),
 			activitiestest.Secret("a", map[string]string{"x": "y"}),
 		)
 		assert.Equal(t, "SecretInvalid", runCheckClass(t, o, "small").Problem.Reason)

@@ -65,7 +65,7 @@ func (c *claimLists) readClaims(ctx context.Context, client versioned.Interface)
 		l, turn := c.joinNextList()
 		select {
 		case turn <- struct{}{}:
-			if c.makeList(ctx, client, l, turn) {
+			if c.listMachines(ctx, client, l, turn) {
 				return l.machines, l.err
 			}
 		case <-l.done:
@@ -83,9 +83,9 @@ func (c *claimLists) readClaims(ctx context.Context, client versioned.Interface)
 	}
 }
 
-// makeList makes the list l and returns true. makeList returns false if another caller has made this list. makeList
-// frees the slot of turn.
-func (c *claimLists) makeList(
+// listMachines makes the list l and returns true. listMachines returns false if another caller has made this list.
+// listMachines frees the slot of turn.
+func (c *claimLists) listMachines(
 	ctx context.Context,
 	client versioned.Interface,
 	l *machineList,
@@ -97,8 +97,8 @@ func (c *claimLists) makeList(
 	}
 	defer close(l.done)
 	l.err = errListAborted // err stays set if the code below panics
-	l.err = cache.EachMachine(ctx, client, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
-		l.machines = append(l.machines, cache.ClaimOf(m))
+	l.err = cache.VisitMachines(ctx, client, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
+		l.machines = append(l.machines, cache.ClaimOfMachine(m))
 	})
 	l.cancelled = l.err != nil && ctx.Err() != nil
 	return true

@@ -16,22 +16,22 @@ import (
 func TestReactionOfEachMethodToEachCode(t *testing.T) {
 	t.Parallel()
 	for _, code := range provider.Codes() {
-		shown := &kube.Problem{Reason: code.String(), Message: "no", React: kube.ReactionTo(code), Failures: 1}
+		shown := &kube.Problem{Reason: code.String(), Message: "no", React: kube.ReactionToCode(code), Failures: 1}
 		for name, row := range map[string]struct {
-			step   func(*activitiestest.Office) any
+			step   func(*activitiestest.CloudWorld) any
 			method provider.Method // provider method that fails
 			done   provider.Code   // provider code that is no failure
 		}{
-			"CreateInstance":                      {func(o *activitiestest.Office) any { return o.CreateInstance }, provider.MethodCreateInstance, provider.OK},
-			"InitializeInstance":                  {func(o *activitiestest.Office) any { return o.InitializeInstance }, provider.MethodInitializeInstance, provider.Unimplemented},
-			"DeleteInstance":                      {func(o *activitiestest.Office) any { return o.DeleteInstance }, provider.MethodDeleteInstance, provider.NotFound},
-			"InstanceStatus":                      {func(o *activitiestest.Office) any { return o.InstanceStatus }, provider.MethodInstanceStatus, provider.OK},
-			"the status that DeleteInstance asks": {func(o *activitiestest.Office) any { return o.DeleteInstance }, provider.MethodInstanceStatus, provider.NotFound},
+			"CreateInstance":                      {func(o *activitiestest.CloudWorld) any { return o.CreateInstance }, provider.MethodCreateInstance, provider.OK},
+			"InitializeInstance":                  {func(o *activitiestest.CloudWorld) any { return o.InitializeInstance }, provider.MethodInitializeInstance, provider.Unimplemented},
+			"DeleteInstance":                      {func(o *activitiestest.CloudWorld) any { return o.DeleteInstance }, provider.MethodDeleteInstance, provider.NotFound},
+			"InstanceStatus":                      {func(o *activitiestest.CloudWorld) any { return o.InstanceStatus }, provider.MethodInstanceStatus, provider.OK},
+			"the status that DeleteInstance asks": {func(o *activitiestest.CloudWorld) any { return o.DeleteInstance }, provider.MethodInstanceStatus, provider.NotFound},
 		} {
 			t.Run(code.String()+" of "+name, func(t *testing.T) {
-				o := activitiestest.NewOffice(t, activitiestest.Class())
-				o.Cloud.Fail(row.method, 0, provider.Errorf(code, "no"))
-				answer, err := o.Ask(row.step(o), activitiestest.InstanceCall)
+				o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+				o.Cloud.FailCalls(row.method, 0, provider.Errorf(code, "no"))
+				answer, err := o.RunActivity(row.step(o), activitiestest.DefaultInstanceCall)
 				deleting := row.method == provider.MethodInstanceStatus && name != "InstanceStatus"
 				switch {
 				case deleting && (code == provider.NotInitialized || code == provider.OutOfRange):
@@ -52,42 +52,42 @@ func TestReactionOfEachMethodToEachCode(t *testing.T) {
 func TestInstanceIsGoneOnlyIfCloudIsSure(t *testing.T) {
 	t.Parallel()
 	for _, code := range provider.Codes() {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		o.Cloud.Fail(provider.MethodInstanceStatus, 0, provider.Errorf(code, "no"))
-		answer, err := o.Ask(o.InstanceStatus, activitiestest.InstanceCall)
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o.Cloud.FailCalls(provider.MethodInstanceStatus, 0, provider.Errorf(code, "no"))
+		answer, err := o.RunActivity(o.InstanceStatus, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Equal(t, code == provider.NotFound, answer.Gone, code)
 		settled := code == provider.NotFound || code == provider.Unimplemented || code == provider.AlreadyExists
-		assert.Equal(t, settled, answer.Nameless(), code)
+		assert.Equal(t, settled, answer.NamesNoInstance(), code)
 	}
 	t.Run("an instance that is there is not", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
-		answer, err := o.Ask(o.InstanceStatus, activitiestest.InstanceCall)
+		answer, err := o.RunActivity(o.InstanceStatus, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Equal(t, firstInstanceAnswer(), answer)
 
-		require.True(t, o.Cloud.Vanish("uid-m"))
-		answer, err = o.Ask(o.InstanceStatus, activitiestest.InstanceCall)
+		require.True(t, o.Cloud.VanishInstance("uid-m"))
+		answer, err = o.RunActivity(o.InstanceStatus, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.True(t, answer.Gone)
 	})
 	t.Run("one that waits to be initialised exists, and has its names", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 		waits := provider.Errorf(provider.NotInitialized, "it waits")
 		waits.Instance = &provider.Instance{ProviderID: "fake:///i-1", NodeName: "n", State: provider.Uninitialized}
-		o.Cloud.Fail(provider.MethodInstanceStatus, 0, waits)
-		answer, err := o.Ask(o.InstanceStatus, activitiestest.InstanceCall)
+		o.Cloud.FailCalls(provider.MethodInstanceStatus, 0, waits)
+		answer, err := o.RunActivity(o.InstanceStatus, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Equal(t, cloud.InstanceAnswer{ProviderID: "fake:///i-1", NodeName: "n", Uninitialized: true}, answer)
-		assert.False(t, answer.Nameless())
+		assert.False(t, answer.NamesNoInstance())
 	})
 	t.Run("nothing is known of it without its class", func(t *testing.T) {
-		in := activitiestest.InstanceCall
+		in := activitiestest.DefaultInstanceCall
 		in.Class = "other"
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		answer, err := o.Ask(o.InstanceStatus, in)
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		answer, err := o.RunActivity(o.InstanceStatus, in)
 		require.NoError(t, err)
 		assert.False(t, answer.Gone)
 	})

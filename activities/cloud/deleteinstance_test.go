@@ -17,54 +17,58 @@ import (
 func TestDeleteInstance(t *testing.T) {
 	t.Parallel()
 	t.Run("removes the instance, and asks the cloud also when there is none", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		for range 2 {
-			answer, err := o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+			answer, err := o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 			require.NoError(t, err)
 			assert.Equal(t, cloud.InstanceAnswer{}, answer)
 		}
 		assert.Empty(t, o.Cloud.Instances())
-		assert.Equal(t, 2, o.Cloud.Calls(provider.MethodDeleteInstance))
+		assert.Equal(t, 2, o.Cloud.CallCount(provider.MethodDeleteInstance))
 	})
 	t.Run("finds it without a provider ID", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		o.Cloud.FailAfter(provider.MethodCreateInstance, 1, provider.Errorf(provider.Aborted, "the answer was lost"))
-		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o.Cloud.FailCallsAfterEffect(
+			provider.MethodCreateInstance,
+			1,
+			provider.Errorf(provider.Aborted, "the answer was lost"),
+		)
+		_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		require.Len(t, o.Cloud.Instances(), 1)
-		_, err = o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+		_, err = o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Empty(t, o.Cloud.Instances())
 	})
 	t.Run("returns when it is gone, and looks less often the longer it takes", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			o := activitiestest.NewOffice(t, activitiestest.Class())
-			_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+			_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 			require.NoError(t, err)
 			o.Cloud.HoldDeletions()
-			_, err = o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+			_, err = o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 			activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
-			_, took, err := o.Patiently(o.DeleteInstance, activitiestest.InstanceCall)
+			_, took, err := o.RunWithRetries(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 			require.Error(t, err)
 			assert.InDelta(t, 1.25, took.Seconds(), 0.25, "five pauses of 0.25 s, give or take a fifth")
 			o.Cloud.FinishDeletions()
-			_, err = o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+			_, err = o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 			require.NoError(t, err)
 		})
 	})
 	t.Run("believes an accepted deletion where the cloud tells no status", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		o.Cloud.Fail(provider.MethodInstanceStatus, 0, provider.Errorf(provider.Unimplemented, "no such call"))
-		_, err := o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o.Cloud.FailCalls(provider.MethodInstanceStatus, 0, provider.Errorf(provider.Unimplemented, "no such call"))
+		_, err := o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 	})
 	t.Run("shows why it cannot", func(t *testing.T) {
 		for _, method := range []provider.Method{provider.MethodDeleteInstance, provider.MethodInstanceStatus} {
-			o := activitiestest.NewOffice(t, activitiestest.Class())
-			o.Cloud.Fail(method, 0, provider.Errorf(provider.PermissionDenied, "not yours"))
-			answer, err := o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+			o.Cloud.FailCalls(method, 0, provider.Errorf(provider.PermissionDenied, "not yours"))
+			answer, err := o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 			require.NoError(t, err)
 			assert.Equal(
 				t,
@@ -90,7 +94,7 @@ func TestDeletePolls(t *testing.T) {
 	} {
 		least, most := time.Hour, time.Duration(0)
 		for range 1000 {
-			wait := kube.DeletePoll(since)
+			wait := kube.DeletePollInterval(since)
 			least, most = min(least, wait), max(most, wait)
 		}
 		assert.InEpsilon(t, 0.8*want.Seconds(), least.Seconds(), 0.05, "%s", since)

@@ -8,14 +8,14 @@ import (
 	"millwright/provider"
 )
 
-// IsFirst is isFirstAttempt, for tests.
-var IsFirst = isFirstAttempt
+// IsFirstAttempt is isFirstAttempt, for tests.
+var IsFirstAttempt = isFirstAttempt
 
-// Render is renderUserData, for tests.
-var Render = renderUserData
+// RenderUserData is renderUserData, for tests.
+var RenderUserData = renderUserData
 
-// UserData is Provider.instanceUserData without the token, for tests.
-func UserData(
+// InstanceUserData is Provider.instanceUserData without the token, for tests.
+func InstanceUserData(
 	ctx context.Context,
 	p *Provider,
 	class provider.Class,
@@ -26,5 +26,5 @@ func UserData(
 	return data, problem, err
 }
 
-// Attempt is attemptDetail, for tests.
-type Attempt = attemptDetail
+// AttemptDetail is attemptDetail, for tests.
+type AttemptDetail = attemptDetail

@@ -33,7 +33,7 @@ func TestTheFirstAttemptIsTheFirstOnlyOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			info := activity.Info{Attempt: row.attempt, ScheduledTime: at, StartedTime: at.Add(row.started)}
-			assert.Equal(t, row.want, cloud.IsFirst(info, row.hasDetails))
+			assert.Equal(t, row.want, cloud.IsFirstAttempt(info, row.hasDetails))
 		})
 	}
 }
@@ -42,10 +42,10 @@ func TestTheFirstAttemptIsTheFirstOnlyOnce(t *testing.T) {
 func TestNeverTriedHoldsInTheRunThatRecordedIt(t *testing.T) {
 	t.Parallel()
 	for run, want := range map[string]bool{"default-test-run-id": true, "the-run-before": false, "": false} {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		in := activitiestest.InstanceCall
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		in := activitiestest.DefaultInstanceCall
 		in.IntentRun = run
-		_, err := o.Ask(o.CreateInstance, in)
+		_, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, want, o.Cloud.Machines[0].NeverTried, "recorded by %q", run)
 	}
@@ -55,16 +55,16 @@ func TestNeverTriedHoldsInTheRunThatRecordedIt(t *testing.T) {
 // times out an attempt of a dead worker. The create call of the old attempt may then still run.
 func TestAnAttemptWithDetailsOfAnotherLooksFirst(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewOffice(t, activitiestest.Class())
-	env := activitiestest.ActivityEnvironment()
+	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	env := activitiestest.NewActivityEnvironment()
 	env.RegisterActivity(o.Provider)
-	var details []cloud.Attempt
+	var details []cloud.AttemptDetail
 	env.SetOnActivityHeartbeatListener(func(_ *activity.Info, d converter.EncodedValues) {
-		var detail cloud.Attempt
+		var detail cloud.AttemptDetail
 		require.NoError(t, d.Get(&detail))
 		details = append(details, detail)
 	})
-	_, err := env.ExecuteActivity(o.CreateInstance, activitiestest.InstanceCall)
+	_, err := env.ExecuteActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	require.NotEmpty(t, details, "before the call")
 	first := o.Cloud.Machines[0]
@@ -75,7 +75,7 @@ func TestAnAttemptWithDetailsOfAnotherLooksFirst(t *testing.T) {
 	lost.CreatesUntil = time.Now().Add(time.Hour)
 
 	env.SetHeartbeatDetails(lost)
-	_, err = env.ExecuteActivity(o.CreateInstance, activitiestest.InstanceCall)
+	_, err = env.ExecuteActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	next := o.Cloud.Machines[1]
 	assert.False(t, next.NeverTried)
@@ -84,7 +84,7 @@ func TestAnAttemptWithDetailsOfAnotherLooksFirst(t *testing.T) {
 	o.Cloud.Create = func(context.Context) (provider.Instance, error) {
 		return provider.Instance{}, provider.Errorf(provider.Unavailable, "not now")
 	}
-	again := activitiestest.InstanceCall
+	again := activitiestest.DefaultInstanceCall
 	again.Known = &kube.Problem{Reason: provider.Unavailable.String(), React: kube.Retry}
 	_, err = env.ExecuteActivity(o.CreateInstance, again)
 	require.Error(t, err, "Temporal makes the next attempt")

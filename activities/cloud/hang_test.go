@@ -16,20 +16,20 @@ import (
 func TestAProviderThatHangs(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		step   func(*activitiestest.Office) any
+		step   func(*activitiestest.CloudWorld) any
 		method provider.Method // provider method that hangs
 	}{
-		"CreateInstance":                      {func(o *activitiestest.Office) any { return o.CreateInstance }, provider.MethodCreateInstance},
-		"InitializeInstance":                  {func(o *activitiestest.Office) any { return o.InitializeInstance }, provider.MethodInitializeInstance},
-		"DeleteInstance":                      {func(o *activitiestest.Office) any { return o.DeleteInstance }, provider.MethodDeleteInstance},
-		"the status that DeleteInstance asks": {func(o *activitiestest.Office) any { return o.DeleteInstance }, provider.MethodInstanceStatus},
-		"InstanceStatus":                      {func(o *activitiestest.Office) any { return o.InstanceStatus }, provider.MethodInstanceStatus},
+		"CreateInstance":                      {func(o *activitiestest.CloudWorld) any { return o.CreateInstance }, provider.MethodCreateInstance},
+		"InitializeInstance":                  {func(o *activitiestest.CloudWorld) any { return o.InitializeInstance }, provider.MethodInitializeInstance},
+		"DeleteInstance":                      {func(o *activitiestest.CloudWorld) any { return o.DeleteInstance }, provider.MethodDeleteInstance},
+		"the status that DeleteInstance asks": {func(o *activitiestest.CloudWorld) any { return o.DeleteInstance }, provider.MethodInstanceStatus},
+		"InstanceStatus":                      {func(o *activitiestest.CloudWorld) any { return o.InstanceStatus }, provider.MethodInstanceStatus},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := activitiestest.NewOffice(t, activitiestest.Class())
-				o.Cloud.Hang(row.method)
-				took, err := o.Until(row.step(o), 10*time.Minute)
+				o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+				o.Cloud.HangCalls(row.method)
+				took, err := o.RunWithTimeout(row.step(o), 10*time.Minute)
 				require.Error(t, err, "a deadline is no answer of the cloud's that people should see")
 				assert.Equal(t, 10*time.Minute, took)
 			})
@@ -37,15 +37,15 @@ func TestAProviderThatHangs(t *testing.T) {
 	}
 	t.Run("is asked again afterwards", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			o := activitiestest.NewOffice(t, activitiestest.Class())
-			release := o.Cloud.Hang(provider.MethodCreateInstance)
-			_, err := o.Until(o.CreateInstance, time.Minute)
+			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+			release := o.Cloud.HangCalls(provider.MethodCreateInstance)
+			_, err := o.RunWithTimeout(o.CreateInstance, time.Minute)
 			require.Error(t, err)
 			release()
-			answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+			answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 			require.NoError(t, err)
 			assert.Equal(t, firstInstanceAnswer(), answer)
-			assert.Equal(t, 1, o.Cloud.Creates())
+			assert.Equal(t, 1, o.Cloud.CreateCount())
 		})
 	})
 }

@@ -22,8 +22,8 @@ import (
 
 func TestProviderNameKeepsItsCase(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewOffice(t, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "AWS" }))
-	_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	o := activitiestest.NewCloudWorld(t, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "AWS" }))
+	_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	assert.Equal(t, "AWS", o.Cloud.Classes[0].Provider)
 }
@@ -41,15 +41,15 @@ func TestAnnotationsOfTheNodeTemplate(t *testing.T) {
 		"for other providers":             {false, "uid-m", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := activitiestest.NewOffice(t, activitiestest.Class())
+			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 			o.NodeTemplates = row.reads
 			m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: activitiestest.Shop, Name: "m", UID: "uid-m"}}
 			m.Spec.NodeTemplateSpec.Annotations = wishes
 			_, err := o.Classes.MachineV1alpha1().Machines(m.Namespace).Create(t.Context(), m, metav1.CreateOptions{})
 			require.NoError(t, err)
-			in := activitiestest.InstanceCall
+			in := activitiestest.DefaultInstanceCall
 			in.Machine.UID = row.uid
-			_, err = o.Ask(o.CreateInstance, in)
+			_, err = o.RunActivity(o.CreateInstance, in)
 			require.NoError(t, err)
 			assert.Equal(t, row.want, o.Cloud.Machines[0].NodeAnnotations)
 		})
@@ -67,10 +67,10 @@ func TestMissingRightToGetMachines(t *testing.T) {
 		"no CRD":   {apierrors.NewGenericServerResponse(http.StatusNotFound, "get", machinesResource(), "m", "404 page not found", 0, true), "could not find the requested resource"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := activitiestest.NewOffice(t, activitiestest.Class())
+			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 			o.NodeTemplates = true
-			activitiestest.Failing(o.Classes.(activitiestest.FakeClient), "get", "machines", -1, row.err, nil)
-			answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+			activitiestest.FailRequests(o.Classes.(activitiestest.FakeClient), "get", "machines", -1, row.err, nil)
+			answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 			require.NoError(t, err)
 			assert.Equal(t, "Unavailable", answer.Problem.Reason)
 			assert.Contains(t, answer.Problem.Message, row.want)
@@ -84,9 +84,9 @@ func TestRefusalWithRetryAfterIsRetried(t *testing.T) {
 	t.Parallel()
 	refused := provider.Errorf(provider.InvalidArgument, "no such profile")
 	refused.RetryAfter = 3 * time.Minute
-	o := activitiestest.NewOffice(t, activitiestest.Class())
-	o.Cloud.Fail(provider.MethodCreateInstance, 2, refused)
-	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o.Cloud.FailCalls(provider.MethodCreateInstance, 2, refused)
+	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	assert.Equal(
 		t,
@@ -99,16 +99,16 @@ func TestRefusalWithRetryAfterIsRetried(t *testing.T) {
 		},
 		*answer.Problem,
 	)
-	in := activitiestest.InstanceCall
+	in := activitiestest.DefaultInstanceCall
 	in.Known = answer.Problem
-	answer, took, err := o.Patiently(o.CreateInstance, in)
+	answer, took, err := o.RunWithRetries(o.CreateInstance, in)
 	require.NoError(t, err)
 	assert.Equal(t, firstInstanceAnswer(), answer)
 	assert.Equal(t, 6*time.Minute, took.Truncate(time.Second))
 
 	t.Run("but in the deletion of a machine that nobody tried", func(t *testing.T) {
-		o.Cloud.Fail(provider.MethodDeleteInstance, 1, refused)
-		answer, err := o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+		o.Cloud.FailCalls(provider.MethodDeleteInstance, 1, refused)
+		answer, err := o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Equal(t, kube.UntilSpec, answer.Problem.React)
 	})
@@ -117,19 +117,19 @@ func TestRefusalWithRetryAfterIsRetried(t *testing.T) {
 // A creation in steps continues from the last recorded step.
 func TestAFailureWithANewStateIsReturned(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewOffice(t, activitiestest.Class())
+	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 	step := 0
 	o.Cloud.Create = func(context.Context) (provider.Instance, error) {
 		step++
 		state := []string{"", "disk", "disk", "disk and interface"}[step]
 		return provider.Instance{LastKnownState: state}, provider.Errorf(provider.Internal, "no")
 	}
-	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	assert.Equal(t, "disk", answer.LastKnownState)
-	in := activitiestest.InstanceCall
+	in := activitiestest.DefaultInstanceCall
 	in.Known, in.LastKnownState = answer.Problem, answer.LastKnownState
-	answer, _, err = o.Patiently(o.CreateInstance, in)
+	answer, _, err = o.RunWithRetries(o.CreateInstance, in)
 	require.NoError(t, err)
 	assert.Equal(t, "disk and interface", answer.LastKnownState)
 	assert.Equal(t, 3, answer.Problem.Failures)

@@ -35,9 +35,9 @@ type OrphanDecision struct {
 // server. Because the cloud is read first, the list of machines includes the machine of each instance. An error or an
 // incomplete answer fails the attempt of FindOrphans. FindOrphans writes nothing.
 func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDecision, error) {
-	stop := kube.Beat(ctx)
+	stop := kube.StartHeartbeats(ctx)
 	defer stop()
-	mc, err := p.liveClass(ctx, in.Class)
+	mc, err := p.readLiveClass(ctx, in.Class)
 	switch {
 	case err != nil:
 		return OrphanDecision{}, err
@@ -56,7 +56,7 @@ func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDeci
 	if err != nil {
 		return OrphanDecision{}, p.cloudFailure(ctx, class, err)
 	}
-	machines, err := p.liveClaims(ctx, in.Class.Namespace)
+	machines, err := p.readLiveClaims(ctx, in.Class.Namespace)
 	if err != nil {
 		return OrphanDecision{}, nonRetryableIfUnreadable(err)
 	}
@@ -77,27 +77,27 @@ func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDeci
 // OrphanCall is the input of CollectOrphan: the instances of a machine that does not exist.
 type OrphanCall struct {
 	Class  kube.Ref
-	Target orphan.Target
+	Target orphan.DeletionTarget
 }
 
-// OrphanEnd is the result of CollectOrphan.
-type OrphanEnd struct {
+// OrphanCallResult is the result of CollectOrphan.
+type OrphanCallResult struct {
 	Kept string // why the instances were not deleted; empty: the provider reports that the instances are gone
 }
 
 // CollectOrphan deletes the instances of a machine that does not exist. CollectOrphan returns when the provider reports
 // that the instances are gone. Each attempt first reads the machines of all namespaces from the API server, and deletes
 // the instances only if no machine claims one of the instances. Running CollectOrphan twice is harmless.
-func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd, error) {
-	stop := kube.Beat(ctx)
+func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanCallResult, error) {
+	stop := kube.StartHeartbeats(ctx)
 	defer stop()
-	kept, err := p.reasonToKeep(ctx, in)
+	kept, err := p.reasonToKeepInstances(ctx, in)
 	if err != nil || kept != "" {
-		return OrphanEnd{Kept: kept}, err
+		return OrphanCallResult{Kept: kept}, err
 	}
 	class, err := p.readUsableClass(ctx, in.Class)
 	if err != nil {
-		return OrphanEnd{}, err
+		return OrphanCallResult{}, err
 	}
 	machine := provider.Machine{
 		Cluster:   p.Cluster,
@@ -112,15 +112,15 @@ func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd,
 	}
 	switch gone, err := p.deleteInstances(ctx, class.Class, machine); {
 	case err != nil:
-		return OrphanEnd{}, p.cloudFailure(ctx, class, err)
+		return OrphanCallResult{}, p.cloudFailure(ctx, class, err)
 	case !gone:
-		return OrphanEnd{}, terminatingError(ctx, machine.Name)
+		return OrphanCallResult{}, terminatingError(ctx, machine.Name)
 	}
-	return OrphanEnd{}, nil
+	return OrphanCallResult{}, nil
 }
 
 // readUsableClass reads a class and its Secrets. A problem with the class is returned as an error.
-func (p *Provider) readUsableClass(ctx context.Context, ref kube.Ref) (boundClass, error) {
+func (p *Provider) readUsableClass(ctx context.Context, ref kube.Ref) (classWithSecrets, error) {
 	class, problem, err := p.readClass(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 	if err == nil && problem != nil {
 		err = problemFailure(*problem)
@@ -128,35 +128,35 @@ func (p *Provider) readUsableClass(ctx context.Context, ref kube.Ref) (boundClas
 	return class, err
 }
 
-// reasonToKeep returns why the instances must not be deleted: their class is gone, or a machine claims one of the
-// instances.
-func (p *Provider) reasonToKeep(ctx context.Context, in OrphanCall) (string, error) {
-	mc, err := p.liveClass(ctx, in.Class)
+// reasonToKeepInstances returns why the instances must not be deleted: their class is gone, or a machine claims one of
+// the instances.
+func (p *Provider) reasonToKeepInstances(ctx context.Context, in OrphanCall) (string, error) {
+	mc, err := p.readLiveClass(ctx, in.Class)
 	switch {
 	case err != nil:
 		return "", err
 	case mc == nil:
 		return fmt.Sprintf("MachineClass %s is gone", in.Class.Key()), nil
 	}
-	machines, err := p.liveClaims(ctx, in.Class.Namespace)
+	machines, err := p.readLiveClaims(ctx, in.Class.Namespace)
 	if err != nil {
 		return "", nonRetryableIfUnreadable(err)
 	}
-	return orphan.Claimed(in.Target, machines), nil
+	return orphan.ClaimReason(in.Target, machines), nil
 }
 
-// liveClass reads a class from the API server. liveClass returns nil if the class is gone, or if another class has its
-// name.
-func (p *Provider) liveClass(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineClass, error) {
-	mc, err := kube.Live(ctx, p.Classes.MachineV1alpha1().MachineClasses(ref.Namespace), "class", ref)
+// readLiveClass reads a class from the API server. readLiveClass returns nil if the class is gone, or if another class
+// has its name.
+func (p *Provider) readLiveClass(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineClass, error) {
+	mc, err := kube.ReadLive(ctx, p.Classes.MachineV1alpha1().MachineClasses(ref.Namespace), "class", ref)
 	return mc, nonRetryableIfUnreadable(err)
 }
 
-// liveClaims reads the claims of the machines of all namespaces, completely or not at all. A Machine that was moved
+// readLiveClaims reads the claims of the machines of all namespaces, completely or not at all. A Machine that was moved
 // or restored into another namespace still names its instance.
-func (p *Provider) liveClaims(ctx context.Context, namespace string) ([]orphan.Machine, error) {
+func (p *Provider) readLiveClaims(ctx context.Context, namespace string) ([]orphan.Machine, error) {
 	var machines []orphan.Machine
-	err := cache.EachMachine(ctx, p.Classes, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
+	err := cache.VisitMachines(ctx, p.Classes, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
 		claim := orphan.Machine{Name: m.Name, UID: string(m.UID), ProviderID: m.Spec.ProviderID}
 		if m.Namespace != namespace {
 			claim.Elsewhere = m.Namespace
@@ -173,14 +173,14 @@ func (p *Provider) liveClaims(ctx context.Context, namespace string) ([]orphan.M
 // could take the missing resource for a cluster without machines.
 func nonRetryableIfUnreadable(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		return kube.Refused(err.Error())
+		return kube.RefusedError(err.Error())
 	}
 	return err
 }
 
-// cloudFailure returns the activity failure for an error of the cloud. The type of the failure is the name of the provider's code.
-// An error that only people can fix is not retried before the next sweep.
-func (p *Provider) cloudFailure(ctx context.Context, class boundClass, err error) error {
+// cloudFailure returns the activity failure for an error of the cloud. The type of the failure is the name of the
+// provider's code. An error that only people can fix is not retried before the next sweep.
+func (p *Provider) cloudFailure(ctx context.Context, class classWithSecrets, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // the provider's error for a cancelled call may be anything
 	}

@@ -33,8 +33,8 @@ import (
 	"millwright/provider/fake"
 )
 
-// sweeper is a provider's worker whose cloud has instances. The sweeper's API server has a class and machines.
-type sweeper struct {
+// sweepWorld is a provider's worker whose cloud has instances. The sweeper's API server has a class and machines.
+type sweepWorld struct {
 	t         *testing.T
 	cloud     *fake.Provider
 	apiServer *machinefake.Clientset
@@ -43,20 +43,20 @@ type sweeper struct {
 
 var smallClass = kube.Ref{Namespace: activitiestest.Shop, Name: "small", UID: "uid-small"}
 
-func newSweeper(t *testing.T, objects ...runtime.Object) *sweeper {
+func newSweepWorld(t *testing.T, objects ...runtime.Object) *sweepWorld {
 	t.Helper()
-	return newSweeperOf(t, fake.New(), objects...)
+	return newSweepWorldOfCloud(t, fake.New(), objects...)
 }
 
-func newSweeperOf(t *testing.T, of *fake.Provider, objects ...runtime.Object) *sweeper {
+func newSweepWorldOfCloud(t *testing.T, of *fake.Provider, objects ...runtime.Object) *sweepWorld {
 	t.Helper()
-	s := &sweeper{t: t, cloud: of, apiServer: machinefake.NewSimpleClientset(objects...)}
+	s := &sweepWorld{t: t, cloud: of, apiServer: machinefake.NewSimpleClientset(objects...)}
 	s.Provider = &cloud.Provider{Cloud: s.cloud, Classes: s.apiServer, Secrets: kubefake.NewClientset(), Cluster: "prod"}
 	return s
 }
 
 // createInstances creates instances that carry the tags of these machines.
-func (s *sweeper) createInstances(machines ...string) (ids []string) {
+func (s *sweepWorld) createInstances(machines ...string) (ids []string) {
 	for _, name := range machines {
 		i := s.cloud.CreateByHand(
 			provider.Class{Namespace: activitiestest.Shop, Name: "small"},
@@ -68,10 +68,10 @@ func (s *sweeper) createInstances(machines ...string) (ids []string) {
 }
 
 // findOrphans searches for orphans an hour from now. All instances are old enough an hour from now.
-func (s *sweeper) findOrphans(sightings ...orphan.Sighting) (cloud.OrphanDecision, error) {
+func (s *sweepWorld) findOrphans(sightings ...orphan.Sighting) (cloud.OrphanDecision, error) {
 	s.t.Helper()
 	in := cloud.OrphanSearch{Class: smallClass, At: time.Now().Add(time.Hour), Sightings: sightings}
-	return activitiestest.Execute[cloud.OrphanDecision](
+	return activitiestest.ExecuteActivity[cloud.OrphanDecision](
 		s.t,
 		s.FindOrphans,
 		in,
@@ -79,10 +79,10 @@ func (s *sweeper) findOrphans(sightings ...orphan.Sighting) (cloud.OrphanDecisio
 	)
 }
 
-func (s *sweeper) collectOrphan(target orphan.Target) (cloud.OrphanEnd, error) {
+func (s *sweepWorld) collectOrphan(target orphan.DeletionTarget) (cloud.OrphanCallResult, error) {
 	s.t.Helper()
 	in := cloud.OrphanCall{Class: smallClass, Target: target}
-	return activitiestest.Execute[cloud.OrphanEnd](
+	return activitiestest.ExecuteActivity[cloud.OrphanCallResult](
 		s.t,
 		s.CollectOrphan,
 		in,
@@ -90,11 +90,11 @@ func (s *sweeper) collectOrphan(target orphan.Target) (cloud.OrphanEnd, error) {
 	)
 }
 
-func orphanTarget(name string, ids ...string) orphan.Target {
-	return orphan.Target{Machine: name, UID: "uid-" + name, ProviderIDs: ids}
+func orphanTarget(name string, ids ...string) orphan.DeletionTarget {
+	return orphan.DeletionTarget{Machine: name, UID: "uid-" + name, ProviderIDs: ids}
 }
 
-func (s *sweeper) remainingIDs() (ids []string) {
+func (s *sweepWorld) remainingIDs() (ids []string) {
 	for _, i := range s.cloud.Instances() {
 		ids = append(ids, i.ProviderID)
 	}
@@ -111,7 +111,7 @@ func machinesResource() schema.GroupResource {
 
 func TestFindOrphans(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(
+	s := newSweepWorld(
 		t,
 		activitiestest.Class(),
 		activitiestest.Machine("a"),
@@ -130,7 +130,7 @@ func TestFindOrphans(t *testing.T) {
 	for range 2 { // running FindOrphans twice is harmless
 		d, err := s.findOrphans(oldSighting("gone", ids[3]))
 		require.NoError(t, err)
-		assert.Equal(t, []orphan.Target{orphanTarget("gone", ids[3])}, d.Collect)
+		assert.Equal(t, []orphan.DeletionTarget{orphanTarget("gone", ids[3])}, d.Collect)
 		assert.Equal(t, []int{5, 3, 2}, []int{d.Instances, d.Machines, d.Orphans})
 		assert.Len(t, d.Sightings, 2)
 		assert.Len(t, s.remainingIDs(), 7, "it deletes nothing")
@@ -154,19 +154,19 @@ func TestMachineInAnyPhaseKeepsItsInstance(t *testing.T) {
 		)
 		machines = append(
 			machines,
-			activitiestest.Machine(names[len(names)-3], activitiestest.Phase(p)),
+			activitiestest.Machine(names[len(names)-3], activitiestest.WithPhase(p)),
 			activitiestest.Machine(
 				names[len(names)-2],
-				activitiestest.Phase(p),
+				activitiestest.WithPhase(p),
 				func(m *v1alpha1.Machine) { m.DeletionTimestamp = &expiry },
 			),
-			activitiestest.Machine(names[len(names)-1], activitiestest.Phase(p), func(m *v1alpha1.Machine) {
+			activitiestest.Machine(names[len(names)-1], activitiestest.WithPhase(p), func(m *v1alpha1.Machine) {
 				m.Status.CurrentStatus.PreserveExpiryTime = &expiry
 				m.Spec.Class.Name, m.OwnerReferences = "large", nil // the machine is now of another class, and has no set
 			}),
 		)
 	}
-	s := newSweeper(t, machines...)
+	s := newSweepWorld(t, machines...)
 	var sightings []orphan.Sighting
 	for i, id := range s.createInstances(names...) {
 		sightings = append(sightings, oldSighting(names[i], id))
@@ -181,10 +181,10 @@ func TestMachineInAnyPhaseKeepsItsInstance(t *testing.T) {
 // The cloud is read before the machines: the list of machines includes a machine that is created in between.
 func TestMachineCreatedDuringSearchIsSeen(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"))
+	s := newSweepWorld(t, activitiestest.Class(), activitiestest.Machine("a"))
 	id := s.createInstances("late")[0]
 	s.apiServer.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
-		assert.Equal(t, 1, s.cloud.Calls(provider.MethodListInstances), "the cloud was asked before")
+		assert.Equal(t, 1, s.cloud.CallCount(provider.MethodListInstances), "the cloud was asked before")
 		return true, &v1alpha1.MachineList{
 			Items: []v1alpha1.Machine{*activitiestest.Machine("a"), *activitiestest.Machine("late")},
 		}, nil
@@ -196,7 +196,7 @@ func TestMachineCreatedDuringSearchIsSeen(t *testing.T) {
 
 func TestMachinesAreListedInPagesWithoutCaches(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(t, activitiestest.Class())
+	s := newSweepWorld(t, activitiestest.Class())
 	id := s.createInstances("second")[0]
 	pages := 0
 	fails := false
@@ -228,32 +228,32 @@ func TestMachinesAreListedInPagesWithoutCaches(t *testing.T) {
 func TestFindOrphansFailsWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		breaks    func(*sweeper)
+		breaks    func(*sweepWorld)
 		kind      string // expected error type; empty: the error is the API server's text
 		retryable bool
 	}{
-		"the API server is away": {func(s *sweeper) {
-			activitiestest.Failing(s.apiServer, "list", "machines", -1, errors.New("connection refused"), nil)
+		"the API server is away": {func(s *sweepWorld) {
+			activitiestest.FailRequests(s.apiServer, "list", "machines", -1, errors.New("connection refused"), nil)
 		}, "", true},
-		"the resource is gone": {func(s *sweeper) {
-			activitiestest.Failing(s.apiServer, "list", "machines", -1, apierrors.NewNotFound(machinesResource(), ""), nil)
+		"the resource is gone": {func(s *sweepWorld) {
+			activitiestest.FailRequests(s.apiServer, "list", "machines", -1, apierrors.NewNotFound(machinesResource(), ""), nil)
 		}, kube.TypeRefused, false},
-		"we may not list": {func(s *sweeper) {
-			activitiestest.Failing(s.apiServer, "list", "machines", -1, apierrors.NewForbidden(machinesResource(), "", errors.New("no")), nil)
+		"we may not list": {func(s *sweepWorld) {
+			activitiestest.FailRequests(s.apiServer, "list", "machines", -1, apierrors.NewForbidden(machinesResource(), "", errors.New("no")), nil)
 		}, kube.TypeRefused, false},
-		"we may not read the class": {func(s *sweeper) {
-			activitiestest.Failing(s.apiServer, "get", "machineclasses", -1, apierrors.NewForbidden(machinesResource(), "", errors.New("no")), nil)
+		"we may not read the class": {func(s *sweepWorld) {
+			activitiestest.FailRequests(s.apiServer, "get", "machineclasses", -1, apierrors.NewForbidden(machinesResource(), "", errors.New("no")), nil)
 		}, kube.TypeRefused, false},
-		"the cloud is away": {func(s *sweeper) {
-			s.cloud.Fail(provider.MethodListInstances, 0, provider.Errorf(provider.Unavailable, "away"))
+		"the cloud is away": {func(s *sweepWorld) {
+			s.cloud.FailCalls(provider.MethodListInstances, 0, provider.Errorf(provider.Unavailable, "away"))
 		}, "Unavailable", true},
-		"the cloud does not let us in": {func(s *sweeper) {
-			s.cloud.Fail(provider.MethodListInstances, 0, provider.Errorf(provider.Unauthenticated, "who are you"))
+		"the cloud does not let us in": {func(s *sweepWorld) {
+			s.cloud.FailCalls(provider.MethodListInstances, 0, provider.Errorf(provider.Unauthenticated, "who are you"))
 		}, "Unauthenticated", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"))
+			s := newSweepWorld(t, activitiestest.Class(), activitiestest.Machine("a"))
 			s.createInstances("gone")
 			row.breaks(s)
 			d, err := s.findOrphans()
@@ -262,13 +262,13 @@ func TestFindOrphansFailsWithoutAnswer(t *testing.T) {
 			if row.kind != "" {
 				activitiestest.AssertFailure(t, err, row.kind, row.retryable)
 			} else {
-				_, retryable := activitiestest.Failure(t, err)
+				_, retryable := activitiestest.FailureTypeOf(t, err)
 				assert.True(t, retryable)
 			}
 		})
 	}
 	t.Run("the Secret is missing", func(t *testing.T) {
-		s := newSweeper(
+		s := newSweepWorld(
 			t,
 			activitiestest.Class(
 				func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "missing") },
@@ -276,17 +276,17 @@ func TestFindOrphansFailsWithoutAnswer(t *testing.T) {
 		)
 		_, err := s.findOrphans()
 		activitiestest.AssertFailure(t, err, v1alpha1.ReasonSecretNotFound, false)
-		assert.Zero(t, s.cloud.Calls(provider.MethodListInstances))
+		assert.Zero(t, s.cloud.CallCount(provider.MethodListInstances))
 	})
 	t.Run("no machine at all: moved control plane", func(t *testing.T) {
-		s := newSweeper(t, activitiestest.Class())
+		s := newSweepWorld(t, activitiestest.Class())
 		d, err := s.findOrphans(oldSighting("gone", s.createInstances("gone")[0]))
 		require.NoError(t, err)
 		assert.Empty(t, d.Collect)
 		assert.Contains(t, d.Held, "moved or restored control plane")
 	})
 	t.Run("and a person who lets one go", func(t *testing.T) {
-		s := newSweeper(t, activitiestest.Class(func(c *v1alpha1.MachineClass) {
+		s := newSweepWorld(t, activitiestest.Class(func(c *v1alpha1.MachineClass) {
 			c.Annotations = map[string]string{
 				v1alpha1.AnnotationCollectOrphans: "1 until " + time.Now().Add(2*time.Hour).UTC().Format(time.RFC3339),
 			}
@@ -304,12 +304,12 @@ func TestSweepEndsIfClassIsGone(t *testing.T) {
 		"another one has its name": {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.UID = "other" })},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSweeper(t, objects...)
+			s := newSweepWorld(t, objects...)
 			ids := s.createInstances("gone")
 			d, err := s.findOrphans()
 			require.NoError(t, err)
 			assert.Equal(t, cloud.OrphanDecision{Gone: true}, d)
-			assert.Zero(t, s.cloud.Calls(provider.MethodListInstances))
+			assert.Zero(t, s.cloud.CallCount(provider.MethodListInstances))
 			end, err := s.collectOrphan(orphanTarget("gone", ids...))
 			require.NoError(t, err)
 			assert.Equal(t, "MachineClass shop/small is gone", end.Kept)
@@ -320,18 +320,18 @@ func TestSweepEndsIfClassIsGone(t *testing.T) {
 
 func TestCollectOrphan(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(
+	s := newSweepWorld(
 		t,
 		activitiestest.Class(),
 		activitiestest.Machine("a"),
 		activitiestest.Machine("new", func(m *v1alpha1.Machine) { m.UID = "uid-of-the-new-one" }),
 	)
 	ids := s.createInstances("a", "gone", "gone", "new")
-	for _, target := range []orphan.Target{orphanTarget("gone", ids[1], ids[2]), orphanTarget("new", ids[3])} {
+	for _, target := range []orphan.DeletionTarget{orphanTarget("gone", ids[1], ids[2]), orphanTarget("new", ids[3])} {
 		for range 2 { // running CollectOrphan twice is harmless
 			end, err := s.collectOrphan(target)
 			require.NoError(t, err)
-			assert.Equal(t, cloud.OrphanEnd{}, end)
+			assert.Equal(t, cloud.OrphanCallResult{}, end)
 		}
 	}
 	assert.Equal(t, ids[:1], s.remainingIDs())
@@ -340,26 +340,26 @@ func TestCollectOrphan(t *testing.T) {
 // Instances of MCM's drivers carry names and no UID.
 func TestSweepOfCloudWithoutUIDs(t *testing.T) {
 	t.Parallel()
-	s := newSweeperOf(t, fake.New(fake.WithNames()), activitiestest.Class(), activitiestest.Machine("a"))
+	s := newSweepWorldOfCloud(t, fake.New(fake.WithNamedInstances()), activitiestest.Class(), activitiestest.Machine("a"))
 	ids := s.createInstances("a", "gone", "a")
 	found, err := s.findOrphans(orphan.Sighting{ProviderID: ids[1], Since: time.Now().Add(-time.Hour)})
 	require.NoError(t, err)
-	assert.Equal(t, []orphan.Target{{Machine: "gone", ProviderIDs: ids[1:2]}}, found.Collect)
+	assert.Equal(t, []orphan.DeletionTarget{{Machine: "gone", ProviderIDs: ids[1:2]}}, found.Collect)
 
-	end, err := s.collectOrphan(orphan.Target{Machine: "a", ProviderIDs: ids[2:]})
+	end, err := s.collectOrphan(orphan.DeletionTarget{Machine: "a", ProviderIDs: ids[2:]})
 	require.NoError(t, err)
 	assert.Equal(t, "Machine a has the name of the instance", end.Kept)
 	for range 2 { // running CollectOrphan twice is harmless
 		end, err := s.collectOrphan(found.Collect[0])
 		require.NoError(t, err)
-		assert.Equal(t, cloud.OrphanEnd{}, end)
+		assert.Equal(t, cloud.OrphanCallResult{}, end)
 	}
 	assert.Equal(t, []string{ids[0], ids[2]}, s.remainingIDs(), "of one name, the one that is deleted has its ID")
 }
 
 func TestTheLastLookKeepsClaimedInstances(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("back"),
+	s := newSweepWorld(t, activitiestest.Class(), activitiestest.Machine("back"),
 		activitiestest.Machine("restored", func(m *v1alpha1.Machine) { m.UID, m.Spec.ProviderID = "other", "fake:///i-2" }),
 		activitiestest.Machine("leaving", func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) }))
 	ids := s.createInstances("back", "restored", "leaving")
@@ -377,7 +377,7 @@ func TestTheLastLookKeepsClaimedInstances(t *testing.T) {
 		})
 	}
 	assert.Equal(t, ids, s.remainingIDs())
-	assert.Zero(t, s.cloud.Calls(provider.MethodDeleteInstance))
+	assert.Zero(t, s.cloud.CallCount(provider.MethodDeleteInstance))
 }
 
 func TestCollectOrphanFailsWithoutAnswer(t *testing.T) {
@@ -392,9 +392,9 @@ func TestCollectOrphanFailsWithoutAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSweeper(t, activitiestest.Class())
+			s := newSweepWorld(t, activitiestest.Class())
 			ids := s.createInstances("gone")
-			activitiestest.Failing(s.apiServer, "list", "machines", -1, err, nil)
+			activitiestest.FailRequests(s.apiServer, "list", "machines", -1, err, nil)
 			_, got := s.collectOrphan(orphanTarget("gone", ids...))
 			require.Error(t, got)
 			assert.Equal(t, ids, s.remainingIDs())
@@ -404,7 +404,7 @@ func TestCollectOrphanFailsWithoutAnswer(t *testing.T) {
 
 func TestCollectOrphanWaitsUntilTheInstanceIsGone(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(t, activitiestest.Class())
+	s := newSweepWorld(t, activitiestest.Class())
 	ids := s.createInstances("gone")
 	s.cloud.HoldDeletions()
 	_, err := s.collectOrphan(orphanTarget("gone", ids...))
@@ -417,7 +417,7 @@ func TestCollectOrphanWaitsUntilTheInstanceIsGone(t *testing.T) {
 
 func TestCollectOrphanReturnsCloudError(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(
+	s := newSweepWorld(
 		t,
 		activitiestest.Class(
 			func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "small") },
@@ -426,7 +426,7 @@ func TestCollectOrphanReturnsCloudError(t *testing.T) {
 	s.Secrets = kubefake.NewClientset(activitiestest.Secret("small", map[string]string{"token": "canary-of-the-cloud"}))
 	ids := s.createInstances("gone")
 	for _, method := range []provider.Method{provider.MethodDeleteInstance, provider.MethodInstanceStatus} {
-		s.cloud.Fail(method, 1, provider.Errorf(provider.PermissionDenied, "canary-of-the-cloud may not"))
+		s.cloud.FailCalls(method, 1, provider.Errorf(provider.PermissionDenied, "canary-of-the-cloud may not"))
 		_, err := s.collectOrphan(orphanTarget("gone", ids...))
 		activitiestest.AssertFailure(t, err, "PermissionDenied", false)
 		assert.NotContains(t, err.Error(), "canary")
@@ -435,8 +435,12 @@ func TestCollectOrphanReturnsCloudError(t *testing.T) {
 
 func TestCancelledSweepHidesProviderError(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(t, activitiestest.Class())
-	s.cloud.Fail(provider.MethodListInstances, 0, provider.Errorf(provider.Unauthenticated, "what was sent is canary"))
+	s := newSweepWorld(t, activitiestest.Class())
+	s.cloud.FailCalls(
+		provider.MethodListInstances,
+		0,
+		provider.Errorf(provider.Unauthenticated, "what was sent is canary"),
+	)
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestActivityEnvironment()
@@ -469,17 +473,17 @@ func TestReportOrphans(t *testing.T) {
 			w, registry := activitiestest.NewWorld(t), prometheus.NewRegistry()
 			w.Metrics = kube.NewMetrics(registry)
 			row.report.Class = smallClass
-			_, err := activitiestest.Run[any](w, (&activitiesorphan.Activities{Kube: w.Kube}).ReportOrphans, row.report)
+			_, err := activitiestest.RunActivity[any](w, (&activitiesorphan.Activities{Kube: w.Kube}).ReportOrphans, row.report)
 			require.NoError(t, err)
 			assert.Equal(t, row.told, w.NewEvents())
 			assert.InDelta(t, 1, counterSum(t, registry, "millwright_orphan_sweeps_total", row.result), 0)
 			assert.InDelta(t, len(row.report.Collected), counterSum(t, registry, "millwright_orphans_collected_total", ""), 0)
-			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.WriteRequests())
 		})
 	}
 	t.Run("a worker without metrics", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		_, err := activitiestest.Run[any](
+		_, err := activitiestest.RunActivity[any](
 			w,
 			(&activitiesorphan.Activities{Kube: w.Kube}).ReportOrphans,
 			activitiesorphan.Report{Class: smallClass, Collected: slices.Repeat([]string{"i-1234567890"}, 200)},

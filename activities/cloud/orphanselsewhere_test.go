@@ -12,8 +12,8 @@ import (
 	"millwright/provider"
 )
 
-// inOtherNamespace makes a machine of another namespace.
-func inOtherNamespace(uid, providerID string) func(*v1alpha1.Machine) {
+// withOtherNamespace makes a machine of another namespace.
+func withOtherNamespace(uid, providerID string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Namespace, m.UID, m.Spec.ProviderID = "moved", types.UID(uid), providerID
 	}
@@ -25,20 +25,20 @@ func TestAMachineOfAnotherNamespaceKeepsItsInstance(t *testing.T) {
 	t.Parallel()
 	for name, machine := range map[string]func(id string) *v1alpha1.Machine{
 		"it names the instance": func(id string) *v1alpha1.Machine {
-			return activitiestest.Machine("lost", inOtherNamespace("uid-restored", id))
+			return activitiestest.Machine("lost", withOtherNamespace("uid-restored", id))
 		},
 		"it names the instance, and has another name": func(id string) *v1alpha1.Machine {
-			return activitiestest.Machine("renamed", inOtherNamespace("uid-restored", id))
+			return activitiestest.Machine("renamed", withOtherNamespace("uid-restored", id))
 		},
 		"it has the UID of the tag": func(string) *v1alpha1.Machine {
-			return activitiestest.Machine("lost", inOtherNamespace("uid-lost", ""))
+			return activitiestest.Machine("lost", withOtherNamespace("uid-lost", ""))
 		},
 		"it has the name of the tag, and no instance yet": func(string) *v1alpha1.Machine {
-			return activitiestest.Machine("lost", inOtherNamespace("uid-restored", ""))
+			return activitiestest.Machine("lost", withOtherNamespace("uid-restored", ""))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"), activitiestest.Machine("b"))
+			s := newSweepWorld(t, activitiestest.Class(), activitiestest.Machine("a"), activitiestest.Machine("b"))
 			ids := s.createInstances("a", "b", "lost")
 			require.NoError(t, s.apiServer.Tracker().Add(machine(ids[2])))
 			d, err := s.findOrphans(oldSighting("lost", ids[2]))
@@ -51,18 +51,18 @@ func TestAMachineOfAnotherNamespaceKeepsItsInstance(t *testing.T) {
 			require.NoError(t, err)
 			assert.Contains(t, end.Kept, "Machine moved/")
 			assert.Equal(t, ids, s.remainingIDs())
-			assert.Zero(t, s.cloud.Calls(provider.MethodDeleteInstance))
+			assert.Zero(t, s.cloud.CallCount(provider.MethodDeleteInstance))
 		})
 	}
 }
 
 func TestAMachineOfAnotherNamespaceThatNamesAnotherInstanceKeepsNothing(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(
+	s := newSweepWorld(
 		t,
 		activitiestest.Class(),
 		activitiestest.Machine("a"),
-		activitiestest.Machine("lost", inOtherNamespace("uid-other", "fake:///of-its-own")),
+		activitiestest.Machine("lost", withOtherNamespace("uid-other", "fake:///of-its-own")),
 	)
 	ids := s.createInstances("a", "lost")
 	d, err := s.findOrphans(oldSighting("lost", ids[1]))
@@ -77,10 +77,10 @@ func TestAMachineOfAnotherNamespaceThatNamesAnotherInstanceKeepsNothing(t *testi
 // Machines of other namespaces do not prove that the machines of this namespace have been restored.
 func TestMachinesOfOtherNamespacesDoNotCloseTheBreaker(t *testing.T) {
 	t.Parallel()
-	s := newSweeper(
+	s := newSweepWorld(
 		t,
 		activitiestest.Class(),
-		activitiestest.Machine("other", inOtherNamespace("uid-other", "fake:///of-its-own")),
+		activitiestest.Machine("other", withOtherNamespace("uid-other", "fake:///of-its-own")),
 	)
 	d, err := s.findOrphans(oldSighting("lost", s.createInstances("lost")[0]))
 	require.NoError(t, err)

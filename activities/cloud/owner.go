@@ -9,49 +9,53 @@ import (
 	"millwright/provider"
 )
 
-// requireUnclaimed returns an error if an instance was found by its name alone and another Machine names the instance.
-// If no other Machine names the instance, another controller may have created the instance for this machine, without a
-// UID.
-func (p *Provider) requireUnclaimed(ctx context.Context, in InstanceCall, instance provider.Instance) error {
+// requireUnclaimedInstance returns an error if an instance was found by its name alone and another Machine names the
+// instance. If no other Machine names the instance, another controller may have created the instance for this machine,
+// without a UID.
+func (p *Provider) requireUnclaimedInstance(ctx context.Context, in InstanceCall, instance provider.Instance) error {
 	if instance.MachineUID != "" || in.ProviderID != "" {
 		return nil
 	}
 	instance.MachineName = cmp.Or(instance.MachineName, in.Machine.Name) // the provider found it for in.Machine
-	owner, err := p.ownerOf(ctx, in, instance)
-	if err == nil && !owner.Is(ownership.Ours) {
+	owner, err := p.findInstanceOwner(ctx, in, instance)
+	if err == nil && !owner.HasOwnerKind(ownership.Ours) {
 		err = provider.Errorf(provider.AlreadyExists, "%s", owner.Why)
 	}
 	return err
 }
 
-// ownerOf returns the owner of an instance, as seen from a machine. ownerOf reads the Machines of all namespaces from
-// the API server, and shares the list with other calls.
-func (p *Provider) ownerOf(ctx context.Context, in InstanceCall, i provider.Instance) (ownership.Answer, error) {
+// findInstanceOwner returns the owner of an instance, as seen from a machine. findInstanceOwner reads the Machines of
+// all namespaces from the API server, and shares the list with other calls.
+func (p *Provider) findInstanceOwner(
+	ctx context.Context,
+	in InstanceCall,
+	i provider.Instance,
+) (ownership.OwnerAnswer, error) {
 	me := ownership.Machine{
 		Namespace: in.Machine.Namespace, Name: in.Machine.Name, UID: in.Machine.UID, ProviderID: in.ProviderID,
 	}
 	others, err := p.claims.readClaims(ctx, p.Classes)
 	if err != nil {
-		return ownership.Answer{}, &provider.Error{
+		return ownership.OwnerAnswer{}, &provider.Error{
 			Code: provider.Unavailable, Message: "the API server did not list the Machines", Cause: err,
 		}
 	}
 	of := ownership.Instance{ProviderID: i.ProviderID, UID: i.MachineUID, Machine: i.MachineName}
-	return ownership.OfInstance(of, me, others), nil
+	return ownership.OwnerOfInstance(of, me, others), nil
 }
 
-// callAsOwner calls the cloud for a machine. If the machine names an instance, callAsOwner requires proof that the
-// machine owns the instance. A provider refuses an instance that carries another UID: then callAsOwner reads all
-// Machines, and repeats the call if the machine owns the instance. In a cloud whose instances carry no UID, callAsOwner
-// reads all Machines before the call. If callAsOwner read the Machines, it returns the owner of the instance.
-// callAsOwner returns the error AlreadyExists if the owner is another machine or is in doubt.
-func (p *Provider) callAsOwner(
+// callCloudAsOwner calls the cloud for a machine. If the machine names an instance, callCloudAsOwner requires proof
+// that the machine owns the instance. A provider refuses an instance that carries another UID: then callCloudAsOwner
+// reads all Machines, and repeats the call if the machine owns the instance. In a cloud whose instances carry no UID,
+// callCloudAsOwner reads all Machines before the call. If callCloudAsOwner read the Machines, it returns the owner of
+// the instance. callCloudAsOwner returns the error AlreadyExists if the owner is another machine or is in doubt.
+func (p *Provider) callCloudAsOwner(
 	ctx context.Context,
 	in InstanceCall,
 	class provider.Class,
 	machine *provider.Machine,
 	call func() error,
-) (owner ownership.Answer, err error) {
+) (owner ownership.OwnerAnswer, err error) {
 	if in.ProviderID == "" {
 		return owner, call()
 	}
@@ -67,10 +71,10 @@ func (p *Provider) callAsOwner(
 		}
 		seen = *refusal.Instance
 	}
-	if owner, err = p.ownerOf(ctx, in, seen); err != nil {
+	if owner, err = p.findInstanceOwner(ctx, in, seen); err != nil {
 		return owner, err
 	}
-	if !owner.Is(ownership.Ours) {
+	if !owner.HasOwnerKind(ownership.Ours) {
 		return owner, provider.Errorf(provider.AlreadyExists, "%s", owner.Why)
 	}
 	machine.FormerUID = seen.MachineUID

@@ -34,30 +34,30 @@ func TestMachineNamesInstanceOfAnotherMachine(t *testing.T) {
 		"of a Machine that is gone, and a second copy names it": {
 			nil, map[string]bool{"uid-copy": true}, "", "clear spec.providerID of the copy",
 		},
-		"without a UID": {[]fake.Option{fake.WithNames()}, map[string]bool{"uid-copy": false}, "", ""},
+		"without a UID": {[]fake.Option{fake.WithNamedInstances()}, map[string]bool{"uid-copy": false}, "", ""},
 		"without a UID, and another one names it": {
-			[]fake.Option{fake.WithNames()}, map[string]bool{"uid-copy": true}, "", "clear spec.providerID of the copy",
+			[]fake.Option{fake.WithNamedInstances()}, map[string]bool{"uid-copy": true}, "", "clear spec.providerID of the copy",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := activitiestest.NewOffice(t, activitiestest.Class())
+			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 			if row.options != nil {
 				o.Cloud.Provider = fake.New(row.options...)
 			}
 			id := o.Cloud.CreateByHand(
 				class, provider.Machine{Cluster: "prod", Namespace: "production", Name: "victim", UID: victim}).ProviderID
 			for uid, names := range row.others {
-				m := activitiestest.Machine(uid, inOtherNamespace(uid, ""))
+				m := activitiestest.Machine(uid, withOtherNamespace(uid, ""))
 				m.Namespace = "production"
 				if names {
 					m.Spec.ProviderID = id
 				}
 				require.NoError(t, o.Classes.(activitiestest.FakeClient).Tracker().Add(m))
 			}
-			in := activitiestest.InstanceCall
+			in := activitiestest.DefaultInstanceCall
 			in.ProviderID, in.NeverTried = id, false
 
-			made, err := o.Ask(o.CreateInstance, in)
+			made, err := o.RunActivity(o.CreateInstance, in)
 			require.NoError(t, err)
 			assertProblem(t, row.problem, made)
 			if row.problem == "" {
@@ -66,7 +66,7 @@ func TestMachineNamesInstanceOfAnotherMachine(t *testing.T) {
 			if row.anothers != "" {
 				row.problem = ""
 			}
-			gone, err := o.Ask(o.DeleteInstance, in)
+			gone, err := o.RunActivity(o.DeleteInstance, in)
 			require.NoError(t, err)
 			assertProblem(t, row.problem, gone)
 			assert.Contains(t, gone.Anothers, row.anothers)

@@ -18,7 +18,7 @@ import (
 func TestReactionTo(t *testing.T) {
 	t.Parallel()
 	table := map[provider.Code]kube.Reaction{
-		provider.OK:                 kube.Retry, // ReactionTo is never called with OK
+		provider.OK:                 kube.Retry, // ReactionToCode is never called with OK
 		provider.Canceled:           kube.Retry,
 		provider.Unknown:            kube.Retry,
 		provider.InvalidArgument:    kube.UntilSpec,
@@ -40,9 +40,9 @@ func TestReactionTo(t *testing.T) {
 	for _, code := range append(provider.Codes(), provider.OK) {
 		want, known := table[code]
 		require.True(t, known, "no row for %s", code)
-		assert.Equal(t, want, kube.ReactionTo(code), code)
+		assert.Equal(t, want, kube.ReactionToCode(code), code)
 	}
-	assert.Equal(t, kube.Retry, kube.ReactionTo(99), "a code that this version does not know")
+	assert.Equal(t, kube.Retry, kube.ReactionToCode(99), "a code that this version does not know")
 }
 
 // Package decide/explain does not know the reactions. The test checks that explain's sentence matches the reaction: a
@@ -58,8 +58,8 @@ func TestExplainSentenceMatchesReaction(t *testing.T) {
 			Step:      vocabulary.StepDeleteInstance,
 			Cause:     "no",
 			BlockedBy: []string{code.String()},
-		}.WaitsFor()
-		react := kube.ReactionTo(code)
+		}.CurrentWait()
+		react := kube.ReactionToCode(code)
 		assert.Equal(
 			t,
 			react == kube.UntilSpec || react == kube.UntilCredential,
@@ -71,11 +71,11 @@ func TestExplainSentenceMatchesReaction(t *testing.T) {
 
 func TestAProblemIsShownOnce(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewOffice(t, activitiestest.Class())
-	o.Cloud.Fail(provider.MethodCreateInstance, 3, provider.Errorf(provider.Unavailable, "the cloud is away"))
+	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o.Cloud.FailCalls(provider.MethodCreateInstance, 3, provider.Errorf(provider.Unavailable, "the cloud is away"))
 
 	t.Run("the first failure is an answer, so that people see it", func(t *testing.T) {
-		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Equal(
 			t,
@@ -83,16 +83,16 @@ func TestAProblemIsShownOnce(t *testing.T) {
 			*answer.Problem,
 		)
 	})
-	known := activitiestest.InstanceCall
+	known := activitiestest.DefaultInstanceCall
 	known.Known = &kube.Problem{Reason: "Unavailable", Message: "the cloud is away", React: kube.Retry, Failures: 1}
 	t.Run("the next activity backs off before it asks again", func(t *testing.T) {
-		before := o.Cloud.Calls(provider.MethodCreateInstance)
-		_, err := o.Ask(o.CreateInstance, known)
+		before := o.Cloud.CallCount(provider.MethodCreateInstance)
+		_, err := o.RunActivity(o.CreateInstance, known)
 		activitiestest.AssertFailure(t, err, "Unavailable", true)
-		assert.Equal(t, before, o.Cloud.Calls(provider.MethodCreateInstance))
+		assert.Equal(t, before, o.Cloud.CallCount(provider.MethodCreateInstance))
 	})
 	t.Run("and keeps trying as long as it is the same", func(t *testing.T) {
-		answer, took, err := o.Patiently(o.CreateInstance, known)
+		answer, took, err := o.RunWithRetries(o.CreateInstance, known)
 		require.NoError(t, err)
 		assert.Equal(t, firstInstanceAnswer(), answer)
 		assertAboutEqual(t, (2+4+8)*time.Second, took, "three waits: before the first call and after two failures")
@@ -101,27 +101,27 @@ func TestAProblemIsShownOnce(t *testing.T) {
 
 func TestNewMessageOfSameCodeIsNotShown(t *testing.T) {
 	t.Parallel()
-	known := activitiestest.InstanceCall
+	known := activitiestest.DefaultInstanceCall
 	known.Known = &kube.Problem{Reason: "Unavailable", Message: "request 1 failed", React: kube.Retry, Failures: 1}
 	t.Run("similar: another request", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "request 2 failed"))
-		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "the cloud is away"))
-		answer, _, err := o.Patiently(o.CreateInstance, known)
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "request 2 failed"))
+		o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "the cloud is away"))
+		answer, _, err := o.RunWithRetries(o.CreateInstance, known)
 		require.NoError(t, err)
 		assert.Equal(t, firstInstanceAnswer(), answer, "it is not shown again")
-		assert.Equal(t, 3, o.Cloud.Calls(provider.MethodCreateInstance))
+		assert.Equal(t, 3, o.Cloud.CallCount(provider.MethodCreateInstance))
 	})
 	t.Run("the failure of an attempt says what the cloud says now", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		o.Cloud.Fail(provider.MethodCreateInstance, 0, provider.Errorf(provider.Unavailable, "request 2 failed"))
-		_, _, err := o.Patiently(o.CreateInstance, known)
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o.Cloud.FailCalls(provider.MethodCreateInstance, 0, provider.Errorf(provider.Unavailable, "request 2 failed"))
+		_, _, err := o.RunWithRetries(o.CreateInstance, known)
 		require.ErrorContains(t, err, "request 2 failed")
 	})
 	t.Run("different: another code", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Internal, "request 1 failed"))
-		answer, _, err := o.Patiently(o.CreateInstance, known)
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.Internal, "request 1 failed"))
+		answer, _, err := o.RunWithRetries(o.CreateInstance, known)
 		require.NoError(t, err)
 		require.NotNil(t, answer.Problem)
 		assert.Equal(t, "Internal", answer.Problem.Reason)
@@ -130,11 +130,11 @@ func TestNewMessageOfSameCodeIsNotShown(t *testing.T) {
 
 func TestAProblemThatChangesIsShownAgain(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewOffice(t, activitiestest.Class())
-	o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.ResourceExhausted, "zone a is full"))
-	in := activitiestest.InstanceCall
+	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.ResourceExhausted, "zone a is full"))
+	in := activitiestest.DefaultInstanceCall
 	in.Known = &kube.Problem{Reason: "Unavailable"}
-	answer, _, err := o.Patiently(o.CreateInstance, in)
+	answer, _, err := o.RunWithRetries(o.CreateInstance, in)
 	require.NoError(t, err)
 	assert.Equal(t, "ResourceExhausted", answer.Problem.Reason)
 }
@@ -143,11 +143,11 @@ func TestProblemForPeopleIsAlwaysReturned(t *testing.T) {
 	t.Parallel()
 	for _, code := range []provider.Code{provider.InvalidArgument, provider.PermissionDenied} {
 		t.Run(code.String(), func(t *testing.T) {
-			o := activitiestest.NewOffice(t, activitiestest.Class())
-			o.Cloud.Fail(provider.MethodCreateInstance, 0, provider.Errorf(code, "no"))
-			in := activitiestest.InstanceCall
+			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+			o.Cloud.FailCalls(provider.MethodCreateInstance, 0, provider.Errorf(code, "no"))
+			in := activitiestest.DefaultInstanceCall
 			in.Known = &kube.Problem{Reason: code.String()}
-			answer, _, err := o.Patiently(o.CreateInstance, in)
+			answer, _, err := o.RunWithRetries(o.CreateInstance, in)
 			require.NoError(t, err, "to try again by oneself cannot help")
 			assert.Equal(t, code.String(), answer.Problem.Reason)
 		})
@@ -156,9 +156,13 @@ func TestProblemForPeopleIsAlwaysReturned(t *testing.T) {
 
 func TestProblemMessageIsTruncated(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewOffice(t, activitiestest.Class())
-	o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Internal, "%s", strings.Repeat("ö", 5000)))
-	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o.Cloud.FailCalls(
+		provider.MethodCreateInstance,
+		1,
+		provider.Errorf(provider.Internal, "%s", strings.Repeat("ö", 5000)),
+	)
+	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	assert.Less(t, len(answer.Problem.Message), 1010)
 	assert.True(t, strings.HasSuffix(answer.Problem.Message, "ö…"), "cut between letters")
@@ -167,9 +171,13 @@ func TestProblemMessageIsTruncated(t *testing.T) {
 func TestBracketsInAMessageHideNoCode(t *testing.T) {
 	t.Parallel()
 	t.Run("a code is a type, not a text", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.ResourceExhausted, "[[NotFound] quota [x]]"))
-		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o.Cloud.FailCalls(
+			provider.MethodCreateInstance,
+			1,
+			provider.Errorf(provider.ResourceExhausted, "[[NotFound] quota [x]]"),
+		)
+		answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Equal(t, "ResourceExhausted", answer.Problem.Reason)
 	})

@@ -86,10 +86,10 @@ type InstanceAnswer struct {
 	Problem  *kube.Problem
 }
 
-// Nameless reports whether the answer to InstanceStatus is final and names no instance. The answer is final if the
-// instance does not exist, the provider does not implement InstanceStatus, or the instance belongs to another Machine.
-// After any other problem, a later answer may name an instance.
-func (a InstanceAnswer) Nameless() bool {
+// NamesNoInstance reports whether the answer to InstanceStatus is final and names no instance. The answer is final if
+// the instance does not exist, the provider does not implement InstanceStatus, or the instance belongs to another
+// Machine. After any other problem, a later answer may name an instance.
+func (a InstanceAnswer) NamesNoInstance() bool {
 	return a.Gone ||
 		a.Problem != nil &&
 			slices.Contains([]string{provider.Unimplemented.String(), provider.AlreadyExists.String()}, a.Problem.Reason)
@@ -112,7 +112,7 @@ func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (Instanc
 				return provider.Instance{}, err
 			}
 			var instance provider.Instance
-			_, err = p.callAsOwner(ctx, in, class, &machine, func() (err error) {
+			_, err = p.callCloudAsOwner(ctx, in, class, &machine, func() (err error) {
 				instance, err = p.Cloud.CreateInstance(ctx, class, machine)
 				return err
 			})
@@ -124,7 +124,7 @@ func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (Instanc
 				)
 			}
 			if err == nil {
-				err = p.requireUnclaimed(ctx, in, instance)
+				err = p.requireUnclaimedInstance(ctx, in, instance)
 			}
 			return instance, err
 		},
@@ -137,7 +137,7 @@ func (p *Provider) nodeAnnotations(ctx context.Context, machine kube.Ref) (map[s
 	if !p.NodeTemplates {
 		return nil, nil
 	}
-	m, err := kube.Live(ctx, p.Classes.MachineV1alpha1().Machines(machine.Namespace), "machine", machine)
+	m, err := kube.ReadLive(ctx, p.Classes.MachineV1alpha1().Machines(machine.Namespace), "machine", machine)
 	switch {
 	case err != nil:
 		return nil, &provider.Error{
@@ -160,7 +160,7 @@ func (p *Provider) InitializeInstance(ctx context.Context, in InstanceCall) (Ins
 		false,
 		func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 			instance, err := p.Cloud.InitializeInstance(ctx, class, machine)
-			if provider.CodeOf(err) == provider.Unimplemented {
+			if provider.CodeOfError(err) == provider.Unimplemented {
 				return provider.Instance{ProviderID: in.ProviderID, NodeName: in.NodeName, LastKnownState: in.LastKnownState}, nil
 			}
 			return instance, err
@@ -182,7 +182,7 @@ func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (Instanc
 				instance, err = *waits.Instance, nil
 			}
 			if err == nil {
-				err = p.requireUnclaimed(ctx, in, instance)
+				err = p.requireUnclaimedInstance(ctx, in, instance)
 			}
 			return instance, err
 		},
@@ -196,7 +196,7 @@ func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (Instanc
 // DeleteInstance keeps an instance that is proven to belong to another Machine, and answers who owns the instance. An
 // instance in doubt is a problem.
 func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	var owner ownership.Answer
+	var owner ownership.OwnerAnswer
 	answer, err := p.callCloud(
 		ctx,
 		in,
@@ -205,19 +205,19 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 			machine.NeverTried = in.NeverTried
 			if machine.ProviderID == "" { // an instance of another controller is deleted by its ID alone
 				found, err := p.Cloud.InstanceStatus(ctx, class, machine)
-				if err == nil && found.MachineUID == "" && p.requireUnclaimed(ctx, in, found) == nil {
+				if err == nil && found.MachineUID == "" && p.requireUnclaimedInstance(ctx, in, found) == nil {
 					machine.ProviderID = found.ProviderID
 				}
 			}
 			gone := false
 			var err error
-			owner, err = p.callAsOwner(ctx, in, class, &machine, func() (err error) {
+			owner, err = p.callCloudAsOwner(ctx, in, class, &machine, func() (err error) {
 				gone, err = p.deleteInstances(ctx, class, machine)
 				return err
 			})
 			refusal, is := errors.AsType[*provider.Error](err)
 			switch {
-			case owner.Is(ownership.Anothers):
+			case owner.HasOwnerKind(ownership.Anothers):
 				return provider.Instance{}, nil
 			case err == nil && !gone:
 				err = terminatingError(ctx, machine.Name)
@@ -227,7 +227,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 			return provider.Instance{}, err
 		},
 	)
-	if err == nil && owner.Is(ownership.Anothers) {
+	if err == nil && owner.HasOwnerKind(ownership.Anothers) {
 		answer.Anothers = owner.Why
 	}
 	return answer, err
@@ -237,7 +237,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 // without an alarm.
 func terminatingError(ctx context.Context, machine string) error {
 	info := activity.GetInfo(ctx) // ScheduledTime and StartedTime are the server's
-	wait := kube.DeletePoll(info.StartedTime.Sub(info.ScheduledTime))
+	wait := kube.DeletePollInterval(info.StartedTime.Sub(info.ScheduledTime))
 	return temporal.NewApplicationErrorWithOptions(
 		fmt.Sprintf("instance of machine %s is still terminating", machine),
 		kube.TypeTerminating,
@@ -252,13 +252,13 @@ func (p *Provider) deleteInstances(
 	class provider.Class,
 	machine provider.Machine,
 ) (gone bool, err error) {
-	if err := p.Cloud.DeleteInstance(ctx, class, machine); err != nil && provider.CodeOf(err) != provider.NotFound {
+	if err := p.Cloud.DeleteInstance(ctx, class, machine); err != nil && provider.CodeOfError(err) != provider.NotFound {
 		return false, err
 	}
 	if machine.ProviderID == "" {
 		machine.Name = "" // an instance with the machine's name but without its UID stays, and is not waited for
 	}
-	switch _, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOf(err) {
+	switch _, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOfError(err) {
 	case provider.NotFound, provider.Unimplemented: // without a status, an accepted deletion must be enough
 		return true, nil
 	case provider.OK, provider.NotInitialized, provider.OutOfRange: // one or more instances still exist
@@ -288,7 +288,7 @@ func (p *Provider) callCloud(
 	if boots {
 		detail.CreatesUntil = info.StartedTime.Add(info.StartToCloseTimeout)
 	}
-	stop := kube.Beat(ctx, detail)
+	stop := kube.StartHeartbeats(ctx, detail)
 	defer stop()
 	class, problem, err := p.classOfCall(ctx, in)
 	if err == nil && problem == nil && boots {
@@ -326,7 +326,7 @@ func (p *Provider) callCloud(
 func (p *Provider) handleCloudError(
 	ctx context.Context,
 	in InstanceCall,
-	class boundClass,
+	class classWithSecrets,
 	instance provider.Instance,
 	err error,
 	failures int,
@@ -352,23 +352,23 @@ func (p *Provider) handleCloudError(
 		return InstanceAnswer{
 			Problem:        problem,
 			LastKnownState: instance.LastKnownState,
-			Gone:           provider.CodeOf(err) == provider.NotFound,
+			Gone:           provider.CodeOfError(err) == provider.NotFound,
 		}, nil
 	}
 	return InstanceAnswer{}, p.backOffError(*problem)
 }
 
 // addUserData replaces the user data template in the class's Secret by the user data of the instance.
-func (p *Provider) addUserData(ctx context.Context, class *boundClass, in InstanceCall) (*kube.Problem, error) {
+func (p *Provider) addUserData(ctx context.Context, class *classWithSecrets, in InstanceCall) (*kube.Problem, error) {
 	if !class.needsUserData {
 		return nil, nil
 	}
 	if template, found := class.Secret[userDataKey]; found && !hasPlaceholder(template, tokenPlaceholder) {
 		class.tokenlessVersions = class.versions
 	} else if found && in.Tokenless {
-		return nil, kube.TokenNeeded(class.Name)
+		return nil, kube.TokenNeededError(class.Name)
 	}
-	now := kube.ServerClock(ctx).Now()
+	now := kube.NewServerClock(ctx).Now()
 	data, token, problem, err := p.instanceUserData(ctx, class.Class, in.Machine.Name, in.Token, now)
 	if err != nil || problem != nil {
 		return problem, err
@@ -383,20 +383,24 @@ func (p *Provider) addUserData(ctx context.Context, class *boundClass, in Instan
 // The type of the failure is the name of the provider's code.
 func (p *Provider) backOffError(known kube.Problem) error {
 	return temporal.NewApplicationErrorWithOptions(known.Message, known.Reason,
-		temporal.ApplicationErrorOptions{NextRetryDelay: kube.BackOffFor(known, p.ExhaustedRetry)})
+		temporal.ApplicationErrorOptions{NextRetryDelay: kube.BackOffAfterProblem(known, p.ExhaustedRetry)})
 }
 
 // problemFromError turns a provider's error into a problem. The text is the error's message without its cause, and
 // without the values of the Secrets, even if the provider forgot to remove them. Pass longer secrets first.
 func problemFromError(err error, secrets ...provider.Secret) *kube.Problem {
-	code := provider.CodeOf(err)
-	problem := &kube.Problem{Reason: code.String(), Message: "the provider gave no reason", React: kube.ReactionTo(code)}
+	code := provider.CodeOfError(err)
+	problem := &kube.Problem{
+		Reason:  code.String(),
+		Message: "the provider gave no reason",
+		React:   kube.ReactionToCode(code),
+	}
 	if e, ok := errors.AsType[*provider.Error](err); ok {
 		text := e.Message
 		for _, secret := range secrets {
 			text = secret.Redact(text)
 		}
-		problem.Message, problem.After = kube.Brief(text), e.RetryAfter
+		problem.Message, problem.After = kube.ShortenMessage(text), e.RetryAfter
 	}
 	return problem
 }

@@ -27,13 +27,13 @@ func firstInstanceAnswer() cloud.InstanceAnswer {
 
 func TestCreateInstance(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewOffice(t, activitiestest.Class())
+	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 	for range 2 {
-		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Equal(t, firstInstanceAnswer(), answer)
 	}
-	assert.Equal(t, 1, o.Cloud.Creates(), "the second adopts what the first made")
+	assert.Equal(t, 1, o.Cloud.CreateCount(), "the second adopts what the first made")
 	assert.JSONEq(t, `{"size":"xl"}`, string(o.Cloud.Classes[0].Spec))
 	assert.Equal(
 		t,
@@ -42,9 +42,9 @@ func TestCreateInstance(t *testing.T) {
 	)
 
 	t.Run("what is known goes along", func(t *testing.T) {
-		in := activitiestest.InstanceCall
+		in := activitiestest.DefaultInstanceCall
 		in.ProviderID, in.LastKnownState = "fake:///i-1", "i-1"
-		_, err := o.Ask(o.CreateInstance, in)
+		_, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		last := o.Cloud.Machines[len(o.Cloud.Machines)-1]
 		assert.Equal(t, []string{"fake:///i-1", "i-1"}, []string{last.ProviderID, last.LastKnownState})
@@ -54,7 +54,7 @@ func TestCreateInstance(t *testing.T) {
 func TestNeverTriedIsIgnoredInLaterAttempts(t *testing.T) {
 	t.Parallel()
 	t.Run("when the first attempt failed somewhere", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 		calls := 0
 		o.Cloud.Create = func(context.Context) (provider.Instance, error) {
 			if calls++; calls == 1 {
@@ -62,17 +62,17 @@ func TestNeverTriedIsIgnoredInLaterAttempts(t *testing.T) {
 			}
 			return provider.Instance{ProviderID: "fake:///i-1", NodeName: "m"}, nil
 		}
-		_, _, err := o.Patiently(o.CreateInstance, activitiestest.InstanceCall)
+		_, _, err := o.RunWithRetries(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		require.Len(t, o.Cloud.Machines, 2)
 		assert.True(t, o.Cloud.Machines[0].NeverTried)
 		assert.False(t, o.Cloud.Machines[1].NeverTried)
 	})
 	t.Run("when it was not the first from the start", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		in := activitiestest.InstanceCall
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		in := activitiestest.DefaultInstanceCall
 		in.NeverTried = false
-		_, err := o.Ask(o.CreateInstance, in)
+		_, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.False(t, o.Cloud.Machines[0].NeverTried)
 	})
@@ -80,9 +80,9 @@ func TestNeverTriedIsIgnoredInLaterAttempts(t *testing.T) {
 
 func TestAnInstanceWithoutAProviderIDIsAnInternalError(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewOffice(t, activitiestest.Class())
+	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 	o.Cloud.Create = func(context.Context) (provider.Instance, error) { return provider.Instance{NodeName: "m"}, nil }
-	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	require.NotNil(t, answer.Problem)
 	assert.Equal(t, "Internal", answer.Problem.Reason)
@@ -92,11 +92,11 @@ func TestAnInstanceWithoutAProviderIDIsAnInternalError(t *testing.T) {
 // Some clouds name the node only when the instance boots.
 func TestInstanceWithoutNodeName(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewOffice(t, activitiestest.Class())
+	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 	o.Cloud.Create = func(context.Context) (provider.Instance, error) {
 		return provider.Instance{ProviderID: "fake:///i-1"}, nil
 	}
-	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	assert.Equal(t, cloud.InstanceAnswer{ProviderID: "fake:///i-1"}, answer)
 }
@@ -104,33 +104,33 @@ func TestInstanceWithoutNodeName(t *testing.T) {
 func TestInitializeInstance(t *testing.T) {
 	t.Parallel()
 	slow := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name = "slow" })
-	in := activitiestest.InstanceCall
+	in := activitiestest.DefaultInstanceCall
 	in.Class = "slow"
 	t.Run("of a provider that has this step", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, slow)
-		answer, err := o.Ask(o.CreateInstance, in)
+		o := activitiestest.NewCloudWorld(t, slow)
+		answer, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.True(t, answer.Uninitialized)
 		for range 2 {
-			answer, err = o.Ask(o.InitializeInstance, in)
+			answer, err = o.RunActivity(o.InitializeInstance, in)
 			require.NoError(t, err)
 			assert.Equal(t, firstInstanceAnswer(), answer)
 		}
 	})
 	t.Run("that fails is a problem", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, slow)
-		answer, err := o.Ask(o.InitializeInstance, in)
+		o := activitiestest.NewCloudWorld(t, slow)
+		answer, err := o.RunActivity(o.InitializeInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, "NotFound", answer.Problem.Reason)
 	})
 	t.Run("of a provider without it is a success that forgets nothing", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
-		in := activitiestest.InstanceCall
+		in := activitiestest.DefaultInstanceCall
 		in.ProviderID, in.NodeName, in.LastKnownState = "fake:///i-1", "m", "i-1"
 		for range 2 {
-			answer, err := o.Ask(o.InitializeInstance, in)
+			answer, err := o.RunActivity(o.InitializeInstance, in)
 			require.NoError(t, err)
 			assert.Equal(t, cloud.InstanceAnswer{ProviderID: "fake:///i-1", NodeName: "m", LastKnownState: "i-1"}, answer)
 		}

@@ -18,20 +18,20 @@ import (
 	"millwright/provider"
 )
 
-// boundClass is a MachineClass with the data of the Secrets that it names.
-type boundClass struct {
+// classWithSecrets is a MachineClass with the data of the Secrets that it names.
+type classWithSecrets struct {
 	provider.Class
 	needsUserData bool            // the class has user data for instances
 	token         provider.Secret // bootstrap token in the user data: a message may quote the token alone
 
-	versions          string // versions of the class and its Secrets; see observe/class.Versions
+	versions          string // versions of the class and its Secrets; see observe/class.VersionsText
 	tokenlessVersions string // equals versions if the user data has no placeholder for a bootstrap token; otherwise empty
 	fromCache         bool   // an earlier call has read the class: a newer version may exist
 }
 
 // classOfCall returns the MachineClass of a call with the Secrets that it names. If an earlier call has read the
 // versions that the decision used, classOfCall returns these versions; otherwise it reads the current versions.
-func (p *Provider) classOfCall(ctx context.Context, in InstanceCall) (boundClass, *kube.Problem, error) {
+func (p *Provider) classOfCall(ctx context.Context, in InstanceCall) (classWithSecrets, *kube.Problem, error) {
 	key := types.NamespacedName{Namespace: in.Machine.Namespace, Name: in.Class}
 	if in.Versions != "" {
 		if c, found := p.classes.get(key, in.Versions); found {
@@ -46,15 +46,15 @@ func (p *Provider) classOfCall(ctx context.Context, in InstanceCall) (boundClass
 }
 
 // readClass reads a MachineClass and the Secrets that it names. A missing object is a problem for people, not an error.
-func (p *Provider) readClass(ctx context.Context, key types.NamespacedName) (boundClass, *kube.Problem, error) {
+func (p *Provider) readClass(ctx context.Context, key types.NamespacedName) (classWithSecrets, *kube.Problem, error) {
 	mc, err := p.Classes.MachineV1alpha1().MachineClasses(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return boundClass{}, kube.ClassNotFound(key.Namespace, key.Name), nil
+		return classWithSecrets{}, kube.ClassNotFoundProblem(key.Namespace, key.Name), nil
 	case err != nil:
-		return boundClass{}, nil, fmt.Errorf("get class %s: %w", key, err)
+		return classWithSecrets{}, nil, fmt.Errorf("get class %s: %w", key, err)
 	}
-	c := boundClass{
+	c := classWithSecrets{
 		Class: provider.Class{
 			Namespace: key.Namespace,
 			Name:      key.Name,
@@ -63,15 +63,15 @@ func (p *Provider) readClass(ctx context.Context, key types.NamespacedName) (bou
 			Secret:    provider.Secret{},
 		},
 		needsUserData: mc.SecretRef != nil,
-		versions:      observeclass.VersionOf(mc),
+		versions:      observeclass.VersionText(mc),
 	}
-	for _, ref := range observeclass.SecretsOf(mc) { // if two Secrets have the same key, the later value counts
+	for _, ref := range observeclass.SecretsOfClass(mc) { // if two Secrets have the same key, the later value counts
 		secret, problem, err := p.readSecret(ctx, c.Class, ref)
 		if err != nil || problem != nil {
-			return boundClass{}, problem, err
+			return classWithSecrets{}, problem, err
 		}
 		maps.Copy(c.Secret, secret.Data)
-		c.versions += observeclass.VersionOf(secret)
+		c.versions += observeclass.VersionText(secret)
 	}
 	return c, nil, nil
 }
@@ -85,7 +85,7 @@ func (p *Provider) readSecret(
 	ref types.NamespacedName,
 ) (*corev1.Secret, *kube.Problem, error) {
 	if ref.Name == "" {
-		return nil, kube.ClassProblem(
+		return nil, kube.NewClassProblem(
 			v1alpha1.ReasonClassInvalid,
 			"MachineClass %s refers to a Secret without a name",
 			c.Name,
@@ -94,7 +94,7 @@ func (p *Provider) readSecret(
 	secret, err := p.Secrets.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, kube.ClassProblem(
+		return nil, kube.NewClassProblem(
 			v1alpha1.ReasonSecretNotFound,
 			"Secret %s of MachineClass %s does not exist",
 			ref,
@@ -102,8 +102,8 @@ func (p *Provider) readSecret(
 		), nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("get secret %s: %w", ref, err)
-	case !p.UnaskedSecrets && !observeclass.Allows(secret, c.Namespace):
-		return nil, kube.ClassProblem(
+	case !p.UnaskedSecrets && !observeclass.AllowsNamespace(secret, c.Namespace):
+		return nil, kube.NewClassProblem(
 			v1alpha1.ReasonSecretNotAllowed,
 			"Secret %s does not allow MachineClass %s of namespace %s to use it: its owner has to add %[3]s to its annotation %[4]s",
 			ref,
@@ -118,7 +118,7 @@ func (p *Provider) readSecret(
 // checkClassUnchanged returns a retryable error if the class of a failed call, or one of its Secrets, has changed since
 // the call read it. Without the retry, the workflow would wait for a change that has already happened.
 // checkClassUnchanged removes the old version from the cache.
-func (p *Provider) checkClassUnchanged(ctx context.Context, class boundClass) error {
+func (p *Provider) checkClassUnchanged(ctx context.Context, class classWithSecrets) error {
 	if !class.fromCache {
 		return nil
 	}
@@ -126,7 +126,9 @@ func (p *Provider) checkClassUnchanged(ctx context.Context, class boundClass) er
 	fresh, problem, err := p.readClass(ctx, key)
 	if err == nil && (problem != nil || fresh.versions != class.versions) {
 		p.classes.removeVersion(key, class.versions)
-		err = kube.CacheBehind(fmt.Sprintf("MachineClass %s or its Secret has changed: the call is made again", class.Name))
+		err = kube.CacheBehindError(
+			fmt.Sprintf("MachineClass %s or its Secret has changed: the call is made again", class.Name),
+		)
 	}
 	return err
 }
@@ -143,26 +145,26 @@ type classCache struct {
 }
 
 type cachedClass struct {
-	boundClass
+	classWithSecrets
 	expiryTimer *time.Timer // the timer removes the class from the cache
 }
 
 // get returns a class if the cache holds it at these versions. The caller may change the map of its Secret.
-func (r *classCache) get(key types.NamespacedName, versions string) (c boundClass, found bool) {
+func (r *classCache) get(key types.NamespacedName, versions string) (c classWithSecrets, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.entries[key]
 	if k == nil || k.versions != versions {
-		return boundClass{}, false
+		return classWithSecrets{}, false
 	}
 	k.expiryTimer.Reset(classCacheTTL)
-	c = k.boundClass
+	c = k.classWithSecrets
 	c.Secret, c.Spec, c.fromCache = maps.Clone(k.Secret), append([]byte(nil), k.Spec...), true
 	return c, true
 }
 
 // put caches a class, and replaces the cached version.
-func (r *classCache) put(key types.NamespacedName, c boundClass) {
+func (r *classCache) put(key types.NamespacedName, c classWithSecrets) {
 	c.Secret, c.Spec = maps.Clone(c.Secret), append([]byte(nil), c.Spec...)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,7 +174,7 @@ func (r *classCache) put(key types.NamespacedName, c boundClass) {
 	if before := r.entries[key]; before != nil {
 		before.expiryTimer.Stop()
 	}
-	k := &cachedClass{boundClass: c}
+	k := &cachedClass{classWithSecrets: c}
 	k.expiryTimer = time.AfterFunc(classCacheTTL, func() { r.removeVersion(key, c.versions) })
 	r.entries[key] = k
 }

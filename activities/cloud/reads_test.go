@@ -22,40 +22,46 @@ import (
 	"millwright/provider"
 )
 
-// countingOffice is an office whose API server counts its reads.
-type countingOffice struct {
-	*activitiestest.Office
+// countingWorld is an office whose API server counts its reads.
+type countingWorld struct {
+	*activitiestest.CloudWorld
 	t      *testing.T
 	class  *v1alpha1.MachineClass
 	secret *corev1.Secret
 }
 
-func newCountingOffice(t *testing.T) *countingOffice {
+func newCountingWorld(t *testing.T) *countingWorld {
 	t.Helper()
-	class, secret := activitiestest.WithSecrets("", "b"), activitiestest.Secret("b", map[string]string{"token": "old"})
+	class, secret := activitiestest.NewClassWithSecrets(
+		"",
+		"b",
+	), activitiestest.Secret(
+		"b",
+		map[string]string{"token": "old"},
+	)
 	secret.UID, secret.ResourceVersion, class.ResourceVersion = "uid-b", "7", "5"
-	return &countingOffice{activitiestest.NewOffice(t, class, secret), t, class, secret}
+	return &countingWorld{activitiestest.NewCloudWorld(t, class, secret), t, class, secret}
 }
 
 // createWithVersions creates an instance with the versions that a decision used, and returns how many objects the call
 // read.
-func (r *countingOffice) createWithVersions(versions string) (answer cloud.InstanceAnswer, read int, err error) {
+func (r *countingWorld) createWithVersions(versions string) (answer cloud.InstanceAnswer, read int, err error) {
 	r.t.Helper()
 	classes, secrets := r.Classes.(*machinefake.Clientset), r.Secrets.(*kubefake.Clientset)
 	classes.ClearActions()
 	secrets.ClearActions()
-	in := activitiestest.InstanceCall
+	in := activitiestest.DefaultInstanceCall
 	in.Versions = versions
-	answer, err = r.Ask(r.CreateInstance, in)
+	answer, err = r.RunActivity(r.CreateInstance, in)
 	return answer, len(classes.Actions()) + len(secrets.Actions()), err
 }
 
-func (r *countingOffice) currentVersions() string {
-	return observeclass.VersionOf(r.class) + observeclass.VersionOf(r.secret)
+func (r *countingWorld) currentVersions() string {
+	return observeclass.VersionText(r.class) + observeclass.VersionText(r.secret)
 }
 
 // rotateSecret changes the value of the Secret.
-func (r *countingOffice) rotateSecret(value string) {
+func (r *countingWorld) rotateSecret(value string) {
 	r.t.Helper()
 	r.secret = r.secret.DeepCopy()
 	r.secret.ResourceVersion, r.secret.Data = r.secret.ResourceVersion+"1", map[string][]byte{"token": []byte(value)}
@@ -63,12 +69,12 @@ func (r *countingOffice) rotateSecret(value string) {
 	require.NoError(r.t, err)
 }
 
-func (r *countingOffice) lastToken() string {
+func (r *countingWorld) lastToken() string {
 	return string(r.Cloud.Classes[len(r.Cloud.Classes)-1].Secret["token"])
 }
 
 // acceptOnlyToken makes the cloud refuse every other token.
-func (r *countingOffice) acceptOnlyToken(token string) {
+func (r *countingWorld) acceptOnlyToken(token string) {
 	r.Cloud.Create = func(context.Context) (provider.Instance, error) {
 		if r.lastToken() != token {
 			return provider.Instance{}, provider.Errorf(provider.Unauthenticated, "wrong token")
@@ -80,7 +86,7 @@ func (r *countingOffice) acceptOnlyToken(token string) {
 func TestManyCallsReadAClassOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newCountingOffice(t)
+		r := newCountingWorld(t)
 		for i, want := range []int{2, 0, 0} {
 			_, read, err := r.createWithVersions(r.currentVersions())
 			require.NoError(t, err)
@@ -107,11 +113,11 @@ func TestManyCallsReadAClassOnce(t *testing.T) {
 	})
 }
 
-// newRotatedOffice returns an office that has read a class, and the versions that it read. The class's Secret has
+// newRotatedSecretWorld returns an office that has read a class, and the versions that it read. The class's Secret has
 // changed since. The cloud accepts only the new token.
-func newRotatedOffice(t *testing.T) (r *countingOffice, before string) {
+func newRotatedSecretWorld(t *testing.T) (r *countingWorld, before string) {
 	t.Helper()
-	r = newCountingOffice(t)
+	r = newCountingWorld(t)
 	before = r.currentVersions()
 	_, _, err := r.createWithVersions(before)
 	require.NoError(t, err)
@@ -122,7 +128,7 @@ func newRotatedOffice(t *testing.T) (r *countingOffice, before string) {
 
 func TestFailedCallIsRetriedIfClassChanged(t *testing.T) {
 	t.Parallel()
-	r, before := newRotatedOffice(t)
+	r, before := newRotatedSecretWorld(t)
 	_, read, err := r.createWithVersions(before)
 	assert.Equal(t, 2, read, "after the failure")
 	activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
@@ -138,15 +144,15 @@ func TestFailedCallIsRetriedIfClassChanged(t *testing.T) {
 
 func TestPollsOfADeletionReadTheClassOnce(t *testing.T) {
 	t.Parallel()
-	r := newCountingOffice(t)
+	r := newCountingWorld(t)
 	_, read, err := r.createWithVersions(r.currentVersions())
 	require.NoError(t, err)
 	r.Cloud.HoldDeletions()
-	in := activitiestest.InstanceCall
+	in := activitiestest.DefaultInstanceCall
 	in.Versions = r.currentVersions()
-	_, _, err = r.Patiently(r.DeleteInstance, in)
+	_, _, err = r.RunWithRetries(r.DeleteInstance, in)
 	activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
-	assert.Greater(t, r.Cloud.Calls(provider.MethodInstanceStatus), 5)
+	assert.Greater(t, r.Cloud.CallCount(provider.MethodInstanceStatus), 5)
 	assert.Len(
 		t,
 		slices.Concat(r.Classes.(*machinefake.Clientset).Actions(), r.Secrets.(*kubefake.Clientset).Actions()),
@@ -157,10 +163,10 @@ func TestPollsOfADeletionReadTheClassOnce(t *testing.T) {
 
 func TestFailedCallWithCachedClassReadsClassAgain(t *testing.T) {
 	t.Parallel()
-	r, before := newRotatedOffice(t)
-	in := activitiestest.InstanceCall
+	r, before := newRotatedSecretWorld(t)
+	in := activitiestest.DefaultInstanceCall
 	in.Versions = before
-	answer, _, err := r.Patiently(r.CreateInstance, in)
+	answer, _, err := r.RunWithRetries(r.CreateInstance, in)
 	require.NoError(t, err)
 	assert.Nil(t, answer.Problem)
 	assert.Equal(t, "new", r.lastToken())

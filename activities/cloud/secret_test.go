@@ -40,15 +40,15 @@ func TestSecretsReachTheProvider(t *testing.T) {
 		want  map[string]string
 	}{
 		"none":                              {activitiestest.Class(), map[string]string{}},
-		"user data alone":                   {activitiestest.WithSecrets("a", ""), map[string]string{"userData": "boot", "token": "a"}},
-		"credentials alone":                 {activitiestest.WithSecrets("", "b"), map[string]string{"token": "b", "region": "eu"}},
-		"both, of one key the credentials'": {activitiestest.WithSecrets("a", "b"), map[string]string{"userData": "boot", "token": "b", "region": "eu"}},
-		"one for both":                      {activitiestest.WithSecrets("a", "a"), map[string]string{"userData": "boot", "token": "a"}},
+		"user data alone":                   {activitiestest.NewClassWithSecrets("a", ""), map[string]string{"userData": "boot", "token": "a"}},
+		"credentials alone":                 {activitiestest.NewClassWithSecrets("", "b"), map[string]string{"token": "b", "region": "eu"}},
+		"both, of one key the credentials'": {activitiestest.NewClassWithSecrets("a", "b"), map[string]string{"userData": "boot", "token": "b", "region": "eu"}},
+		"one for both":                      {activitiestest.NewClassWithSecrets("a", "a"), map[string]string{"userData": "boot", "token": "a"}},
 		"without a namespace: the class's":  {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef("", "a") }), map[string]string{"userData": "boot", "token": "a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := activitiestest.NewOffice(t, row.class, a, b)
-			_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+			o := activitiestest.NewCloudWorld(t, row.class, a, b)
+			_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 			require.NoError(t, err)
 			got := map[string]string{}
 			for key, value := range o.Cloud.Classes[0].Secret {
@@ -66,15 +66,15 @@ func TestMissingClassOrSecretIsProblem(t *testing.T) {
 		reason, message string
 	}{
 		"the class":              {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name = "other" }), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
-		"its Secret":             {activitiestest.WithSecrets("a", ""), "SecretNotFound", "Secret shop/a of MachineClass small does not exist"},
-		"that of credentials":    {activitiestest.WithSecrets("", "b"), "SecretNotFound", "Secret shop/b of MachineClass small does not exist"},
+		"its Secret":             {activitiestest.NewClassWithSecrets("a", ""), "SecretNotFound", "Secret shop/a of MachineClass small does not exist"},
+		"that of credentials":    {activitiestest.NewClassWithSecrets("", "b"), "SecretNotFound", "Secret shop/b of MachineClass small does not exist"},
 		"the name of its Secret": {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "") }), "ClassInvalid", "MachineClass small refers to a Secret without a name"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := activitiestest.NewOffice(t, row.class)
+			o := activitiestest.NewCloudWorld(t, row.class)
 			for _, step := range []any{o.CreateInstance, o.InitializeInstance, o.DeleteInstance} {
 				for range 2 {
-					answer, err := o.Ask(step, activitiestest.InstanceCall)
+					answer, err := o.RunActivity(step, activitiestest.DefaultInstanceCall)
 					require.NoError(t, err)
 					assert.Equal(
 						t,
@@ -89,8 +89,8 @@ func TestMissingClassOrSecretIsProblem(t *testing.T) {
 		})
 	}
 	t.Run("an API server that is away is no such problem", func(t *testing.T) {
-		o := activitiestest.NewOffice(t, activitiestest.Class())
-		activitiestest.Failing(
+		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		activitiestest.FailRequests(
 			o.Classes.(activitiestest.FakeClient),
 			"get",
 			"machineclasses",
@@ -98,9 +98,9 @@ func TestMissingClassOrSecretIsProblem(t *testing.T) {
 			apierrors.NewServiceUnavailable("away"),
 			nil,
 		)
-		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.Error(t, err)
-		_, retryable := activitiestest.Failure(t, err)
+		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
 	})
 }
@@ -140,10 +140,10 @@ func TestASecretOfAnotherNamespaceNeedsTheConsentOfItsOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := activitiestest.Secret("a", map[string]string{"userData": "boot"})
-			o := activitiestest.NewOffice(t, class, a, secretOfOtherNamespace("account", row.allows))
+			o := activitiestest.NewCloudWorld(t, class, a, secretOfOtherNamespace("account", row.allows))
 			o.UnaskedSecrets = row.unasked
 			for _, step := range []any{o.CreateInstance, o.DeleteInstance} {
-				answer, err := o.Ask(step, activitiestest.InstanceCall)
+				answer, err := o.RunActivity(step, activitiestest.DefaultInstanceCall)
 				require.NoError(t, err)
 				if !row.refused {
 					assert.Nil(t, answer.Problem)
@@ -169,10 +169,10 @@ func TestRevokedConsentAppliesToNextCall(t *testing.T) {
 		c.SecretRef = activitiestest.SecretRef("credentials", "a")
 	})
 	secret := secretOfOtherNamespace("a", "shop")
-	o := activitiestest.NewOffice(t, class, secret)
-	in := activitiestest.InstanceCall
-	in.Versions = observeclass.VersionOf(class) + observeclass.VersionOf(secret)
-	answer, err := o.Ask(o.CreateInstance, in)
+	o := activitiestest.NewCloudWorld(t, class, secret)
+	in := activitiestest.DefaultInstanceCall
+	in.Versions = observeclass.VersionText(class) + observeclass.VersionText(secret)
+	answer, err := o.RunActivity(o.CreateInstance, in)
 	require.NoError(t, err)
 	require.Nil(t, answer.Problem)
 
@@ -180,8 +180,8 @@ func TestRevokedConsentAppliesToNextCall(t *testing.T) {
 	secret.ResourceVersion = "2"
 	_, err = o.Secrets.CoreV1().Secrets("credentials").Update(t.Context(), secret, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	in.Versions = observeclass.VersionOf(class) + observeclass.VersionOf(secret)
-	answer, err = o.Ask(o.DeleteInstance, in)
+	in.Versions = observeclass.VersionText(class) + observeclass.VersionText(secret)
+	answer, err = o.RunActivity(o.DeleteInstance, in)
 	require.NoError(t, err)
 	require.NotNil(t, answer.Problem)
 	assert.Equal(t, "SecretNotAllowed", answer.Problem.Reason)
@@ -205,7 +205,7 @@ func assertNoSecret(t *testing.T, answer cloud.InstanceAnswer, err error) {
 func TestAnswersAndErrorsContainNoSecret(t *testing.T) {
 	t.Parallel()
 	leak := "token " + activitiestest.Canary + " is not valid"
-	known := activitiestest.InstanceCall
+	known := activitiestest.DefaultInstanceCall
 	known.Known = &kube.Problem{Reason: "Unavailable"}
 	for name, fails := range map[string]error{
 		"nothing fails":                 nil,
@@ -216,9 +216,9 @@ func TestAnswersAndErrorsContainNoSecret(t *testing.T) {
 		"one that is wrapped":           fmt.Errorf("%s: %w", leak, provider.Errorf(provider.Internal, "no")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := activitiestest.NewOffice(
+			o := activitiestest.NewCloudWorld(
 				t,
-				activitiestest.WithSecrets("a", "a"),
+				activitiestest.NewClassWithSecrets("a", "a"),
 				activitiestest.Secret(
 					"a",
 					map[string]string{"token": activitiestest.Canary, "userData": "#!/bin/sh " + activitiestest.Canary},
@@ -227,9 +227,9 @@ func TestAnswersAndErrorsContainNoSecret(t *testing.T) {
 			o.Cloud.Create = func(context.Context) (provider.Instance, error) {
 				return provider.Instance{ProviderID: "fake:///i-1", NodeName: "m"}, fails
 			}
-			answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+			answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 			assertNoSecret(t, answer, err)
-			answer, _, err = o.Patiently(o.CreateInstance, known)
+			answer, _, err = o.RunWithRetries(o.CreateInstance, known)
 			assertNoSecret(t, answer, err)
 			require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), activitiestest.Canary, "the provider has it")
 		})
@@ -239,9 +239,9 @@ func TestAnswersAndErrorsContainNoSecret(t *testing.T) {
 func TestALongCallHeartbeatsAndCanBeCancelled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o := activitiestest.NewOffice(
+		o := activitiestest.NewCloudWorld(
 			t,
-			activitiestest.WithSecrets("", "a"),
+			activitiestest.NewClassWithSecrets("", "a"),
 			activitiestest.Secret("a", map[string]string{"token": activitiestest.Canary}),
 		)
 		var called, ended time.Time
@@ -259,15 +259,15 @@ func TestALongCallHeartbeatsAndCanBeCancelled(t *testing.T) {
 		env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
 		heartbeats := 0
 		env.SetOnActivityHeartbeatListener(func(_ *activity.Info, details converter.EncodedValues) {
-			var detail cloud.Attempt
+			var detail cloud.AttemptDetail
 			require.NoError(t, details.Get(&detail))
 			detail.CreatesUntil = time.Time{}
-			assert.Equal(t, cloud.Attempt{Said: "the cloud was called"}, detail, "a heartbeat says nothing else")
+			assert.Equal(t, cloud.AttemptDetail{Said: "the cloud was called"}, detail, "a heartbeat says nothing else")
 			if heartbeats++; heartbeats == 2 { // the first heartbeat is sent before the call
 				cancel() // the SDK cancels the context if a heartbeat's answer requests a cancellation
 			}
 		})
-		_, err := env.ExecuteActivity(o.CreateInstance, activitiestest.InstanceCall)
+		_, err := env.ExecuteActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.Error(t, err)
 		// The SDK's test environment sends a heartbeat every 30 s; Millwright's workers set the interval to HeartbeatEvery.
 		assert.Equal(t, 30*time.Second, ended.Sub(called), "the next heartbeat brings the cancellation")

@@ -13,11 +13,11 @@ import (
 	"millwright/provider"
 )
 
-// newTakenOverOffice returns a provider's worker after another controller has created an instance for machine m. The
+// newTakenOverWorld returns a provider's worker after another controller has created an instance for machine m. The
 // instance has the machine's name, but not its UID.
-func newTakenOverOffice(t *testing.T, machines ...runtime.Object) (o *activitiestest.Office, id string) {
+func newTakenOverWorld(t *testing.T, machines ...runtime.Object) (o *activitiestest.CloudWorld, id string) {
 	t.Helper()
-	o = activitiestest.NewOffice(t, activitiestest.Class())
+	o = activitiestest.NewCloudWorld(t, activitiestest.Class())
 	for _, m := range machines {
 		require.NoError(t, o.Classes.(activitiestest.FakeClient).Tracker().Add(m))
 	}
@@ -29,24 +29,24 @@ func newTakenOverOffice(t *testing.T, machines ...runtime.Object) (o *activities
 }
 
 func machineWithProviderID(id string) *v1alpha1.Machine {
-	return activitiestest.Machine("other", inOtherNamespace("uid-other", id))
+	return activitiestest.Machine("other", withOtherNamespace("uid-other", id))
 }
 
 func TestAnInstanceOfAnotherControllerIsAdoptedByItsName(t *testing.T) {
 	t.Parallel()
-	o, id := newTakenOverOffice(t, activitiestest.Machine("m"), machineWithProviderID("fake:///of-its-own"))
+	o, id := newTakenOverWorld(t, activitiestest.Machine("m"), machineWithProviderID("fake:///of-its-own"))
 	for range 2 {
-		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Equal(t, id, answer.ProviderID)
 	}
-	assert.Equal(t, 1, o.Cloud.Creates())
+	assert.Equal(t, 1, o.Cloud.CreateCount())
 }
 
 func TestAnInstanceThatAnotherMachineNamesIsNotAdopted(t *testing.T) {
 	t.Parallel()
-	o, _ := newTakenOverOffice(t, activitiestest.Machine("m"), machineWithProviderID("fake:///i-1"))
-	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+	o, _ := newTakenOverWorld(t, activitiestest.Machine("m"), machineWithProviderID("fake:///i-1"))
+	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	require.NotNil(t, answer.Problem)
 	assert.Equal(t, kube.Problem{
@@ -55,18 +55,18 @@ func TestAnInstanceThatAnotherMachineNamesIsNotAdopted(t *testing.T) {
 		React:    kube.UntilSpec,
 		Failures: 1,
 	}, *answer.Problem)
-	assert.Equal(t, 1, o.Cloud.Creates(), "nor is a second one made")
+	assert.Equal(t, 1, o.Cloud.CreateCount(), "nor is a second one made")
 
-	_, err = o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+	_, err = o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	assert.Len(t, o.Cloud.Instances(), 1, "it is not this machine's")
 }
 
 func TestDeletionIncludesInstanceOfOtherController(t *testing.T) {
 	t.Parallel()
-	o, _ := newTakenOverOffice(t, activitiestest.Machine("m"))
+	o, _ := newTakenOverWorld(t, activitiestest.Machine("m"))
 	for range 2 {
-		_, err := o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
+		_, err := o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 	}
 	assert.Empty(t, o.Cloud.Instances())

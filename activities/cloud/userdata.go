@@ -27,7 +27,7 @@ const (
 
 // noUserDataProblem is the problem of a class whose Secret lacks the user data.
 func noUserDataProblem(class provider.Class) *kube.Problem {
-	return kube.ClassProblem(
+	return kube.NewClassProblem(
 		v1alpha1.ReasonSecretInvalid,
 		"the Secret of MachineClass %s has no key %s",
 		class.Name,
@@ -51,7 +51,7 @@ func (p *Provider) instanceUserData(
 		return nil, "", noUserDataProblem(class), nil
 	}
 	token, err = p.bootstrapToken(ctx, ref, now)
-	if gone, is := kube.Failure(err, kube.TypeTokenGone); is {
+	if gone, is := kube.FailureOfType(err, kube.TypeTokenGone); is {
 		return nil, "", &kube.Problem{
 			Reason:   kube.ReasonTokenGone,
 			Message:  gone.Message(),
@@ -85,13 +85,15 @@ func (p *Provider) bootstrapToken(ctx context.Context, ref kube.TokenRef, now ti
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", kube.TokenGone(fmt.Sprintf("bootstrap token %s/%s does not exist any more", ref.Namespace, ref.Name))
+		return "", kube.TokenGoneError(fmt.Sprintf("bootstrap token %s/%s does not exist any more", ref.Namespace, ref.Name))
 	case err != nil:
 		return "", fmt.Errorf("get secret %s/%s: %w", ref.Namespace, ref.Name, err)
 	}
 	token, _, usable := kube.ReadToken(secret, now)
 	if !usable {
-		return "", kube.TokenGone(fmt.Sprintf("bootstrap token %s/%s has expired or was changed", ref.Namespace, ref.Name))
+		return "", kube.TokenGoneError(
+			fmt.Sprintf("bootstrap token %s/%s has expired or was changed", ref.Namespace, ref.Name),
+		)
 	}
 	return token, nil
 }

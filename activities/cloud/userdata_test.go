@@ -19,21 +19,21 @@ import (
 	"millwright/provider"
 )
 
-// bootToken is the token that an instance presents if the instance boots with TokenSecret.
-func bootToken() string {
-	s := activitiestest.TokenSecret()
+// newBootToken is the token that an instance presents if the instance boots with NewTokenSecret.
+func newBootToken() string {
+	s := activitiestest.NewTokenSecret()
 	return string(s.Data["token-id"]) + "." + string(s.Data["token-secret"])
 }
 
-func tokenRef() kube.TokenRef {
-	return kube.TokenRef{Namespace: activitiestest.KubeSystem, Name: activitiestest.TokenSecret().Name}
+func newTokenRef() kube.TokenRef {
+	return kube.TokenRef{Namespace: activitiestest.KubeSystem, Name: activitiestest.NewTokenSecret().Name}
 }
 
-// renderTestUserData renders the user data of the class small with the token of TokenSecret.
+// renderTestUserData renders the user data of the class small with the token of NewTokenSecret.
 func renderTestUserData(t *testing.T, secret provider.Secret, ref kube.TokenRef) (string, *kube.Problem, error) {
 	t.Helper()
-	p := &cloud.Provider{Tokens: kubefake.NewClientset(activitiestest.TokenSecret())}
-	data, problem, err := cloud.UserData(
+	p := &cloud.Provider{Tokens: kubefake.NewClientset(activitiestest.NewTokenSecret())}
+	data, problem, err := cloud.InstanceUserData(
 		t.Context(),
 		p,
 		provider.Class{Namespace: activitiestest.Shop, Name: "small", Secret: secret},
@@ -46,25 +46,25 @@ func renderTestUserData(t *testing.T, secret provider.Secret, ref kube.TokenRef)
 func TestBootstrapTokenInUserData(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ data, want string }{
-		"token replaced":             {"a <<BOOTSTRAP_TOKEN>> b <<BOOTSTRAP_TOKEN>>", "a " + bootToken() + " b " + bootToken()},
-		"token replaced, encoded":    {"a=%3C%3CBOOTSTRAP_TOKEN%3E%3E&b=%3C%3CBOOTSTRAP_TOKEN%3E%3E", "a=" + bootToken() + "&b=" + bootToken()},
-		"token replaced, small hex":  {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", "a=" + bootToken()},
-		"token replaced, both forms": {"<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E", bootToken() + " " + bootToken()},
+		"token replaced":             {"a <<BOOTSTRAP_TOKEN>> b <<BOOTSTRAP_TOKEN>>", "a " + newBootToken() + " b " + newBootToken()},
+		"token replaced, encoded":    {"a=%3C%3CBOOTSTRAP_TOKEN%3E%3E&b=%3C%3CBOOTSTRAP_TOKEN%3E%3E", "a=" + newBootToken() + "&b=" + newBootToken()},
+		"token replaced, small hex":  {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", "a=" + newBootToken()},
+		"token replaced, both forms": {"<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E", newBootToken() + " " + newBootToken()},
 		"no placeholder":             {"#cloud-config <BOOTSTRAP_TOKEN> \xff\x00", "#cloud-config <BOOTSTRAP_TOKEN> \xff\x00"},
 		"an empty value":             {"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, problem, err := renderTestUserData(t, provider.Secret{"userData": []byte(row.data)}, tokenRef())
+			got, problem, err := renderTestUserData(t, provider.Secret{"userData": []byte(row.data)}, newTokenRef())
 			require.NoError(t, err)
 			assert.Nil(t, problem)
 			assert.Equal(t, row.want, got)
 		})
 	}
-	t.Run("no key", func(t *testing.T) { assertUserDataMissing(t, tokenRef()) })
+	t.Run("no key", func(t *testing.T) { assertUserDataMissing(t, newTokenRef()) })
 	t.Run("no target", func(t *testing.T) {
 		p := &cloud.Provider{}
 		data := "<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E %3c%3cBOOTSTRAP_TOKEN%3e%3e"
-		got, problem, err := cloud.UserData(
+		got, problem, err := cloud.InstanceUserData(
 			t.Context(),
 			p,
 			provider.Class{Secret: provider.Secret{"userData": []byte(data)}},
@@ -83,11 +83,11 @@ func TestMachineNameInUserData(t *testing.T) {
 		"machine name replaced":            {"<<MACHINE_NAME>>, <<MACHINE_NAME>>", "web-1, web-1"},
 		"machine name replaced, encoded":   {"h=%3C%3CMACHINE_NAME%3E%3E&i=%3C%3CMACHINE_NAME%3E%3E", "h=web-1&i=web-1"},
 		"machine name replaced, small hex": {"h=%3c%3cMACHINE_NAME%3e%3e", "h=web-1"},
-		"both, and the token":              {"<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>>", "web-1 web-1 " + bootToken()},
+		"both, and the token":              {"<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>>", "web-1 web-1 " + newBootToken()},
 		"none":                             {"<MACHINE_NAME> MACHINE_NAME", "<MACHINE_NAME> MACHINE_NAME"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, problem, err := renderTestUserData(t, provider.Secret{"userData": []byte(row.data)}, tokenRef())
+			got, problem, err := renderTestUserData(t, provider.Secret{"userData": []byte(row.data)}, newTokenRef())
 			require.NoError(t, err)
 			assert.Nil(t, problem)
 			assert.Equal(t, row.want, got)
@@ -116,7 +116,7 @@ func TestRenderDoesNotChangeSecret(t *testing.T) {
 	for _, text := range []string{"<<MACHINE_NAME>> <<BOOTSTRAP_TOKEN>>", "nothing to replace"} {
 		data := []byte(text)
 		before := slices.Clone(data)
-		got := cloud.Render(data, "m", "t")
+		got := cloud.RenderUserData(data, "m", "t")
 		assert.Equal(t, before, data)
 		got[0] = '!'
 		assert.Equal(t, before, data, "nor does the result share its bytes")
@@ -126,12 +126,12 @@ func TestRenderDoesNotChangeSecret(t *testing.T) {
 func TestEncodedPlaceholderGetsEncodedToken(t *testing.T) {
 	t.Parallel()
 	data := []byte("<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>> %3c%3cBOOTSTRAP_TOKEN%3e%3e")
-	assert.Equal(t, "a&b a%26b c/d c%2Fd", string(cloud.Render(data, "a&b", "c/d")))
+	assert.Equal(t, "a&b a%26b c/d c%2Fd", string(cloud.RenderUserData(data, "a&b", "c/d")))
 }
 
 func TestUnusableTokenIsProblem(t *testing.T) {
 	t.Parallel()
-	where := activitiestest.KubeSystem + "/" + activitiestest.TokenSecret().Name
+	where := activitiestest.KubeSystem + "/" + activitiestest.NewTokenSecret().Name
 	class := provider.Class{
 		Name:   "small",
 		Secret: provider.Secret{"userData": []byte(activitiestest.Canary + " <<BOOTSTRAP_TOKEN>>")},
@@ -149,7 +149,7 @@ func TestUnusableTokenIsProblem(t *testing.T) {
 		"the worker has no cluster": {nil, "read bootstrap token " + where + ": this worker has no access to a target cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := activitiestest.TokenSecret()
+			s := activitiestest.NewTokenSecret()
 			if row.change != nil {
 				row.change(s)
 			}
@@ -157,11 +157,11 @@ func TestUnusableTokenIsProblem(t *testing.T) {
 			p := &cloud.Provider{Tokens: tokens}
 			switch name {
 			case "the API server is away":
-				activitiestest.Failing(tokens, "get", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
+				activitiestest.FailRequests(tokens, "get", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
 			case "the worker has no cluster":
 				p.Tokens = nil
 			}
-			data, problem, err := cloud.UserData(t.Context(), p, class, "m", tokenRef())
+			data, problem, err := cloud.InstanceUserData(t.Context(), p, class, "m", newTokenRef())
 			if row.change != nil { // for a changed token, the workflow makes a new token; other errors are retried
 				require.NoError(t, err)
 				require.Equal(
@@ -195,36 +195,41 @@ func TestUserDataWithoutTokenPlaceholder(t *testing.T) {
 		"encoded, in small digits": {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			class := activitiestest.WithSecrets("b", "")
+			class := activitiestest.NewClassWithSecrets("b", "")
 			secret := activitiestest.Secret("b", map[string]string{"userData": row.data})
-			o := activitiestest.NewOffice(t, class, secret)
-			in := activitiestest.InstanceCall
-			answer, err := o.Ask(o.CreateInstance, in)
+			o := activitiestest.NewCloudWorld(t, class, secret)
+			in := activitiestest.DefaultInstanceCall
+			answer, err := o.RunActivity(o.CreateInstance, in)
 			require.NoError(t, err)
 			require.Nil(t, answer.Problem)
 			if !row.tokenless {
 				assert.Empty(t, answer.Tokenless)
 				made := len(o.Cloud.Machines)
 				in.Tokenless = true
-				_, err = o.Ask(o.CreateInstance, in)
+				_, err = o.RunActivity(o.CreateInstance, in)
 				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 				assert.Len(t, o.Cloud.Machines, made, "no instance is made that cannot join")
 				return
 			}
-			assert.Equal(t, observeclass.VersionOf(class)+observeclass.VersionOf(secret), answer.Tokenless, "at these versions")
+			assert.Equal(
+				t,
+				observeclass.VersionText(class)+observeclass.VersionText(secret),
+				answer.Tokenless,
+				"at these versions",
+			)
 			in.Tokenless = true
-			answer, err = o.Ask(o.CreateInstance, in)
+			answer, err = o.RunActivity(o.CreateInstance, in)
 			require.NoError(t, err)
 			assert.NotEmpty(t, answer.Tokenless)
 		})
 	}
 	t.Run("a class that boots nothing says nothing", func(t *testing.T) {
-		o := activitiestest.NewOffice(
+		o := activitiestest.NewCloudWorld(
 			t,
-			activitiestest.WithSecrets("", "b"),
+			activitiestest.NewClassWithSecrets("", "b"),
 			activitiestest.Secret("b", map[string]string{"token": "t"}),
 		)
-		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
+		answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Empty(t, answer.Tokenless)
 	})

@@ -22,14 +22,14 @@ func TestTheClockOfAWorkerDoesNotExpireTheTokenOfAnInstance(t *testing.T) {
 			t.Run(name+", "+left.String()+" left", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					k := activitiestest.Worker{Ahead: ahead}
-					o, in := newBootOffice(
+					o, in := newBootWorld(
 						t,
 						map[string]string{"userData": bootTemplate},
-						activitiestest.TokenSecret(func(s *corev1.Secret) {
-							s.Data["expiration"] = []byte(k.Server().Add(left).Format(time.RFC3339))
+						activitiestest.NewTokenSecret(func(s *corev1.Secret) {
+							s.Data["expiration"] = []byte(k.ServerTime().Add(left).Format(time.RFC3339))
 						}),
 					)
-					answer, err := activitiestest.Execute[cloud.InstanceAnswer](t, o.CreateInstance, in, k.Execute)
+					answer, err := activitiestest.ExecuteActivity[cloud.InstanceAnswer](t, o.CreateInstance, in, k.ExecuteActivity)
 					require.NoError(t, err)
 					if reason == "" {
 						assert.Nil(t, answer.Problem)

@@ -26,13 +26,13 @@ func withLabelsOfFormerDeployment(s *v1alpha1.MachineSet) {
 func ownedByRestoredDeployment(s *v1alpha1.MachineSet) {
 	before := activitiestest.Deployment("d", 2)
 	before.UID = "uid-before-the-restore"
-	activitiestest.OwnedBy[*v1alpha1.MachineSet](before)(s)
+	activitiestest.WithOwner[*v1alpha1.MachineSet](before)(s)
 }
 
 func withOtherLabels(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"app": "other"} }
 
 func changeOwners(w *activitiestest.World, d *v1alpha1.MachineDeployment, decision rollout.Decision) error {
-	_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, deployment.SetChanges{
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, deployment.SetChanges{
 		Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Release: decision.Release, Adopt: decision.Adopt},
 	})
 	return err
@@ -44,28 +44,28 @@ func TestAdoptSets(t *testing.T) {
 	for name, restored := range map[string]func(*v1alpha1.MachineSet){"without a controller": func(*v1alpha1.MachineSet) {}, "of a deployment that is gone": ownedByRestoredDeployment} {
 		for _, live := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, live %t", name, live), func(t *testing.T) {
-				s := activitiestest.Set("s", 2, withLabelsOfFormerDeployment, restored)
-				w := activitiestest.NewWorld(t, d, s, activitiestest.Set("others", 2, withOtherLabels))
-				read := kube.Read{Ref: activitiestest.Ref(d), Live: live}
+				s := activitiestest.NewMachineSet("s", 2, withLabelsOfFormerDeployment, restored)
+				w := activitiestest.NewWorld(t, d, s, activitiestest.NewMachineSet("others", 2, withOtherLabels))
+				read := kube.ReadInput{Ref: activitiestest.Ref(d), Live: live}
 				decision := activitiestest.DecideDeployment(w, read)
 				assert.Equal(
 					t,
-					[]rollout.Target{
+					[]rollout.ObjectTarget{
 						{Name: "s", UID: "uid-s", Version: "900", Why: "the selector matches its labels, and it has no owner"},
 					},
 					decision.Rollout.Adopt,
 				)
 				assert.Nil(t, decision.Rollout.Create)
 				require.NoError(t, changeOwners(w, d, decision.Rollout))
-				assert.True(t, metav1.IsControlledBy(w.Set("s"), d))
-				assert.Len(t, w.Set("s").OwnerReferences, 1)
+				assert.True(t, metav1.IsControlledBy(w.MachineSet("s"), d))
+				assert.Len(t, w.MachineSet("s").OwnerReferences, 1)
 				assert.Equal(
 					t,
 					[]string{"Normal SuccessfulAdopt Adopted MachineSet: s: the selector matches its labels, and it has no owner"},
 					w.NewEvents(),
 				)
-				assert.Equal(t, []string{"update machinesets"}, w.Writes())
-				w.Settle()
+				assert.Equal(t, []string{"update machinesets"}, w.WriteRequests())
+				w.AwaitCaches()
 				next := activitiestest.DecideDeployment(w, read).Rollout
 				assert.Nil(t, next.Create, "it has the template: it is the set of the deployment")
 				assert.Equal(t, int64(1), next.Revision)
@@ -73,38 +73,47 @@ func TestAdoptSets(t *testing.T) {
 			})
 		}
 	}
-	s := activitiestest.Set("s", 2, withLabelsOfFormerDeployment)
+	s := activitiestest.NewMachineSet("s", 2, withLabelsOfFormerDeployment)
 	adopt := rollout.Decision{
-		SetChanges: rollout.SetChanges{Adopt: []rollout.Target{{Name: "s", UID: "uid-s", Version: "900"}}},
+		SetChanges: rollout.SetChanges{Adopt: []rollout.ObjectTarget{{Name: "s", UID: "uid-s", Version: "900"}}},
 	}
 	t.Run("not for a deployment that is being deleted", func(t *testing.T) {
-		going := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
+		going := activitiestest.Deployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 		w := activitiestest.NewWorld(t, going, s)
-		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(going)).Rollout.Acts())
+		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(going)).Rollout.HasActions())
 		activitiestest.AssertFailure(t, changeOwners(w, going, adopt), kube.TypeConflict, false)
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("not one that is being deleted", func(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
 			d,
-			activitiestest.Set("s", 2, withLabelsOfFormerDeployment, activitiestest.Going[*v1alpha1.MachineSet]),
+			activitiestest.NewMachineSet(
+				"s",
+				2,
+				withLabelsOfFormerDeployment,
+				activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet],
+			),
 		)
-		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Adopt)
+		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout.Adopt)
 	})
 	t.Run("of two deployments the first takes it, and the second does not take it away", func(t *testing.T) {
 		other := activitiestest.Deployment("other", 2)
 		w := activitiestest.NewWorld(t, d, other, s)
 		require.NoError(t, changeOwners(w, d, adopt))
 		activitiestest.AssertFailure(t, changeOwners(w, other, adopt), kube.TypeConflict, false)
-		adopt.Adopt[0].Version = w.Set("s").ResourceVersion
+		adopt.Adopt[0].Version = w.MachineSet("s").ResourceVersion
 		require.NoError(t, changeOwners(w, other, adopt))
-		assert.True(t, metav1.IsControlledBy(w.Set("s"), d))
+		assert.True(t, metav1.IsControlledBy(w.MachineSet("s"), d))
 	})
 	t.Run("a set that no cache has yet, and that has the name, is adopted later and is no collision", func(t *testing.T) {
-		name, _ := setNameOf(t, d, nil)
-		w := activitiestest.NewWorld(t, d, activitiestest.Set(name, 2, withLabelsOfFormerDeployment))
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		name, _ := nameOfSet(t, d, nil)
+		w := activitiestest.NewWorld(t, d, activitiestest.NewMachineSet(name, 2, withLabelsOfFormerDeployment))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Nil(t, w.Deployment("d").Status.CollisionCount)
 	})
@@ -113,44 +122,44 @@ func TestAdoptSets(t *testing.T) {
 func TestReleaseSets(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 2)
-	s := activitiestest.Owned(d, "s", 2, withOtherLabels)
+	s := activitiestest.NewOwnedSet(d, "s", 2, withOtherLabels)
 	w := activitiestest.NewWorld(t, d, s)
-	decision := activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout
+	decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout
 	assert.Equal(
 		t,
-		[]rollout.Target{{Name: "s", UID: "uid-s", Version: "900", Why: "the selector does not match its labels"}},
+		[]rollout.ObjectTarget{{Name: "s", UID: "uid-s", Version: "900", Why: "the selector does not match its labels"}},
 		decision.Release,
 	)
 	require.NoError(t, changeOwners(w, d, decision))
-	assert.Empty(t, w.Set("s").OwnerReferences)
-	assert.Equal(t, "uid-d", w.Set("s").Annotations[v1alpha1.AnnotationReleasedBy])
+	assert.Empty(t, w.MachineSet("s").OwnerReferences)
+	assert.Equal(t, "uid-d", w.MachineSet("s").Annotations[v1alpha1.AnnotationReleasedBy])
 	assert.Equal(
 		t,
 		[]string{"Normal SuccessfulRelease Released MachineSet: s: the selector does not match its labels"},
 		w.NewEvents(),
 	)
-	w.Settle()
-	assert.NotNil(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Create)
+	w.AwaitCaches()
+	assert.NotNil(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout.Create)
 	t.Run("one that matches again is adopted again", func(t *testing.T) {
-		w.Edit(cache.Sets, "s", map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "web"}}})
-		w.Settle()
-		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout
+		w.EditObject(cache.Sets, "s", map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "web"}}})
+		w.AwaitCaches()
+		decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout
 		require.Len(t, decision.Adopt, 1)
 		require.NoError(t, changeOwners(w, d, decision))
-		assert.NotContains(t, w.Set("s").Annotations, v1alpha1.AnnotationReleasedBy)
+		assert.NotContains(t, w.MachineSet("s").Annotations, v1alpha1.AnnotationReleasedBy)
 	})
 	t.Run("sets that lose their labels again and again do not become more and more", func(t *testing.T) {
 		lost := func(name string) *v1alpha1.MachineSet {
-			return activitiestest.Set(name, 2, withOtherLabels, withReleasedBy("uid-d"))
+			return activitiestest.NewMachineSet(name, 2, withOtherLabels, withReleasedByAnnotation("uid-d"))
 		}
 		one := activitiestest.NewWorld(t, d, lost("a"))
 		assert.NotNil(
 			t,
-			activitiestest.DecideDeployment(one, activitiestest.Read(d)).Rollout.Create,
+			activitiestest.DecideDeployment(one, activitiestest.NewRead(d)).Rollout.Create,
 			"one may be what a person wants",
 		)
 		two := activitiestest.NewWorld(t, d, lost("a"), lost("b"))
-		stopped := activitiestest.DecideDeployment(two, activitiestest.Read(d)).Rollout
+		stopped := activitiestest.DecideDeployment(two, activitiestest.NewRead(d)).Rollout
 		assert.Nil(t, stopped.Create)
 		assert.Equal(
 			t,
@@ -160,7 +169,7 @@ func TestReleaseSets(t *testing.T) {
 	})
 }
 
-func withReleasedBy(uid string) func(*v1alpha1.MachineSet) {
+func withReleasedByAnnotation(uid string) func(*v1alpha1.MachineSet) {
 	return func(s *v1alpha1.MachineSet) {
 		metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.AnnotationReleasedBy, uid)
 	}

@@ -25,7 +25,7 @@ type Activities struct{ Kube *kube.Kube }
 
 // Input says how fresh the facts of a deployment's decision must be, and which workflow makes the decision.
 type Input struct {
-	kube.Read
+	kube.ReadInput
 	// WorkflowID is the ID of a rollout's workflow; empty for other workflows. While the rollout is open, the deployment's
 	// status must name this ID.
 	WorkflowID string
@@ -53,21 +53,21 @@ type Decision struct {
 	ReplaceHeldUntil time.Time
 	Report           bool             // the status is out of date
 	Blocked          explain.Summary  `json:",omitzero"` // blockers of the deployment, its sets and its machines
-	Picture          Picture          // shown to people
+	Picture          ProgressPicture  // shown to people
 	Seen             kube.MinVersions // resource versions that were read; a later decision must not read older versions
 }
 
-// Picture shows people the progress of a deployment.
-type Picture struct {
+// ProgressPicture shows people the progress of a deployment.
+type ProgressPicture struct {
 	Wanted  int
-	Counts  rollout.Counts
+	Counts  rollout.MachineCounts
 	Old     int    // machines of other templates, also machines that are being deleted
 	Blocked string // reason why machines get no instance; empty: not blocked
-	Sets    []SetPicture
+	Sets    []PictureOfSet
 }
 
-// SetPicture is a line of a Picture.
-type SetPicture struct {
+// PictureOfSet is a line of a ProgressPicture.
+type PictureOfSet struct {
 	Name      string
 	Revision  int64
 	Current   bool
@@ -82,23 +82,23 @@ const maxPictureSets = 10
 
 // DecideDeployment reads a deployment with its sets and machines, and returns the next step.
 func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, error) {
-	tree, err := ReadTree(ctx, a.Kube, in.Read)
+	tree, err := ReadTree(ctx, a.Kube, in.ReadInput)
 	if err != nil {
 		return Decision{}, err
 	}
 	deployment := tree.Deployment
 	if deployment == nil {
-		return Decision{Gone: true, Pending: kube.ObjectIsGone}, nil
+		return Decision{Gone: true, Pending: kube.ObjectGoneDecision}, nil
 	}
 	now := in.Time()
-	observed := observedeployment.Observed(tree, now)
-	plan := rollout.Plan(observed)
-	d := Planned(deployment, observed, plan)
-	d.Operation, d.Seen = observedeployment.Named(deployment), treeVersions(tree)
+	observed := observedeployment.RolloutFacts(tree, now)
+	plan := rollout.PlanDeployment(observed)
+	d := NewDecision(deployment, observed, plan)
+	d.Operation, d.Seen = observedeployment.NamedRollout(deployment), treeVersions(tree)
 	d.Prepare = !observed.Deleting && !observed.Finalizer
 	hold := ""
 	if observed.MCM.Due+observed.MCM.Replacing > 0 && !observed.Deleting {
-		replacing := replace.Decide(observedeployment.ReplaceObserved(a.Kube.Cluster, deployment, tree.Members, now))
+		replacing := replace.Decide(observedeployment.ReplacementFacts(a.Kube.Cluster, deployment, tree.Members, now))
 		hold = replacing.Hold
 		d.Replace = replacing.Changed || len(replacing.Mark) > 0
 		d.ReplaceHeld, d.ReplaceHeldUntil = hold != "", replacing.HoldUntil
@@ -109,15 +109,15 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 			d.Pending.Waits = replacing.Why
 		}
 	}
-	d.Blocked = observedeployment.Explained(tree, plan, hold, now).Blocked(now)
-	said := observedeployment.IsExplained(&deployment.Status, d.Blocked) &&
-		hold == observedeployment.MessageOf(deployment, v1alpha1.MachineDeploymentReplacementHeld)
-	d.Report = Unreported(in, plan, d.Blocked, deployment.Status.CurrentOperation, said)
+	d.Blocked = observedeployment.ExplanationFacts(tree, plan, hold, now).BlockedSummary(now)
+	said := observedeployment.StatusShowsBlockers(&deployment.Status, d.Blocked) &&
+		hold == observedeployment.ConditionMessage(deployment, v1alpha1.MachineDeploymentReplacementHeld)
+	d.Report = IsReportNeeded(in, plan, d.Blocked, deployment.Status.CurrentOperation, said)
 	return d, nil
 }
 
-// Planned converts a plan into the decision about a deployment, of either family of kinds.
-func Planned(deployment metav1.Object, observed rollout.Observed, plan rollout.Planned) Decision {
+// NewDecision converts a plan into the decision about a deployment, of either family of kinds.
+func NewDecision(deployment metav1.Object, observed rollout.Facts, plan rollout.PlanResult) Decision {
 	return Decision{
 		Pending:    plan.Pending,
 		Version:    deployment.GetResourceVersion(),
@@ -128,10 +128,16 @@ func Planned(deployment metav1.Object, observed rollout.Observed, plan rollout.P
 	}
 }
 
-// Unreported reports whether the status of a deployment must be written. named is the operation in the status. said is
-// true if the status names what blocks the deployment.
-func Unreported(in Input, plan rollout.Planned, blocked explain.Summary, named *v1alpha1.Operation, said bool) bool {
-	calm := plan.Pending.Calm() && !blocked.Blocked()
+// IsReportNeeded reports whether the status of a deployment must be written. named is the operation in the status. said
+// is true if the status names what blocks the deployment.
+func IsReportNeeded(
+	in Input,
+	plan rollout.PlanResult,
+	blocked explain.Summary,
+	named *v1alpha1.Operation,
+	said bool,
+) bool {
+	calm := plan.Pending.NeedsNothing() && !blocked.IsBlocked()
 	return plan.Unreported || namesWrongOperation(named, calm, in.WorkflowID) || !said
 }
 
@@ -148,12 +154,12 @@ func namesWrongOperation(named *v1alpha1.Operation, calm bool, workflowID string
 }
 
 // newPicture shows the current set, and the sets that have machines or desired replicas, the newest first.
-func newPicture(o rollout.Observed, counts rollout.Counts) Picture {
-	p := Picture{Wanted: o.Replicas, Counts: counts}
+func newPicture(o rollout.Facts, counts rollout.MachineCounts) ProgressPicture {
+	p := ProgressPicture{Wanted: o.Replicas, Counts: counts}
 	sets := slices.Clone(o.Sets)
-	slices.SortStableFunc(sets, func(a, b rollout.Set) int { return cmp.Compare(b.Revision, a.Revision) })
+	slices.SortStableFunc(sets, func(a, b rollout.MachineSet) int { return cmp.Compare(b.Revision, a.Revision) })
 	for _, s := range sets {
-		line := SetPicture{
+		line := PictureOfSet{
 			Name:     s.Name,
 			Revision: s.Revision,
 			Current:  s.Current,
@@ -181,16 +187,16 @@ func newPicture(o rollout.Observed, counts rollout.Counts) Picture {
 
 // treeVersions returns the resource versions of a deployment, its sets and machines, and the sets that the deployment
 // may adopt.
-func treeVersions(f observedeployment.Tree) kube.MinVersions {
+func treeVersions(f observedeployment.ObjectTree) kube.MinVersions {
 	seen := kube.MinVersions{cache.Deployments: f.Deployment.ResourceVersion}
 	if f.Policy != nil {
-		seen.Raise(cache.Policies, f.Policy.ResourceVersion)
+		seen.RaiseVersion(cache.Policies, f.Policy.ResourceVersion)
 	}
 	for _, set := range slices.Concat(f.Sets, f.Orphans) {
-		seen.Raise(cache.Sets, set.ResourceVersion)
+		seen.RaiseVersion(cache.Sets, set.ResourceVersion)
 	}
 	for _, m := range f.Members {
-		seen.Raise(cache.Machines, m.ResourceVersion)
+		seen.RaiseVersion(cache.Machines, m.ResourceVersion)
 	}
 	return seen
 }
@@ -198,38 +204,38 @@ func treeVersions(f observedeployment.Tree) kube.MinVersions {
 // ReadTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live read.
 // Deployment is nil if the deployment is gone. If the sets are read live, the machines are read live as well: a
 // decision about live sets must not use older machines.
-func ReadTree(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.Tree, error) {
-	if !a.Ours(in) {
-		return observedeployment.Tree{}, nil
+func ReadTree(ctx context.Context, a *kube.Kube, in kube.ReadInput) (observedeployment.ObjectTree, error) {
+	if !a.IsManaged(in) {
+		return observedeployment.ObjectTree{}, nil
 	}
-	live, err := a.Fresh(ctx, in)
+	live, err := a.MustReadLive(ctx, in)
 	if err != nil {
-		return observedeployment.Tree{}, err
+		return observedeployment.ObjectTree{}, err
 	}
 	if !live {
 		d, found := a.Cluster.Deployment(in.Ref.Key())
 		if !found || string(d.UID) != in.Ref.UID {
-			return observedeployment.Tree{}, nil
+			return observedeployment.ObjectTree{}, nil
 		}
-		return observedeployment.Read(a.Cluster, d), nil
+		return observedeployment.ReadTree(a.Cluster, d), nil
 	}
-	d, err := kube.Live(ctx, a.Deployments(in.Ref.Namespace), "deployment", in.Ref)
+	d, err := kube.ReadLive(ctx, a.Deployments(in.Ref.Namespace), "deployment", in.Ref)
 	if err != nil || d == nil {
-		return observedeployment.Tree{}, err
+		return observedeployment.ObjectTree{}, err
 	}
-	tree := observedeployment.Read(a.Cluster, d)
-	if tree.Sets, tree.Orphans, err = a.Cluster.LiveSetsOf(ctx, d); err != nil {
-		return observedeployment.Tree{}, err
+	tree := observedeployment.ReadTree(a.Cluster, d)
+	if tree.Sets, tree.Orphans, err = a.Cluster.LiveSetsOfDeployment(ctx, d); err != nil {
+		return observedeployment.ObjectTree{}, err
 	}
-	if tree.Policy, err = a.Cluster.LivePolicyOf(ctx, d); err != nil {
-		return observedeployment.Tree{}, err
+	if tree.Policy, err = a.Cluster.LivePolicyOfObject(ctx, d); err != nil {
+		return observedeployment.ObjectTree{}, err
 	}
 	// a list by labels misses machines whose labels have just changed, so the list's version proves nothing
-	tree.Members, tree.Read = nil, ""
+	tree.Members, tree.MachinesVersion = nil, ""
 	for _, set := range tree.Sets {
-		related, err := observeset.ReadLive(ctx, a.Cluster, set)
+		related, err := observeset.ReadRelatedLive(ctx, a.Cluster, set)
 		if err != nil {
-			return observedeployment.Tree{}, err
+			return observedeployment.ObjectTree{}, err
 		}
 		tree.Members = append(tree.Members, related.Members...)
 	}
@@ -238,10 +244,16 @@ func ReadTree(ctx context.Context, a *kube.Kube, in kube.Read) (observedeploymen
 
 // FinalizeDeployment adds Millwright's finalizer to a deployment, or removes the finalizer from a deployment that is
 // being deleted and has no set. The result is the resource version of the deployment.
-func (a *Activities) FinalizeDeployment(ctx context.Context, in kube.Read) (string, error) {
+func (a *Activities) FinalizeDeployment(ctx context.Context, in kube.ReadInput) (string, error) {
 	tree, err := ReadTree(ctx, a.Kube, in)
 	if err != nil {
 		return "", err
 	}
-	return kube.Finalize(ctx, a.Kube.Deployments(in.Ref.Namespace), in.Ref, tree.Deployment, len(tree.Sets) == 0)
+	return kube.AddOrRemoveFinalizer(
+		ctx,
+		a.Kube.Deployments(in.Ref.Namespace),
+		in.Ref,
+		tree.Deployment,
+		len(tree.Sets) == 0,
+	)
 }

@@ -40,25 +40,25 @@ func settledSet(
 	replicas int32,
 	change ...func(*v1alpha1.MachineSet),
 ) *v1alpha1.MachineSet {
-	s := activitiestest.Counted(activitiestest.Owned(d, name, replicas), replicas, replicas)
+	s := activitiestest.WithSetCounts(activitiestest.NewOwnedSet(d, name, replicas), replicas, replicas)
 	s.Status.ObservedReplicas = replicas
 	observedeployment.FollowDeployment(s, d)
 	withRevision[*v1alpha1.MachineSet](d.Annotations[v1alpha1.AnnotationRevision])(s)
 	s.Annotations[v1alpha1.AnnotationDesiredReplicas] = strconv.Itoa(int(d.Spec.Replicas))
 	s.Annotations[v1alpha1.AnnotationMaxReplicas] = strconv.Itoa(int(d.Spec.Replicas) + 1)
-	return activitiestest.With(s, change)
+	return activitiestest.ApplyChanges(s, change)
 }
 
-// setWithMachines returns a set with its running machines: set-0, set-1 and so on.
-func setWithMachines(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Machine)) []runtime.Object {
+// machineSetWithMachines returns a set with its running machines: set-0, set-1 and so on.
+func machineSetWithMachines(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Machine)) []runtime.Object {
 	objects := []runtime.Object{s}
 	for i := range s.Spec.Replicas {
 		m := activitiestest.Machine(
 			fmt.Sprintf("%s-%d", s.Name, i),
-			activitiestest.OwnedBy[*v1alpha1.Machine](s),
-			activitiestest.Phase(v1alpha1.MachineRunning),
+			activitiestest.WithOwner[*v1alpha1.Machine](s),
+			activitiestest.WithPhase(v1alpha1.MachineRunning),
 		)
-		objects = append(objects, activitiestest.With(m, change))
+		objects = append(objects, activitiestest.ApplyChanges(m, change))
 	}
 	return objects
 }
@@ -67,12 +67,12 @@ func setWithMachines(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Machine)) 
 func newIdleDeployment(t *testing.T, replicas int32) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
 	d := activitiestest.Deployment("d", replicas, withRevision[*v1alpha1.MachineDeployment]("1"))
-	w := activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "d-1", replicas)), d)...)
+	w := activitiestest.NewWorld(t, append(machineSetWithMachines(settledSet(d, "d-1", replicas)), d)...)
 	activitiestest.ReportDeployment(
 		w,
-		deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 1}},
+		deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: &rollout.Progress{Revision: 1}},
 	)
-	w.Forget()
+	w.ForgetRequests()
 	return w, d
 }
 
@@ -80,8 +80,8 @@ func TestDecideDeployment(t *testing.T) {
 	t.Parallel()
 	t.Run("makes a set where there is none", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
-		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, d), activitiestest.Read(d))
-		assert.Equal(t, &rollout.Creation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}, decision.Rollout.Create)
+		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, d), activitiestest.NewRead(d))
+		assert.Equal(t, &rollout.SetCreation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}, decision.Rollout.Create)
 		assert.Equal(t, attention.Scale, decision.Pending.Need)
 		assert.Equal(t, "900", decision.Version)
 		assert.Equal(t, "create a set of 3 machines for revision 1: the template has none", decision.Rollout.Why)
@@ -90,36 +90,38 @@ func TestDecideDeployment(t *testing.T) {
 	t.Run("gives its set its size", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
 		decision := activitiestest.DecideDeployment(
-			activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "d-1", 1)), d)...),
-			activitiestest.Read(d),
+			activitiestest.NewWorld(t, append(machineSetWithMachines(settledSet(d, "d-1", 1)), d)...),
+			activitiestest.NewRead(d),
 		)
 		require.Len(t, decision.Rollout.Resize, 1)
 		decision.Rollout.Resize[0].Why = ""
 		assert.Equal(
 			t,
-			[]rollout.Resize{{Name: "d-1", UID: "uid-d-1", Version: "900", From: 1, To: 3, ActedOn: 1, Desired: 3, Max: 4}},
+			[]rollout.SetResize{{Name: "d-1", UID: "uid-d-1", Version: "900", From: 1, To: 3, ActedOn: 1, Desired: 3, Max: 4}},
 			decision.Rollout.Resize,
 		)
 	})
 	t.Run("does nothing where there is nothing to do", func(t *testing.T) {
 		w, d := newIdleDeployment(t, 3)
-		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+		decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
 		assert.Equal(t, attention.Nothing, decision.Pending.Need)
 		assert.True(t, decision.Rollout.Complete)
 		assert.False(
 			t,
-			decision.Rollout.Acts() || decision.Rollout.NoSet || decision.Report || decision.Prepare || decision.Release,
+			decision.Rollout.HasActions() || decision.Rollout.NoSet || decision.Report || decision.Prepare || decision.Release,
 		)
 	})
 	t.Run("a changed template gets its set, and the other gives way", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
 		decision := activitiestest.DecideDeployment(
-			activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "d-1", 3, activitiestest.Former)), d)...),
-			activitiestest.Read(d),
+			activitiestest.NewWorld(
+				t,
+				append(machineSetWithMachines(settledSet(d, "d-1", 3, activitiestest.WithFormerTemplate)), d)...),
+			activitiestest.NewRead(d),
 		)
 		assert.Equal(
 			t,
-			&rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4},
+			&rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4},
 			decision.Rollout.Create,
 			"as many as the surge",
 		)
@@ -135,29 +137,31 @@ func TestDecideDeployment(t *testing.T) {
 			func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true },
 		)
 		decision := activitiestest.DecideDeployment(
-			activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "d-1", 3, activitiestest.Former)), d)...),
-			activitiestest.Read(d),
+			activitiestest.NewWorld(
+				t,
+				append(machineSetWithMachines(settledSet(d, "d-1", 3, activitiestest.WithFormerTemplate)), d)...),
+			activitiestest.NewRead(d),
 		)
 		assert.True(t, decision.Rollout.NoSet)
 		assert.Nil(t, decision.Rollout.Create)
 		assert.Equal(t, "Paused", decision.Rollout.HoldBy)
 	})
 	t.Run("one that is being deleted deletes its sets", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3, activitiestest.Going[*v1alpha1.MachineDeployment])
+		d := activitiestest.Deployment("d", 3, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 		decision := activitiestest.DecideDeployment(
-			activitiestest.NewWorld(t, d, activitiestest.Owned(d, "d-1", 3), activitiestest.Owned(d, "d-2", 0)),
-			activitiestest.Read(d),
+			activitiestest.NewWorld(t, d, activitiestest.NewOwnedSet(d, "d-1", 3), activitiestest.NewOwnedSet(d, "d-2", 0)),
+			activitiestest.NewRead(d),
 		)
 		assert.Len(t, decision.Rollout.Delete, 2)
 		assert.False(t, decision.Release)
 	})
 	t.Run("and is released when none is left", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3, activitiestest.Going[*v1alpha1.MachineDeployment])
+		d := activitiestest.Deployment("d", 3, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 		assert.True(
 			t,
 			activitiestest.DecideDeployment(
-				activitiestest.NewWorld(t, d, activitiestest.Set("foreign", 1)),
-				activitiestest.Read(d),
+				activitiestest.NewWorld(t, d, activitiestest.NewMachineSet("foreign", 1)),
+				activitiestest.NewRead(d),
 			).Release,
 		)
 	})
@@ -168,22 +172,22 @@ func TestDecideDeployment(t *testing.T) {
 				t,
 				activitiestest.DecideDeployment(
 					w,
-					kube.Read{Ref: activitiestest.Stranger(activitiestest.Deployment("d", 3)), Live: live},
+					kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Deployment("d", 3)), Live: live},
 				).Gone,
 			)
 			assert.True(
 				t,
 				activitiestest.DecideDeployment(
 					w,
-					kube.Read{Ref: activitiestest.Ref(activitiestest.Deployment("x", 3)), Live: live},
+					kube.ReadInput{Ref: activitiestest.Ref(activitiestest.Deployment("x", 3)), Live: live},
 				).Gone,
 			)
 		}
 	})
 	t.Run("says what was read", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
-		w := activitiestest.NewWorld(t, append(setWithMachines(activitiestest.Owned(d, "d-1", 1)), d)...)
-		for _, in := range []kube.Read{activitiestest.Read(d), activitiestest.Live(d)} {
+		w := activitiestest.NewWorld(t, append(machineSetWithMachines(activitiestest.NewOwnedSet(d, "d-1", 1)), d)...)
+		for _, in := range []kube.ReadInput{activitiestest.NewRead(d), activitiestest.NewLiveRead(d)} {
 			assert.Equal(
 				t,
 				kube.MinVersions{cache.Deployments: "900", cache.Sets: "900", cache.Machines: "900"},
@@ -196,42 +200,46 @@ func TestDecideDeployment(t *testing.T) {
 func TestFinalizeDeployment(t *testing.T) {
 	t.Parallel()
 	t.Run("puts our finalizer on", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 2, activitiestest.Bare)
+		d := activitiestest.Deployment("d", 2, activitiestest.WithoutFinalizers)
 		w := activitiestest.NewWorld(t, d)
 		assert.Equal(
 			t,
 			"1001",
-			activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.Read(d)),
+			activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewRead(d)),
 		)
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Deployment("d").Finalizers)
 	})
 	t.Run("takes it off when no set is left", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
+		d := activitiestest.Deployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 		d.Finalizers = append(d.Finalizers, activitiestest.Backup)
-		w := activitiestest.NewWorld(t, d, activitiestest.Set("foreign", 1))
-		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.Read(d))
+		w := activitiestest.NewWorld(t, d, activitiestest.NewMachineSet("foreign", 1))
+		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewRead(d))
 		assert.Equal(t, []string{activitiestest.Backup}, w.Deployment("d").Finalizers)
 	})
 	t.Run("keeps it until then", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
-		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 0, activitiestest.Going[*v1alpha1.MachineSet]))
-		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.Read(d))
-		assert.Empty(t, w.Writes())
+		d := activitiestest.Deployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
+		w := activitiestest.NewWorld(
+			t,
+			d,
+			activitiestest.NewOwnedSet(d, "s", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]),
+		)
+		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewRead(d))
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 2, activitiestest.Bare)
+		d := activitiestest.Deployment("d", 2, activitiestest.WithoutFinalizers)
 		w := activitiestest.NewWorld(t, d)
-		w.Hold()
-		w.Edit(cache.Deployments, "d", activitiestest.Annotated("note", "new"))
-		_, err := activitiestest.Run[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.Read(d))
+		w.HoldEvents()
+		w.EditObject(cache.Deployments, "d", activitiestest.AnnotationPatch("note", "new"))
+		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewRead(d))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 	t.Run("knows when the deployment is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 2))
-		_, err := activitiestest.Run[string](
+		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeDeployment,
-			kube.Read{Ref: activitiestest.Stranger(activitiestest.Deployment("d", 2))},
+			kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Deployment("d", 2))},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
@@ -239,17 +247,17 @@ func TestFinalizeDeployment(t *testing.T) {
 
 func TestCascadeOrphanKeepsTheSets(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
+	d := activitiestest.Deployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 	d.Finalizers = append(d.Finalizers, metav1.FinalizerOrphanDependents)
 	w := activitiestest.NewWorld(
 		t,
 		d,
-		activitiestest.Owned(d, "s", 2),
-		activitiestest.Owned(d, "former", 0, activitiestest.Former),
+		activitiestest.NewOwnedSet(d, "s", 2),
+		activitiestest.NewOwnedSet(d, "former", 0, activitiestest.WithFormerTemplate),
 	)
 	for _, live := range []bool{false, true} {
-		decision := activitiestest.DecideDeployment(w, kube.Read{Ref: activitiestest.Ref(d), Live: live})
-		assert.False(t, decision.Rollout.Acts(), "no set is deleted or changed: %+v", decision.Rollout)
+		decision := activitiestest.DecideDeployment(w, kube.ReadInput{Ref: activitiestest.Ref(d), Live: live})
+		assert.False(t, decision.Rollout.HasActions(), "no set is deleted or changed: %+v", decision.Rollout)
 		assert.False(t, decision.Release)
 		assert.Equal(t, attention.Deletion, decision.Pending.Need, "the run waits for the garbage collector")
 		assert.Contains(t, decision.Pending.Why, "--cascade=orphan")

@@ -41,10 +41,10 @@ type Client[O any] interface {
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
 }
 
-// Family holds the functions that differ between two families of kinds: MCM's kinds, and the kinds of Cluster API
+// KindFamily holds the functions that differ between two families of kinds: MCM's kinds, and the kinds of Cluster API
 // (activities/capi/deployment). D is the kind of deployments, S the kind of sets. The methods in this file serve both
 // families.
-type Family[D, S familyObject] struct {
+type KindFamily[D, S familyObject] struct {
 	Kube        *kube.Kube
 	Deployments func(namespace string) Client[D]
 	Sets        func(namespace string) Client[S]
@@ -59,18 +59,18 @@ type Family[D, S familyObject] struct {
 	Replicas   func(S) int                // spec.replicas
 	AllowScale func(allow bool) map[string]any
 	// Resized returns the annotations of a set that gets a new size. actedOn is the size that the set has acted on.
-	Resized func(r rollout.Resize, actedOn int) map[string]any
+	Resized func(r rollout.SetResize, actedOn int) map[string]any
 	ActedOn func(S) int // the size that the set has acted on
 	// Follow copies to a set the fields that follow the deployment. Follow reports whether the set changed, and whether
 	// the set is the current set.
 	Follow func(ctx context.Context, d D, set S, now time.Time) (changed, current bool, err error)
 
 	Revision, History string // keys of the annotations with a set's revision and its former revisions
-	Rollbacks[D, S]
+	RollbackFuncs[D, S]
 }
 
-// Rollbacks holds the functions with which a family returns to the template of a former set.
-type Rollbacks[D, S familyObject] struct {
+// RollbackFuncs holds the functions with which a family returns to the template of a former set.
+type RollbackFuncs[D, S familyObject] struct {
 	Asked  func(D) bool // a person requests a rollback
 	Forget func(D)      // removes the request
 	// Former returns the set whose template returns; if the set cannot be used, Former fails with a Conflict.
@@ -79,19 +79,25 @@ type Rollbacks[D, S familyObject] struct {
 	ReturnTo     func(d D, set S, automatic bool, now time.Time)
 }
 
-// At reads a deployment live. A deployment that Millwright no longer reconciles causes a Conflict, and so does a
-// deployment whose resource version is not the given one (empty: any version).
-func (f Family[D, S]) At(ctx context.Context, ref kube.Ref, version string) (D, error) {
-	d, err := kube.LiveAt(ctx, f.Deployments(ref.Namespace), f.Kind, ref, version)
+// ReadDeploymentAtVersion reads a deployment live. A deployment that Millwright no longer reconciles causes a Conflict,
+// and so does a deployment whose resource version is not the given one (empty: any version).
+func (f KindFamily[D, S]) ReadDeploymentAtVersion(ctx context.Context, ref kube.Ref, version string) (D, error) {
+	d, err := kube.ReadLiveAtVersion(ctx, f.Deployments(ref.Namespace), f.Kind, ref, version)
 	if err == nil && !f.Ours(d) {
-		return *new(D), kube.Conflict(ref)
+		return *new(D), kube.ConflictError(ref)
 	}
 	return d, err
 }
 
 // WriteRevision annotates a deployment with the revision of its current set, and removes the record of an automatic
 // rollback to another set.
-func (f Family[D, S]) WriteRevision(ctx context.Context, ref kube.Ref, d D, set S, versions kube.MinVersions) error {
+func (f KindFamily[D, S]) WriteRevision(
+	ctx context.Context,
+	ref kube.Ref,
+	d D,
+	set S,
+	versions kube.MinVersions,
+) error {
 	annotations := map[string]any{f.Revision: set.GetAnnotations()[f.Revision]}
 	if d.GetAnnotations()[f.Revision] == annotations[f.Revision] {
 		return nil
@@ -99,7 +105,7 @@ func (f Family[D, S]) WriteRevision(ctx context.Context, ref kube.Ref, d D, set 
 	if d.GetAnnotations()[v1alpha1.AnnotationAutomaticRollbackTo] != string(set.GetUID()) {
 		annotations[v1alpha1.AnnotationAutomaticRollbackTo] = nil
 	}
-	d, err := kube.Patch(
+	d, err := kube.PatchObject(
 		ctx,
 		f.Deployments(ref.Namespace),
 		d,
@@ -108,24 +114,24 @@ func (f Family[D, S]) WriteRevision(ctx context.Context, ref kube.Ref, d D, set 
 	if err != nil {
 		return kube.WriteError(ctx, ref, err)
 	}
-	versions.Raise(f.Resources[0], d.GetResourceVersion())
+	versions.RaiseVersion(f.Resources[0], d.GetResourceVersion())
 	return nil
 }
 
-// Change changes and deletes sets. A set that changed since the decision causes a Conflict, with one exception: within
-// 2 s of the decision, a resize also succeeds if spec.replicas is still From. A second run changes nothing, and fails
-// with a Conflict. The result holds the resource versions of the written objects.
-func (f Family[D, S]) Change(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
-	w := setWriter[D, S]{f, kube.ServerClock(ctx), in.Deployment, kube.MinVersions{}}
-	follow := func(ctx context.Context, t rollout.Target) error { return w.followDeployment(ctx, t, nil) }
+// ChangeSets changes and deletes sets. A set that changed since the decision causes a Conflict, with one exception:
+// within 2 s of the decision, a resize also succeeds if spec.replicas is still From. A second run changes nothing, and
+// fails with a Conflict. The result holds the resource versions of the written objects.
+func (f KindFamily[D, S]) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
+	w := setWriter[D, S]{f, kube.NewServerClock(ctx), in.Deployment, kube.MinVersions{}}
+	follow := func(ctx context.Context, t rollout.ObjectTarget) error { return w.followDeployment(ctx, t, nil) }
 	steps := []struct {
-		sets []rollout.Target
-		do   func(context.Context, rollout.Target) error
+		sets []rollout.ObjectTarget
+		do   func(context.Context, rollout.ObjectTarget) error
 	}{
 		{in.Release, w.releaseSet},
 		{in.Adopt, w.adoptSet},
-		{in.AllowScaleUp, func(ctx context.Context, t rollout.Target) error { return w.allowScaleUp(ctx, t, true) }},
-		{in.ForbidScaleUp, func(ctx context.Context, t rollout.Target) error { return w.allowScaleUp(ctx, t, false) }},
+		{in.AllowScaleUp, func(ctx context.Context, t rollout.ObjectTarget) error { return w.allowScaleUp(ctx, t, true) }},
+		{in.ForbidScaleUp, func(ctx context.Context, t rollout.ObjectTarget) error { return w.allowScaleUp(ctx, t, false) }},
 		{in.Sync, follow},
 	}
 	for _, step := range steps {
@@ -136,7 +142,7 @@ func (f Family[D, S]) Change(ctx context.Context, in SetChanges) (kube.MinVersio
 		}
 	}
 	if in.Revise != nil {
-		if err := w.followDeployment(ctx, in.Revise.Target, in.Revise); err != nil {
+		if err := w.followDeployment(ctx, in.Revise.ObjectTarget, in.Revise); err != nil {
 			return nil, err
 		}
 	}
@@ -158,17 +164,17 @@ func (f Family[D, S]) Change(ctx context.Context, in SetChanges) (kube.MinVersio
 
 // setWriter writes the sets of one deployment, and collects the new resource versions.
 type setWriter[D, S familyObject] struct {
-	Family[D, S]
+	KindFamily[D, S]
 	clock      kube.Clock
 	deployment kube.Ref
 	versions   kube.MinVersions
 }
 
-func (w setWriter[D, S]) setRef(name, uid string) kube.Ref {
+func (w setWriter[D, S]) refOfSet(name, uid string) kube.Ref {
 	return kube.Ref{Namespace: w.deployment.Namespace, Name: name, UID: uid}
 }
 
-func (w setWriter[D, S]) setClient() Client[S] { return w.Sets(w.deployment.Namespace) }
+func (w setWriter[D, S]) clientOfSets() Client[S] { return w.Sets(w.deployment.Namespace) }
 
 // recordEvent records an event on the deployment, if the deployment is in the cache.
 func (w setWriter[D, S]) recordEvent(reason, message string) {
@@ -178,25 +184,25 @@ func (w setWriter[D, S]) recordEvent(reason, message string) {
 }
 
 // releaseSet removes the controller reference from a set that the deployment's selector no longer matches.
-func (w setWriter[D, S]) releaseSet(ctx context.Context, t rollout.Target) error {
+func (w setWriter[D, S]) releaseSet(ctx context.Context, t rollout.ObjectTarget) error {
 	return w.changeOwner(ctx, t, "SuccessfulRelease", "Released MachineSet: ", func(set S, d D) bool {
 		if !metav1.IsControlledBy(set, d) || w.Selects(d, set) {
 			return false
 		}
-		kube.Disown(set, d.GetUID())
-		annotate(set, v1alpha1.AnnotationReleasedBy, string(d.GetUID()))
+		kube.RemoveOwner(set, d.GetUID())
+		setAnnotation(set, v1alpha1.AnnotationReleasedBy, string(d.GetUID()))
 		return true
 	})
 }
 
 // adoptSet makes the deployment the controller of a set that has no controller.
-func (w setWriter[D, S]) adoptSet(ctx context.Context, t rollout.Target) error {
+func (w setWriter[D, S]) adoptSet(ctx context.Context, t rollout.ObjectTarget) error {
 	return w.changeOwner(ctx, t, vocabulary.ReasonSuccessfulAdopt, "Adopted MachineSet: ", func(set S, d D) bool {
 		if !w.Free(set, d) || !w.Selects(d, set) || set.GetDeletionTimestamp() != nil {
 			return false
 		}
 		w.Take(set, d)
-		annotate(set, v1alpha1.AnnotationReleasedBy, "")
+		setAnnotation(set, v1alpha1.AnnotationReleasedBy, "")
 		return true
 	})
 }
@@ -205,16 +211,16 @@ func (w setWriter[D, S]) adoptSet(ctx context.Context, t rollout.Target) error {
 // written. A set that changed since the decision causes a Conflict. The deployment is read live first, because change
 // needs the present selector. A deployment that is being deleted changes no owner.
 func (w setWriter[D, S]) changeOwner(
-	ctx context.Context, t rollout.Target, reason, words string, change func(S, D) bool,
+	ctx context.Context, t rollout.ObjectTarget, reason, words string, change func(S, D) bool,
 ) error {
-	d, err := w.At(ctx, w.deployment, "")
+	d, err := w.ReadDeploymentAtVersion(ctx, w.deployment, "")
 	if err != nil {
 		return err
 	}
 	if d.GetDeletionTimestamp() != nil {
-		return kube.Conflict(w.deployment)
+		return kube.ConflictError(w.deployment)
 	}
-	set, err := w.readSetAt(ctx, t)
+	set, err := w.readSetAtVersion(ctx, t)
 	if err != nil || !change(set, d) {
 		return err
 	}
@@ -225,15 +231,15 @@ func (w setWriter[D, S]) changeOwner(
 	return nil
 }
 
-// readSetAt reads a set live. A set that changed since the decision causes a Conflict.
-func (w setWriter[D, S]) readSetAt(ctx context.Context, t rollout.Target) (set S, err error) {
-	ref := w.setRef(t.Name, t.UID)
-	set, err = w.setClient().Get(ctx, t.Name, metav1.GetOptions{})
+// readSetAtVersion reads a set live. A set that changed since the decision causes a Conflict.
+func (w setWriter[D, S]) readSetAtVersion(ctx context.Context, t rollout.ObjectTarget) (set S, err error) {
+	ref := w.refOfSet(t.Name, t.UID)
+	set, err = w.clientOfSets().Get(ctx, t.Name, metav1.GetOptions{})
 	switch {
 	case err != nil:
 		return set, kube.WriteError(ctx, ref, err)
 	case string(set.GetUID()) != t.UID, set.GetResourceVersion() != t.Version:
-		return set, kube.Conflict(ref)
+		return set, kube.ConflictError(ref)
 	default:
 		return set, nil
 	}
@@ -241,11 +247,11 @@ func (w setWriter[D, S]) readSetAt(ctx context.Context, t rollout.Target) (set S
 
 // updateSet updates a set, and returns the written set.
 func (w setWriter[D, S]) updateSet(ctx context.Context, set S) (written S, err error) {
-	written, err = w.setClient().Update(ctx, set, metav1.UpdateOptions{})
+	written, err = w.clientOfSets().Update(ctx, set, metav1.UpdateOptions{})
 	if err != nil {
-		return written, kube.WriteError(ctx, w.setRef(set.GetName(), string(set.GetUID())), err)
+		return written, kube.WriteError(ctx, w.refOfSet(set.GetName(), string(set.GetUID())), err)
 	}
-	w.versions.Raise(w.Resources[1], written.GetResourceVersion())
+	w.versions.RaiseVersion(w.Resources[1], written.GetResourceVersion())
 	return written, nil
 }
 
@@ -253,28 +259,32 @@ func (w setWriter[D, S]) updateSet(ctx context.Context, set S) (written S, err e
 // unchanged.
 func (w setWriter[D, S]) patchSet(ctx context.Context, name, uid, version string, change map[string]any) error {
 	seen := &metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: version}
-	set, err := kube.Patch(ctx, w.setClient(), seen, change)
+	set, err := kube.PatchObject(ctx, w.clientOfSets(), seen, change)
 	if err == nil {
-		w.versions.Raise(w.Resources[1], set.GetResourceVersion())
+		w.versions.RaiseVersion(w.Resources[1], set.GetResourceVersion())
 	}
 	return err
 }
 
 // allowScaleUp allows or forbids a set to create machines.
-func (w setWriter[D, S]) allowScaleUp(ctx context.Context, t rollout.Target, allow bool) error {
+func (w setWriter[D, S]) allowScaleUp(ctx context.Context, t rollout.ObjectTarget, allow bool) error {
 	err := w.patchSet(ctx, t.Name, t.UID, t.Version, map[string]any{"metadata": w.AllowScale(allow)})
-	return kube.WriteError(ctx, w.setRef(t.Name, t.UID), err)
+	return kube.WriteError(ctx, w.refOfSet(t.Name, t.UID), err)
 }
 
 // followDeployment copies to a set the fields that follow the deployment. If revise is not nil, followDeployment also
 // writes the set's revision; a set that is not current then causes a Conflict. The deployment gets the revision of its
 // current set.
-func (w setWriter[D, S]) followDeployment(ctx context.Context, t rollout.Target, revise *rollout.Revise) error {
-	d, err := w.At(ctx, w.deployment, "")
+func (w setWriter[D, S]) followDeployment(
+	ctx context.Context,
+	t rollout.ObjectTarget,
+	revise *rollout.RevisionChange,
+) error {
+	d, err := w.ReadDeploymentAtVersion(ctx, w.deployment, "")
 	if err != nil {
 		return err
 	}
-	set, err := w.readSetAt(ctx, t)
+	set, err := w.readSetAtVersion(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -284,11 +294,11 @@ func (w setWriter[D, S]) followDeployment(ctx context.Context, t rollout.Target,
 	}
 	if revise != nil {
 		if !current {
-			return kube.Conflict(w.deployment)
+			return kube.ConflictError(w.deployment)
 		}
-		annotate(set, w.Revision, strconv.FormatInt(revise.Revision, 10))
+		setAnnotation(set, w.Revision, strconv.FormatInt(revise.Revision, 10))
 		if revise.History != "" {
-			annotate(set, w.History, revise.History)
+			setAnnotation(set, w.History, revise.History)
 		}
 	}
 	if changed || revise != nil {
@@ -314,15 +324,15 @@ func (w setWriter[D, S]) checkGeneration(ctx context.Context, in SetChanges) err
 	if !grows || in.Generation == 0 {
 		return nil
 	}
-	d, err := kube.LiveAt(ctx, w.Deployments(w.deployment.Namespace), w.Kind, w.deployment, "")
+	d, err := kube.ReadLiveAtVersion(ctx, w.Deployments(w.deployment.Namespace), w.Kind, w.deployment, "")
 	if err == nil && d.GetGeneration() != in.Generation {
-		err = kube.Conflict(w.deployment)
+		err = kube.ConflictError(w.deployment)
 	}
 	return err
 }
 
 // resizeSet writes a set's size, and records an event.
-func (w setWriter[D, S]) resizeSet(ctx context.Context, r rollout.Resize) error {
+func (w setWriter[D, S]) resizeSet(ctx context.Context, r rollout.SetResize) error {
 	change := func(actedOn int) map[string]any {
 		return map[string]any{
 			"spec":     map[string]any{"replicas": r.To},
@@ -332,12 +342,12 @@ func (w setWriter[D, S]) resizeSet(ctx context.Context, r rollout.Resize) error 
 	err := w.patchSet(ctx, r.Name, r.UID, r.Version, change(r.ActedOn))
 	soon := w.clock.Now().Sub(activity.GetInfo(ctx).ScheduledTime) < maxResizeAge
 	if apierrors.IsConflict(err) && r.From != r.To && soon {
-		if set, same := w.readIfSameSize(ctx, r); same {
+		if set, same := w.readSetIfSameSize(ctx, r); same {
 			err = w.patchSet(ctx, r.Name, r.UID, set.GetResourceVersion(), change(w.ActedOn(set)))
 		}
 	}
 	if err != nil {
-		return kube.WriteError(ctx, w.setRef(r.Name, r.UID), err)
+		return kube.WriteError(ctx, w.refOfSet(r.Name, r.UID), err)
 	}
 	if r.From != r.To {
 		direction := map[bool]string{true: "up", false: "down"}[r.To > r.From]
@@ -347,10 +357,10 @@ func (w setWriter[D, S]) resizeSet(ctx context.Context, r rollout.Resize) error 
 	return nil
 }
 
-// readIfSameSize reads a set, and reports whether the set still has the size that the decision saw. During a rollout,
-// the status of a set changes several times a second; the decision does not depend on these changes.
-func (w setWriter[D, S]) readIfSameSize(ctx context.Context, r rollout.Resize) (set S, same bool) {
-	set, err := w.setClient().Get(ctx, r.Name, metav1.GetOptions{})
+// readSetIfSameSize reads a set, and reports whether the set still has the size that the decision saw. During a
+// rollout, the status of a set changes several times a second; the decision does not depend on these changes.
+func (w setWriter[D, S]) readSetIfSameSize(ctx context.Context, r rollout.SetResize) (set S, same bool) {
+	set, err := w.clientOfSets().Get(ctx, r.Name, metav1.GetOptions{})
 	if err != nil || string(set.GetUID()) != r.UID || set.GetDeletionTimestamp() != nil || w.Replicas(set) != r.From {
 		return set, false
 	}
@@ -360,21 +370,22 @@ func (w setWriter[D, S]) readIfSameSize(ctx context.Context, r rollout.Resize) (
 
 // deleteSet deletes a set; a set that is gone counts as deleted. The request has no propagation policy, so the set
 // keeps its finalizer "orphan".
-func (w setWriter[D, S]) deleteSet(ctx context.Context, t rollout.Target) error {
-	err := w.setClient().Delete(ctx, t.Name, metav1.DeleteOptions{
+func (w setWriter[D, S]) deleteSet(ctx context.Context, t rollout.ObjectTarget) error {
+	err := w.clientOfSets().Delete(ctx, t.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: new(types.UID(t.UID)), ResourceVersion: new(t.Version)},
 	})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return kube.WriteError(ctx, w.setRef(t.Name, t.UID), err)
+	return kube.WriteError(ctx, w.refOfSet(t.Name, t.UID), err)
 }
 
-// RollBack copies the template of a former set back to the deployment, and removes the rollback request, in one write.
-// If no set is given, RollBack only removes the request. RollBack records an event. A deployment that changed since the
-// decision causes a Conflict. The activity is idempotent. The result holds the deployment's resource version.
-func (f Family[D, S]) RollBack(ctx context.Context, in RollBack) (kube.MinVersions, error) {
-	d, err := kube.LiveAt(ctx, f.Deployments(in.Deployment.Namespace), f.Kind, in.Deployment, "")
+// RollBackDeployment copies the template of a former set back to the deployment, and removes the rollback request, in
+// one write. If no set is given, RollBackDeployment only removes the request. RollBackDeployment records an event. A
+// deployment that changed since the decision causes a Conflict. The activity is idempotent. The result holds the
+// deployment's resource version.
+func (f KindFamily[D, S]) RollBackDeployment(ctx context.Context, in RollbackInput) (kube.MinVersions, error) {
+	d, err := kube.ReadLiveAtVersion(ctx, f.Deployments(in.Deployment.Namespace), f.Kind, in.Deployment, "")
 	if err != nil {
 		return nil, err
 	}
@@ -390,10 +401,10 @@ func (f Family[D, S]) RollBack(ctx context.Context, in RollBack) (kube.MinVersio
 	case done:
 		return kube.MinVersions{f.Resources[0]: d.GetResourceVersion()}, nil
 	case d.GetResourceVersion() != in.Version, d.GetDeletionTimestamp() != nil, !f.Ours(d):
-		return nil, kube.Conflict(in.Deployment)
+		return nil, kube.ConflictError(in.Deployment)
 	}
 	if set != none {
-		f.ReturnTo(d, set, in.Rollback.Automatic, kube.ServerClock(ctx).Now())
+		f.ReturnTo(d, set, in.Rollback.Automatic, kube.NewServerClock(ctx).Now())
 	}
 	f.Forget(d)
 	if d, err = f.Deployments(in.Deployment.Namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
@@ -407,16 +418,16 @@ func (f Family[D, S]) RollBack(ctx context.Context, in RollBack) (kube.MinVersio
 	return kube.MinVersions{f.Resources[0]: d.GetResourceVersion()}, nil
 }
 
-// Unless returns nil if the condition holds, otherwise the value. In a patch, nil removes the key.
-func Unless(condition bool, value any) any {
+// NilIf returns nil if the condition holds, otherwise the value. In a patch, nil removes the key.
+func NilIf(condition bool, value any) any {
 	if condition {
 		return nil
 	}
 	return value
 }
 
-// annotate sets an annotation of an object; an empty value removes the annotation.
-func annotate(o metav1.Object, key, value string) {
+// setAnnotation sets an annotation of an object; an empty value removes the annotation.
+func setAnnotation(o metav1.Object, key, value string) {
 	annotations := o.GetAnnotations()
 	if value == "" {
 		delete(annotations, key)

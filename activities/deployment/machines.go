@@ -39,12 +39,12 @@ func (a *Activities) ChangeMachines(ctx context.Context, in MachineChanges) (kub
 			if err != nil {
 				return nil, err
 			}
-			if !deploymentControls(in.Deployment, set) {
-				return nil, kube.Conflict(ref)
+			if !isSetControlledBy(in.Deployment, set) {
+				return nil, kube.ConflictError(ref)
 			}
 			sets[move.ToUID] = set
 		}
-		old, _ := a.Kube.Cluster.Set(in.Deployment.Namespace + "/" + move.From)
+		old, _ := a.Kube.Cluster.MachineSet(in.Deployment.Namespace + "/" + move.From)
 		list = append(list, machineWrite{move.Machine, func(m *v1alpha1.Machine) bool {
 			return handOverMachine(m, old, sets[move.ToUID])
 		}, sets[move.ToUID]})
@@ -61,20 +61,20 @@ func (a *Activities) ChangeMachines(ctx context.Context, in MachineChanges) (kub
 
 // machineWrite is the change of one machine. If set is not nil, an event on the set reports the adoption.
 type machineWrite struct {
-	rollout.Target
+	rollout.ObjectTarget
 	change func(*v1alpha1.Machine) bool
 	set    *v1alpha1.MachineSet
 }
 
-// writeMachines writes machines as kube.ChangeMember does, and returns the new resource versions.
+// writeMachines writes machines as kube.ChangeMachineAtVersion does, and returns the new resource versions.
 func (a *Activities) writeMachines(
 	ctx context.Context,
 	namespace string,
 	list []machineWrite,
 ) (kube.MinVersions, error) {
-	return kube.InParallel(cache.Machines, len(list), func(i int) (string, error) {
+	return kube.WriteInParallel(cache.Machines, len(list), func(i int) (string, error) {
 		w := list[i]
-		version, changed, err := a.Kube.ChangeMember(
+		version, changed, err := a.Kube.ChangeMachineAtVersion(
 			ctx,
 			kube.Ref{Namespace: namespace, Name: w.Name, UID: w.UID},
 			w.Version,
@@ -94,15 +94,15 @@ func (a *Activities) writeMachines(
 
 // readExistingSet reads a set live. A set that is gone or is being deleted causes a Conflict.
 func (a *Activities) readExistingSet(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineSet, error) {
-	set, err := kube.Live(ctx, a.Kube.Sets(ref.Namespace), "set", ref)
+	set, err := kube.ReadLive(ctx, a.Kube.Sets(ref.Namespace), "set", ref)
 	if err == nil && (set == nil || set.DeletionTimestamp != nil) {
-		return nil, kube.Conflict(ref)
+		return nil, kube.ConflictError(ref)
 	}
 	return set, err
 }
 
-// deploymentControls reports whether a deployment controls a set.
-func deploymentControls(deployment kube.Ref, set *v1alpha1.MachineSet) bool {
+// isSetControlledBy reports whether a deployment controls a set.
+func isSetControlledBy(deployment kube.Ref, set *v1alpha1.MachineSet) bool {
 	owner := metav1.GetControllerOf(set)
 	return owner != nil && string(owner.UID) == deployment.UID
 }
@@ -140,13 +140,13 @@ func removeEqualEntries(all, some map[string]string) {
 	})
 }
 
-// Marks are the records about the machines that the cluster autoscaler chose for deletion.
-type Marks struct {
+// MachineMarks are the records about the machines that the cluster autoscaler chose for deletion.
+type MachineMarks struct {
 	Deployment kube.Ref
-	Version    string           // resourceVersion of the deployment that the decision saw
-	Trigger    *rollout.Trigger // change of the deployment's list of chosen machines; nil: no change
-	Mark       []rollout.Mark   // machines to delete first
-	Unmark     []rollout.Target // machines that are no longer chosen
+	Version    string                           // resourceVersion of the deployment that the decision saw
+	Trigger    *rollout.TriggerAnnotationUpdate // change of the deployment's list of chosen machines; nil: no change
+	Mark       []rollout.ChoiceMark             // machines to delete first
+	Unmark     []rollout.ObjectTarget           // machines that are no longer chosen
 }
 
 // MarkMachines annotates chosen machines with their deletion priority and the time of the choice, and removes both
@@ -154,10 +154,10 @@ type Marks struct {
 // then, the list shows the remaining work. A machine that is gone is skipped. A machine that changed since the decision
 // causes a Conflict, and so does a changed deployment. A second run changes nothing, and may fail with a Conflict. The
 // result holds the resource versions of the written objects.
-func (a *Activities) MarkMachines(ctx context.Context, in Marks) (kube.MinVersions, error) {
+func (a *Activities) MarkMachines(ctx context.Context, in MachineMarks) (kube.MinVersions, error) {
 	list := make([]machineWrite, 0, len(in.Mark)+len(in.Unmark))
 	for _, mark := range in.Mark {
-		list = append(list, machineWrite{mark.Target, func(m *v1alpha1.Machine) bool {
+		list = append(list, machineWrite{mark.ObjectTarget, func(m *v1alpha1.Machine) bool {
 			priority := strconv.Itoa(v1alpha1.PriorityChosen)
 			if m.Annotations[v1alpha1.AnnotationMachinePriority] == priority &&
 				m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime] == mark.At {
@@ -181,14 +181,14 @@ func (a *Activities) MarkMachines(ctx context.Context, in Marks) (kube.MinVersio
 		return versions, err
 	}
 	version, err := a.writeTrigger(ctx, in)
-	versions.Raise(cache.Deployments, version)
+	versions.RaiseVersion(cache.Deployments, version)
 	return versions, err
 }
 
 // writeTrigger updates the deployment's list of chosen machines, and returns the resource version of the deployment.
-func (a *Activities) writeTrigger(ctx context.Context, in Marks) (string, error) {
+func (a *Activities) writeTrigger(ctx context.Context, in MachineMarks) (string, error) {
 	ref := in.Deployment
-	d, err := kube.LiveAt(ctx, a.Kube.Deployments(ref.Namespace), "deployment", ref, in.Version)
+	d, err := kube.ReadLiveAtVersion(ctx, a.Kube.Deployments(ref.Namespace), "deployment", ref, in.Version)
 	if err != nil {
 		return "", err
 	}
@@ -197,7 +197,7 @@ func (a *Activities) writeTrigger(ctx context.Context, in Marks) (string, error)
 		value = list
 	}
 	annotations := map[string]any{v1alpha1.AnnotationTriggerDeletion: value}
-	d, err = kube.Patch(
+	d, err = kube.PatchObject(
 		ctx,
 		a.Kube.Deployments(ref.Namespace),
 		d,

@@ -30,38 +30,43 @@ func withTemplate(hash, class string) func(*v1alpha1.MachineSet) {
 	}
 }
 
-func newMoves(to *v1alpha1.MachineSet, from string, machines ...*v1alpha1.Machine) deployment.MachineChanges {
+func newMachineMoves(to *v1alpha1.MachineSet, from string, machines ...*v1alpha1.Machine) deployment.MachineChanges {
 	in := deployment.MachineChanges{Deployment: activitiestest.Ref(activitiestest.Deployment("d", 3))}
 	for _, t := range targetsOf(machines...) {
-		in.Move = append(in.Move, rollout.Move{Machine: t, From: from, To: to.Name, ToUID: string(to.UID)})
+		in.Move = append(in.Move, rollout.MachineMove{Machine: t, From: from, To: to.Name, ToUID: string(to.UID)})
 	}
 	return in
 }
 
-// updatedWorld holds a deployment with an old and a new set. The machines of the old set were updated in place.
-type updatedWorld struct {
+// worldAfterUpdate holds a deployment with an old and a new set. The machines of the old set were updated in place.
+type worldAfterUpdate struct {
 	*activitiestest.World
 	oldSet, newSet     *v1alpha1.MachineSet
 	machineA, machineB *v1alpha1.Machine
 }
 
-func newUpdatedWorld(t *testing.T, change ...func(*v1alpha1.MachineSet)) updatedWorld {
+func newWorldAfterUpdate(t *testing.T, change ...func(*v1alpha1.MachineSet)) worldAfterUpdate {
 	t.Helper()
 	d := activitiestest.Deployment("d", 3)
-	u := updatedWorld{
-		oldSet: activitiestest.Set("d-1", 2, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), withTemplate("111", "small")),
-		newSet: activitiestest.Set(
+	u := worldAfterUpdate{
+		oldSet: activitiestest.NewMachineSet(
+			"d-1",
+			2,
+			activitiestest.WithOwner[*v1alpha1.MachineSet](d),
+			withTemplate("111", "small"),
+		),
+		newSet: activitiestest.NewMachineSet(
 			"d-2",
 			0,
 			append(
-				[]func(*v1alpha1.MachineSet){activitiestest.OwnedBy[*v1alpha1.MachineSet](d), withTemplate("222", "large")},
+				[]func(*v1alpha1.MachineSet){activitiestest.WithOwner[*v1alpha1.MachineSet](d), withTemplate("222", "large")},
 				change...)...),
 	}
 	u.machineA = activitiestest.Machine(
 		"a",
-		activitiestest.OnNode,
-		activitiestest.Phase(v1alpha1.MachineRunning),
-		activitiestest.OwnedBy[*v1alpha1.Machine](u.oldSet),
+		activitiestest.WithNode,
+		activitiestest.WithPhase(v1alpha1.MachineRunning),
+		activitiestest.WithOwner[*v1alpha1.Machine](u.oldSet),
 	)
 	u.machineA.Labels[v1alpha1.LabelMachineTemplateHash] = "111"
 	u.machineB = u.machineA.DeepCopy()
@@ -72,7 +77,7 @@ func newUpdatedWorld(t *testing.T, change ...func(*v1alpha1.MachineSet)) updated
 
 func TestMachinesAreHandedOver(t *testing.T) {
 	t.Parallel()
-	u := newUpdatedWorld(t, func(s *v1alpha1.MachineSet) {
+	u := newWorldAfterUpdate(t, func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Labels["tier"] = "front"
 		s.Spec.Template.Annotations = map[string]string{"team": "shop", "version": "2"}
 		s.Spec.Template.Spec.Class.Kind = "OtherClass"
@@ -81,11 +86,19 @@ func TestMachinesAreHandedOver(t *testing.T) {
 			MachineDrainTimeout: activitiestest.Duration(time.Hour),
 		}
 	})
-	u.Edit(cache.Sets, "d-1", map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
-		"labels": map[string]any{"former": "x", "changed": "x"}, "annotations": map[string]any{"version": "1", "former": "x"},
-	}}}})
-	u.Settle()
-	u.Edit(cache.Machines, "a", map[string]any{"metadata": map[string]any{
+	u.EditObject(
+		cache.Sets,
+		"d-1",
+		map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
+			"labels": map[string]any{
+				"former":  "x",
+				"changed": "x",
+			},
+			"annotations": map[string]any{"version": "1", "former": "x"},
+		}}}},
+	)
+	u.AwaitCaches()
+	u.EditObject(cache.Machines, "a", map[string]any{"metadata": map[string]any{
 		"labels":      map[string]any{"mine": "x", "former": "x", "changed": "y"},
 		"annotations": map[string]any{"note": "x", "version": "1", "former": "x", v1alpha1.AnnotationMachinePriority: "2"},
 		"ownerReferences": []any{
@@ -95,18 +108,18 @@ func TestMachinesAreHandedOver(t *testing.T) {
 				"name":       "cm",
 				"uid":        "uid-cm",
 			},
-			activitiestest.Encode(u.machineA)["metadata"].(map[string]any)["ownerReferences"].([]any)[0],
+			activitiestest.EncodeObject(u.machineA)["metadata"].(map[string]any)["ownerReferences"].([]any)[0],
 		},
 	}})
 	before := u.Machine("a")
-	u.Forget()
-	versions, err := activitiestest.Run[kube.MinVersions](
+	u.ForgetRequests()
+	versions, err := activitiestest.RunActivity[kube.MinVersions](
 		u.World,
 		newActivities(u.Kube).ChangeMachines,
-		newMoves(u.newSet, "d-1", before),
+		newMachineMoves(u.newSet, "d-1", before),
 	)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"update machines"}, u.Writes(), "in one write")
+	assert.Equal(t, []string{"update machines"}, u.WriteRequests(), "in one write")
 	m := u.Machine("a")
 	assert.Equal(t, kube.MinVersions{cache.Machines: m.ResourceVersion}, versions)
 	assert.True(t, metav1.IsControlledBy(m, u.newSet))
@@ -133,46 +146,50 @@ func TestMachinesAreHandedOver(t *testing.T) {
 	assert.Equal(t, before.Status, m.Status)
 	assert.Equal(t, before.Finalizers, m.Finalizers)
 	assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted Machine: a: so"}, u.NewEvents())
-	u.Settle()
-	tree := u.Cluster.MembersOf([]*v1alpha1.MachineSet{u.newSet})
+	u.AwaitCaches()
+	tree := u.Cluster.MachinesOfSets([]*v1alpha1.MachineSet{u.newSet})
 	require.Len(t, tree, 1)
 	assert.Empty(t, observeset.FollowTemplate(tree[0].DeepCopy(), u.newSet), "its set has nothing to bring up to date")
 
-	u.Forget()
-	_, err = activitiestest.Run[kube.MinVersions](
+	u.ForgetRequests()
+	_, err = activitiestest.RunActivity[kube.MinVersions](
 		u.World,
 		newActivities(u.Kube).ChangeMachines,
-		newMoves(u.newSet, "d-1", before),
+		newMachineMoves(u.newSet, "d-1", before),
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	activitiestest.Twice[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, newMoves(u.newSet, "d-1", m))
-	assert.Empty(t, u.Writes())
+	activitiestest.RunTwice[kube.MinVersions](
+		u.World,
+		newActivities(u.Kube).ChangeMachines,
+		newMachineMoves(u.newSet, "d-1", m),
+	)
+	assert.Empty(t, u.WriteRequests())
 }
 
 func TestLabelsOfTheOldSetAreRemoved(t *testing.T) {
 	t.Parallel()
-	u := newUpdatedWorld(t)
-	u.Edit(
+	u := newWorldAfterUpdate(t)
+	u.EditObject(
 		cache.Sets,
 		"d-1",
 		map[string]any{
 			"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"line": "one", "app": "web"}}},
 		},
 	)
-	u.Edit(cache.Machines, "a", map[string]any{"metadata": map[string]any{"labels": map[string]any{"line": "one"}}})
-	u.Edit(
+	u.EditObject(cache.Machines, "a", map[string]any{"metadata": map[string]any{"labels": map[string]any{"line": "one"}}})
+	u.EditObject(
 		cache.Machines,
 		"b",
 		map[string]any{"metadata": map[string]any{"labels": map[string]any{"line": "one"}}, "status": map[string]any{}},
 	)
-	u.Settle()
+	u.AwaitCaches()
 	failed := u.Machine("b")
 	failed.Status.CurrentStatus.Phase = v1alpha1.MachineFailed
-	u.Rewrite(failed)
-	_, err := activitiestest.Run[kube.MinVersions](
+	u.WriteStatus(failed)
+	_, err := activitiestest.RunActivity[kube.MinVersions](
 		u.World,
 		newActivities(u.Kube).ChangeMachines,
-		newMoves(u.newSet, "d-1", u.Machine("a"), u.Machine("b")),
+		newMachineMoves(u.newSet, "d-1", u.Machine("a"), u.Machine("b")),
 	)
 	require.NoError(t, err)
 	for _, name := range []string{"a", "b"} {
@@ -181,10 +198,10 @@ func TestLabelsOfTheOldSetAreRemoved(t *testing.T) {
 		assert.Equal(t, "222", labels[v1alpha1.LabelMachineTemplateHash], "one that has failed is the new set's, too")
 		assert.Equal(t, "web", labels["app"])
 	}
-	_, err = activitiestest.Run[kube.MinVersions](
+	_, err = activitiestest.RunActivity[kube.MinVersions](
 		u.World,
 		newActivities(u.Kube).ChangeMachines,
-		newMoves(u.newSet, "a-set-that-is-gone", u.Machine("a")),
+		newMachineMoves(u.newSet, "a-set-that-is-gone", u.Machine("a")),
 	)
 	require.NoError(t, err)
 }
@@ -192,61 +209,61 @@ func TestLabelsOfTheOldSetAreRemoved(t *testing.T) {
 func TestHandOverIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1alpha1.MachineSet){
-		"the set is going":            activitiestest.Going[*v1alpha1.MachineSet],
+		"the set is going":            activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet],
 		"another set has its name":    func(s *v1alpha1.MachineSet) { s.UID = "uid-other" },
 		"nobody owns the set":         func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil },
-		"another deployment owns it":  activitiestest.OwnedBy[*v1alpha1.MachineSet](activitiestest.Deployment("other", 1)),
+		"another deployment owns it":  activitiestest.WithOwner[*v1alpha1.MachineSet](activitiestest.Deployment("other", 1)),
 		"the set has gone altogether": func(s *v1alpha1.MachineSet) { s.Name = "d-3" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			u := newUpdatedWorld(t, change)
+			u := newWorldAfterUpdate(t, change)
 			u.newSet.Name, u.newSet.UID = "d-2", "uid-d-2"
-			_, err := activitiestest.Run[kube.MinVersions](
+			_, err := activitiestest.RunActivity[kube.MinVersions](
 				u.World,
 				newActivities(u.Kube).ChangeMachines,
-				newMoves(u.newSet, "d-1", u.machineA, u.machineB),
+				newMachineMoves(u.newSet, "d-1", u.machineA, u.machineB),
 			)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-			assert.Empty(t, u.Writes())
+			assert.Empty(t, u.WriteRequests())
 		})
 	}
 	t.Run("a machine that changed: the others are handed over", func(t *testing.T) {
-		u := newUpdatedWorld(t)
-		u.Edit(cache.Machines, "a", activitiestest.Annotated("x", "y"))
-		_, err := activitiestest.Run[kube.MinVersions](
+		u := newWorldAfterUpdate(t)
+		u.EditObject(cache.Machines, "a", activitiestest.AnnotationPatch("x", "y"))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			u.World,
 			newActivities(u.Kube).ChangeMachines,
-			newMoves(u.newSet, "d-1", u.machineA, u.machineB),
+			newMachineMoves(u.newSet, "d-1", u.machineA, u.machineB),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.True(t, metav1.IsControlledBy(u.Machine("a"), u.oldSet))
 		assert.True(t, metav1.IsControlledBy(u.Machine("b"), u.newSet))
 	})
 	t.Run("a machine that is gone, or has gone and come again, is passed over", func(t *testing.T) {
-		u := newUpdatedWorld(t)
+		u := newWorldAfterUpdate(t)
 		former := u.machineB.DeepCopy()
 		former.UID = "uid-former"
-		activitiestest.Twice[kube.MinVersions](
+		activitiestest.RunTwice[kube.MinVersions](
 			u.World,
 			newActivities(u.Kube).ChangeMachines,
-			newMoves(u.newSet, "d-1", activitiestest.Machine("gone"), former),
+			newMachineMoves(u.newSet, "d-1", activitiestest.Machine("gone"), former),
 		)
-		assert.Empty(t, u.Writes())
+		assert.Empty(t, u.WriteRequests())
 	})
 	t.Run("the set cannot be read", func(t *testing.T) {
-		u := newUpdatedWorld(t)
-		activitiestest.Failing(u.Machines, "get", "machinesets", 1, apierrors.NewTooManyRequests("later", 1), nil)
-		_, err := activitiestest.Run[kube.MinVersions](
+		u := newWorldAfterUpdate(t)
+		activitiestest.FailRequests(u.Machines, "get", "machinesets", 1, apierrors.NewTooManyRequests("later", 1), nil)
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			u.World,
 			newActivities(u.Kube).ChangeMachines,
-			newMoves(u.newSet, "d-1", u.machineA),
+			newMachineMoves(u.newSet, "d-1", u.machineA),
 		)
 		require.ErrorContains(t, err, "get set shop/d-2: later")
-		assert.Empty(t, u.Writes())
+		assert.Empty(t, u.WriteRequests())
 	})
 	t.Run("admission refuses it", func(t *testing.T) {
-		u := newUpdatedWorld(t)
-		activitiestest.Failing(
+		u := newWorldAfterUpdate(t)
+		activitiestest.FailRequests(
 			u.Machines,
 			"update",
 			"machines",
@@ -254,10 +271,10 @@ func TestHandOverIsRefused(t *testing.T) {
 			apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "a", nil),
 			nil,
 		)
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			u.World,
 			newActivities(u.Kube).ChangeMachines,
-			newMoves(u.newSet, "d-1", u.machineA),
+			newMachineMoves(u.newSet, "d-1", u.machineA),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
@@ -265,8 +282,8 @@ func TestHandOverIsRefused(t *testing.T) {
 
 func TestAMachineThatIsCountedLosesItsProtection(t *testing.T) {
 	t.Parallel()
-	u := newUpdatedWorld(t)
-	u.Edit(
+	u := newWorldAfterUpdate(t)
+	u.EditObject(
 		cache.Machines,
 		"a",
 		map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelUpdateResult: "successful"}}},
@@ -275,15 +292,15 @@ func TestAMachineThatIsCountedLosesItsProtection(t *testing.T) {
 		Deployment:     activitiestest.Ref(activitiestest.Deployment("d", 3)),
 		MachineChanges: rollout.MachineChanges{ClearUpdateResult: targetsOf(u.Machine("a"), u.machineB)},
 	}
-	versions, err := activitiestest.Run[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
+	versions, err := activitiestest.RunActivity[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
 	require.NoError(t, err)
 	want := u.machineA.Labels
 	assert.Equal(t, want, u.Machine("a").Labels)
-	assert.Equal(t, []string{"update machines"}, u.Writes(), "the other one has none")
+	assert.Equal(t, []string{"update machines"}, u.WriteRequests(), "the other one has none")
 	assert.Equal(t, kube.MinVersions{cache.Machines: u.Machine("a").ResourceVersion}, versions)
 	assert.Empty(t, u.NewEvents())
-	_, err = activitiestest.Run[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
+	_, err = activitiestest.RunActivity[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	in.ClearUpdateResult = targetsOf(u.Machine("a"))
-	activitiestest.Twice[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
+	activitiestest.RunTwice[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
 }

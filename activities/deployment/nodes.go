@@ -29,7 +29,7 @@ type NodeChanges struct {
 // result holds the resource versions of the nodes.
 func (a *Activities) ChangeNodes(ctx context.Context, in NodeChanges) (kube.MinVersions, error) {
 	list := in.editsByNode()
-	return kube.InParallel(cache.Nodes, len(list), func(i int) (string, error) {
+	return kube.WriteInParallel(cache.Nodes, len(list), func(i int) (string, error) {
 		versions, err := a.Kube.ChangeNode(ctx, list[i].machine, list[i].machine.Live, list[i].apply)
 		return versions[cache.Nodes], err
 	})
@@ -37,7 +37,7 @@ func (a *Activities) ChangeNodes(ctx context.Context, in NodeChanges) (kube.MinV
 
 // nodeEdit collects the edits of one machine's node. Each edit sees the results of the previous edits.
 type nodeEdit struct {
-	machine kube.Read
+	machine kube.ReadInput
 	edits   []func(*v1alpha1.Machine, *corev1.Node)
 }
 
@@ -45,14 +45,14 @@ type nodeEdit struct {
 func (in NodeChanges) editsByNode() []*nodeEdit {
 	var all []*nodeEdit
 	for _, l := range []struct {
-		targets []rollout.Target
+		targets []rollout.ObjectTarget
 		edit    func(*v1alpha1.Machine, *corev1.Node)
 		live    bool // with a stale cache, the edit could uncordon a node that is being drained for a deletion
 	}{
-		{in.FinishUpdate, finishInPlace, true},
+		{in.FinishUpdate, finishInPlaceUpdate, true},
 		{in.ClearUpdateLabels, clearUpdateLabels, false},
-		{in.Candidates, addCandidate, false},
-		{in.Select, selectForUpdate, false},
+		{in.Candidates, addCandidateLabel, false},
+		{in.Select, selectNodeForUpdate, false},
 		{in.Taint, addPreferNoSchedule, false},
 		{in.Untaint, removePreferNoSchedule, false},
 		{in.ProtectFromAutoscaler, disableScaleDown, false},
@@ -62,7 +62,7 @@ func (in NodeChanges) editsByNode() []*nodeEdit {
 			ref := kube.Ref{Namespace: in.Deployment.Namespace, Name: t.Name, UID: t.UID}
 			i := slices.IndexFunc(all, func(e *nodeEdit) bool { return e.machine.Ref == ref })
 			if i < 0 {
-				i, all = len(all), append(all, &nodeEdit{machine: kube.Read{Ref: ref}})
+				i, all = len(all), append(all, &nodeEdit{machine: kube.ReadInput{Ref: ref}})
 			}
 			all[i].edits = append(all[i].edits, l.edit)
 			all[i].machine.Live = all[i].machine.Live || l.live
@@ -86,12 +86,12 @@ func isUpdateSucceeded(n inplace.Node) bool {
 	return n.Result == v1alpha1.ValueUpdateSuccessful && n.Reason == v1alpha1.ReasonUpdateSuccessful
 }
 
-// finishInPlace finishes an in-place update that succeeded, and uncordons the node. The condition InPlaceUpdate stays,
-// because an updated node without the update labels may become a candidate again. A taint keeps other pods away until
-// the node's critical components run, as after the node's first start; the installer of the components removes the
-// taint.
-func finishInPlace(m *v1alpha1.Machine, node *corev1.Node) {
-	if !isUpdateSucceeded(drain.InPlaceNode(node)) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
+// finishInPlaceUpdate finishes an in-place update that succeeded, and uncordons the node. The condition InPlaceUpdate
+// stays, because an updated node without the update labels may become a candidate again. A taint keeps other pods away
+// until the node's critical components run, as after the node's first start; the installer of the components removes
+// the taint.
+func finishInPlaceUpdate(m *v1alpha1.Machine, node *corev1.Node) {
+	if !isUpdateSucceeded(drain.InPlaceFacts(node)) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
 	}
 	removeUpdateLabels(node)
@@ -106,7 +106,7 @@ func finishInPlace(m *v1alpha1.Machine, node *corev1.Node) {
 // clearUpdateLabels removes the update labels from a node. A node whose update is in progress or has succeeded keeps
 // the labels: without its labels, the node would stay cordoned.
 func clearUpdateLabels(m *v1alpha1.Machine, node *corev1.Node) {
-	now := drain.InPlaceNode(node)
+	now := drain.InPlaceFacts(node)
 	if now.Selected || isUpdateSucceeded(now) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
 	}
@@ -119,14 +119,14 @@ func removeUpdateLabels(node *corev1.Node) {
 	}
 }
 
-func addCandidate(_ *v1alpha1.Machine, node *corev1.Node) {
+func addCandidateLabel(_ *v1alpha1.Machine, node *corev1.Node) {
 	metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelCandidateForUpdate, v1alpha1.ValueLowerTrue)
 }
 
-// selectForUpdate selects a node for an in-place update. A node without the candidate label is skipped: a selected node
-// without this label is an error, and counts as a node that is being updated.
-func selectForUpdate(_ *v1alpha1.Machine, node *corev1.Node) {
-	if drain.InPlaceNode(node).Candidate {
+// selectNodeForUpdate selects a node for an in-place update. A node without the candidate label is skipped: a selected
+// node without this label is an error, and counts as a node that is being updated.
+func selectNodeForUpdate(_ *v1alpha1.Machine, node *corev1.Node) {
+	if drain.InPlaceFacts(node).Candidate {
 		metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue)
 	}
 }

@@ -22,12 +22,12 @@ import (
 )
 
 // targetsOf returns machines as targets of a rollout.
-func targetsOf(machines ...*v1alpha1.Machine) []rollout.Target {
-	var list []rollout.Target
+func targetsOf(machines ...*v1alpha1.Machine) []rollout.ObjectTarget {
+	var list []rollout.ObjectTarget
 	for _, m := range machines {
 		list = append(
 			list,
-			rollout.Target{
+			rollout.ObjectTarget{
 				Name:    m.Name,
 				UID:     string(m.UID),
 				Version: m.ResourceVersion,
@@ -85,28 +85,28 @@ var (
 		n.Labels["pool"] = "web"
 	}
 	withSuccessfulUpdate = []func(*corev1.Node){
-		activitiestest.Updated("successful"),
+		activitiestest.WithUpdateResult("successful"),
 		withPoolLabel,
 		activitiestest.WithCordon,
-		activitiestest.SaysUpdate("UpdateSuccessful"),
+		activitiestest.WithUpdateCondition("UpdateSuccessful"),
 	}
 )
 
 func TestChangeNodes(t *testing.T) {
 	t.Parallel()
 	type states []func(*corev1.Node)
-	updating := activitiestest.Phase(v1alpha1.MachineInPlaceUpdating)
-	running := activitiestest.Phase(v1alpha1.MachineRunning)
-	isKept := func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.KeptUntil }
-	list := map[string]func(*deployment.NodeChanges, []rollout.Target){
-		"settle":    func(in *deployment.NodeChanges, l []rollout.Target) { in.FinishUpdate = l },
-		"strip":     func(in *deployment.NodeChanges, l []rollout.Target) { in.ClearUpdateLabels = l },
-		"candidate": func(in *deployment.NodeChanges, l []rollout.Target) { in.Candidates = l },
-		"select":    func(in *deployment.NodeChanges, l []rollout.Target) { in.Select = l },
-		"taint":     func(in *deployment.NodeChanges, l []rollout.Target) { in.Taint = l },
-		"untaint":   func(in *deployment.NodeChanges, l []rollout.Target) { in.Untaint = l },
-		"guard":     func(in *deployment.NodeChanges, l []rollout.Target) { in.ProtectFromAutoscaler = l },
-		"unguard":   func(in *deployment.NodeChanges, l []rollout.Target) { in.UnprotectFromAutoscaler = l },
+	updating := activitiestest.WithPhase(v1alpha1.MachineInPlaceUpdating)
+	running := activitiestest.WithPhase(v1alpha1.MachineRunning)
+	isKept := func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.PreservationEnd }
+	list := map[string]func(*deployment.NodeChanges, []rollout.ObjectTarget){
+		"settle":    func(in *deployment.NodeChanges, l []rollout.ObjectTarget) { in.FinishUpdate = l },
+		"strip":     func(in *deployment.NodeChanges, l []rollout.ObjectTarget) { in.ClearUpdateLabels = l },
+		"candidate": func(in *deployment.NodeChanges, l []rollout.ObjectTarget) { in.Candidates = l },
+		"select":    func(in *deployment.NodeChanges, l []rollout.ObjectTarget) { in.Select = l },
+		"taint":     func(in *deployment.NodeChanges, l []rollout.ObjectTarget) { in.Taint = l },
+		"untaint":   func(in *deployment.NodeChanges, l []rollout.ObjectTarget) { in.Untaint = l },
+		"guard":     func(in *deployment.NodeChanges, l []rollout.ObjectTarget) { in.ProtectFromAutoscaler = l },
+		"unguard":   func(in *deployment.NodeChanges, l []rollout.ObjectTarget) { in.UnprotectFromAutoscaler = l },
 	}
 	for name, row := range map[string]struct {
 		list    string
@@ -131,45 +131,45 @@ func TestChangeNodes(t *testing.T) {
 		"that of a user stays":              {"unguard", running, states{withScaleDownDisabled, withNote}, nil},
 		"that of a preserved machine stays": {"unguard", isKept, states{withScaleDownDisabled, withScaleDownDisabledByMCM}, nil},
 
-		"a candidate":                 {"candidate", running, states{withPoolLabel}, states{activitiestest.IsCandidate, withPoolLabel}},
-		"it is one":                   {"candidate", running, states{activitiestest.IsCandidate}, nil},
-		"selected":                    {"select", running, states{activitiestest.IsCandidate, withPoolLabel}, states{activitiestest.IsChosen, withPoolLabel}},
-		"it is selected":              {"select", running, states{activitiestest.IsChosen}, nil},
+		"a candidate":                 {"candidate", running, states{withPoolLabel}, states{activitiestest.WithCandidateLabel, withPoolLabel}},
+		"it is one":                   {"candidate", running, states{activitiestest.WithCandidateLabel}, nil},
+		"selected":                    {"select", running, states{activitiestest.WithCandidateLabel, withPoolLabel}, states{activitiestest.WithSelectedLabels, withPoolLabel}},
+		"it is selected":              {"select", running, states{activitiestest.WithSelectedLabels}, nil},
 		"it is no candidate any more": {"select", running, states{withPoolLabel}, nil},
-		"it serves again":             {"settle", running, withSuccessfulUpdate, states{func(n *corev1.Node) { n.Annotations = map[string]string{} }, withPoolLabel, activitiestest.SaysUpdate("UpdateSuccessful"), withCriticalComponentsTaint}},
-		"it serves again, and components are awaited": {"settle", running, append(states{withCriticalComponentsTaint}, withSuccessfulUpdate...), states{withCriticalComponentsTaint, func(n *corev1.Node) { n.Annotations = map[string]string{} }, withPoolLabel, activitiestest.SaysUpdate("UpdateSuccessful")}},
-		"it was settled, and its components run":      {"settle", running, states{withPoolLabel, activitiestest.SaysUpdate("UpdateSuccessful")}, nil},
-		"it was settled, and a user cordoned it":      {"settle", running, states{withPoolLabel, activitiestest.WithCordon, activitiestest.SaysUpdate("UpdateSuccessful")}, nil},
+		"it serves again":             {"settle", running, withSuccessfulUpdate, states{func(n *corev1.Node) { n.Annotations = map[string]string{} }, withPoolLabel, activitiestest.WithUpdateCondition("UpdateSuccessful"), withCriticalComponentsTaint}},
+		"it serves again, and components are awaited": {"settle", running, append(states{withCriticalComponentsTaint}, withSuccessfulUpdate...), states{withCriticalComponentsTaint, func(n *corev1.Node) { n.Annotations = map[string]string{} }, withPoolLabel, activitiestest.WithUpdateCondition("UpdateSuccessful")}},
+		"it was settled, and its components run":      {"settle", running, states{withPoolLabel, activitiestest.WithUpdateCondition("UpdateSuccessful")}, nil},
+		"it was settled, and a user cordoned it":      {"settle", running, states{withPoolLabel, activitiestest.WithCordon, activitiestest.WithUpdateCondition("UpdateSuccessful")}, nil},
 		"its machine does not say so yet":             {"settle", updating, withSuccessfulUpdate, nil},
-		"its condition does not say so yet":           {"settle", running, states{activitiestest.Updated("successful"), activitiestest.WithCordon, activitiestest.SaysUpdate("ReadyForUpdate")}, nil},
-		"its next update has begun":                   {"settle", running, states{activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, nil},
-		"there is nothing to update":                  {"strip", running, states{activitiestest.IsCandidate, withPoolLabel, activitiestest.WithCordon}, states{activitiestest.UpdateLabels(), withPoolLabel, activitiestest.WithCordon}},
-		"there is nothing to update any more":         {"strip", running, states{func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "failed"} }, withPoolLabel}, states{activitiestest.UpdateLabels(), withPoolLabel}},
+		"its condition does not say so yet":           {"settle", running, states{activitiestest.WithUpdateResult("successful"), activitiestest.WithCordon, activitiestest.WithUpdateCondition("ReadyForUpdate")}, nil},
+		"its next update has begun":                   {"settle", running, states{activitiestest.WithSelectedLabels, activitiestest.WithCordon, activitiestest.WithUpdateCondition("SelectedForUpdate")}, nil},
+		"there is nothing to update":                  {"strip", running, states{activitiestest.WithCandidateLabel, withPoolLabel, activitiestest.WithCordon}, states{activitiestest.WithUpdateLabels(), withPoolLabel, activitiestest.WithCordon}},
+		"there is nothing to update any more":         {"strip", running, states{func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "failed"} }, withPoolLabel}, states{activitiestest.WithUpdateLabels(), withPoolLabel}},
 		"no label is there":                           {"strip", running, states{withPoolLabel}, nil},
-		"a person selected it":                        {"strip", running, states{activitiestest.IsChosen}, nil},
-		"it is under update":                          {"strip", updating, states{activitiestest.IsCandidate}, nil},
+		"a person selected it":                        {"strip", running, states{activitiestest.WithSelectedLabels}, nil},
+		"it is under update":                          {"strip", updating, states{activitiestest.WithCandidateLabel}, nil},
 		"it was updated, and has to be uncordoned":    {"strip", running, withSuccessfulUpdate, nil},
-		"it was updated, and is selected no more": {"strip", running, states{activitiestest.SaysUpdate("UpdateSuccessful"), activitiestest.WithCordon, func(n *corev1.Node) {
+		"it was updated, and is selected no more": {"strip", running, states{activitiestest.WithUpdateCondition("UpdateSuccessful"), activitiestest.WithCordon, func(n *corev1.Node) {
 			n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "successful"}
 		}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, row.machine)
+			m := activitiestest.Machine("m", activitiestest.WithNode, row.machine)
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(row.before...))
-			versions := activitiestest.Twice[kube.MinVersions](
+			versions := activitiestest.RunTwice[kube.MinVersions](
 				w,
 				newActivities(w.Kube).ChangeNodes,
 				newNodeChanges(func(in *deployment.NodeChanges) { list[row.list](in, targetsOf(m)) }),
 			)
-			assert.Equal(t, w.Current(), versions, "the version to decide with")
+			assert.Equal(t, w.NodeVersions(), versions, "the version to decide with")
 			want := activitiestest.Node(row.after...)
 			if row.after == nil {
-				assert.Empty(t, w.Writes())
+				assert.Empty(t, w.WriteRequests())
 				want = activitiestest.Node(row.before...)
 			}
 			n := w.Node()
 			want.ResourceVersion, want.Generation = n.ResourceVersion, n.Generation
-			assert.Equal(t, activitiestest.Encode(want), activitiestest.Encode(n), "and nothing else")
+			assert.Equal(t, activitiestest.EncodeObject(want), activitiestest.EncodeObject(n), "and nothing else")
 			assert.Empty(t, w.NewEvents())
 		})
 	}
@@ -177,20 +177,20 @@ func TestChangeNodes(t *testing.T) {
 
 func TestChangeNodesWritesANodeOnce(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	w := activitiestest.NewWorld(
 		t,
 		m,
 		activitiestest.Node(append(slices.Clone(withSuccessfulUpdate), withPreferNoSchedule, withScaleDownDisabled)...),
 	)
-	activitiestest.Twice[kube.MinVersions](
+	activitiestest.RunTwice[kube.MinVersions](
 		w,
 		newActivities(w.Kube).ChangeNodes,
 		newNodeChanges(func(in *deployment.NodeChanges) {
 			in.FinishUpdate, in.Untaint, in.ProtectFromAutoscaler = targetsOf(m), targetsOf(m), targetsOf(m)
 		}),
 	)
-	assert.Equal(t, []string{"patch nodes"}, w.Writes())
+	assert.Equal(t, []string{"patch nodes"}, w.WriteRequests())
 	n := w.Node()
 	assert.Equal(t, []corev1.Taint{{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: "NoSchedule"}}, n.Spec.Taints)
 	assert.False(t, n.Spec.Unschedulable)
@@ -199,20 +199,20 @@ func TestChangeNodesWritesANodeOnce(t *testing.T) {
 
 func TestChangeNodesSkips(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
-	toGo := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
-	early := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachinePending))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	toGo := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	early := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
 	for name, objects := range map[string][]runtime.Object{
 		"a machine that is gone":               {activitiestest.Node(withSuccessfulUpdate...)},
 		"a machine that is being deleted":      {toGo, activitiestest.Node(withSuccessfulUpdate...)},
 		"one whose node is gone":               {m},
 		"one that has no node yet":             {early, activitiestest.Node(withSuccessfulUpdate...)},
-		"one whose node another machine names": {m, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Node(withSuccessfulUpdate...)},
-		"another machine of that name":         {activitiestest.Machine("m", activitiestest.OnNode, func(m *v1alpha1.Machine) { m.UID = "uid-other" }), activitiestest.Node(withSuccessfulUpdate...)},
+		"one whose node another machine names": {m, activitiestest.Machine("other", activitiestest.WithNode), activitiestest.Node(withSuccessfulUpdate...)},
+		"another machine of that name":         {activitiestest.Machine("m", activitiestest.WithNode, func(m *v1alpha1.Machine) { m.UID = "uid-other" }), activitiestest.Node(withSuccessfulUpdate...)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, objects...)
-			activitiestest.Twice[kube.MinVersions](
+			activitiestest.RunTwice[kube.MinVersions](
 				w,
 				newActivities(w.Kube).ChangeNodes,
 				newNodeChanges(func(in *deployment.NodeChanges) {
@@ -227,17 +227,17 @@ func TestChangeNodesSkips(t *testing.T) {
 					)
 				}),
 			)
-			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.WriteRequests())
 		})
 	}
 	t.Run("a node that is emptied for a deletion that the caches do not know yet", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node(withSuccessfulUpdate...))
-		w.Hold()
+		w.HoldEvents()
 		require.NoError(
 			t,
 			w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Delete(t.Context(), "m", metav1.DeleteOptions{}),
 		)
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).ChangeNodes,
 			newNodeChanges(func(in *deployment.NodeChanges) { in.Taint, in.FinishUpdate = targetsOf(m), targetsOf(m) }),
@@ -249,7 +249,7 @@ func TestChangeNodesSkips(t *testing.T) {
 
 func TestChangeNodesFails(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode)
+	m := activitiestest.Machine("m", activitiestest.WithNode)
 	other := activitiestest.Machine("other", func(m *v1alpha1.Machine) {
 		m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = "n-2", "n-2", "fake:///n-2"
 	})
@@ -266,28 +266,28 @@ func TestChangeNodesFails(t *testing.T) {
 	} {
 		t.Run(name+": the other one is written", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, other, activitiestest.Node(), second)
-			activitiestest.Failing(w.Target, "patch", "nodes", 1, row.err, nil)
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeNodes, both)
+			activitiestest.FailRequests(w.Target, "patch", "nodes", 1, row.err, nil)
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeNodes, both)
 			if row.retryable {
 				require.ErrorContains(t, err, "later")
-				kind, _ := activitiestest.Failure(t, err)
+				kind, _ := activitiestest.FailureTypeOf(t, err)
 				assert.NotEqual(t, kube.TypeRefused, kind)
 			} else {
 				activitiestest.AssertFailure(t, err, row.kind, false)
 			}
-			two := activitiestest.Stored[corev1.Node](w.Target.Tracker(), "nodes", "", "n-2")
+			two := activitiestest.ReadStoredObject[corev1.Node](w.Target.Tracker(), "nodes", "", "n-2")
 			assert.NotEqual(t, isTainted(w.Node()), isTainted(two), "one of them")
-			versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeNodes, both)
+			versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeNodes, both)
 			require.NoError(t, err)
-			two = activitiestest.Stored[corev1.Node](w.Target.Tracker(), "nodes", "", "n-2")
+			two = activitiestest.ReadStoredObject[corev1.Node](w.Target.Tracker(), "nodes", "", "n-2")
 			assert.True(t, isTainted(w.Node()) && isTainted(two), "and by the next attempt both")
 			assert.NotEmpty(t, versions[cache.Nodes])
 		})
 	}
 	t.Run("what somebody else wrote meanwhile stays", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
-			w.Edit(
+		activitiestest.FailRequests(w.Target, "patch", "nodes", 1, nil, func() {
+			w.EditObject(
 				cache.Nodes,
 				"n",
 				map[string]any{
@@ -295,7 +295,7 @@ func TestChangeNodesFails(t *testing.T) {
 				},
 			)
 		})
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).ChangeNodes,
 			newNodeChanges(func(in *deployment.NodeChanges) { in.Taint = targetsOf(m) }),

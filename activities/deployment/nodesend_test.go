@@ -21,8 +21,8 @@ func TestChangeNodesConverges(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string][]func(*corev1.Node){
 		"nothing is there":     {},
-		"a candidate":          {activitiestest.IsCandidate},
-		"selected":             {activitiestest.IsChosen},
+		"a candidate":          {activitiestest.WithCandidateLabel},
+		"selected":             {activitiestest.WithSelectedLabels},
 		"a taint of this name": {withTaint(v1alpha1.TaintPreferNoSchedule, "x", "NoExecute")},
 		"guarded otherwise":    {withNodeAnnotations(v1alpha1.AnnotationScaleDownDisabled, "no"), withScaleDownDisabledByMCM},
 		"guarded by a user":    {withScaleDownDisabled},
@@ -35,12 +35,12 @@ func TestChangeNodesConverges(t *testing.T) {
 			for _, current := range []bool{true, false} {
 				for _, handed := range []bool{true, false} {
 					t.Run(name, func(t *testing.T) {
-						w, d := newUpdatingWorld(t, phase, current, handed, activitiestest.Node(change...))
+						w, d := newWorldDuringUpdate(t, phase, current, handed, activitiestest.Node(change...))
 						asked := 0
 						for range 3 {
-							w.Settle()
+							w.AwaitCaches()
 							next := rollout.Decide(
-								observedeployment.Observed(observedeployment.Read(w.Cluster, d), d.CreationTimestamp.Time),
+								observedeployment.RolloutFacts(observedeployment.ReadTree(w.Cluster, d), d.CreationTimestamp.Time),
 							)
 							require.Empty(
 								t,
@@ -62,10 +62,10 @@ func TestChangeNodesConverges(t *testing.T) {
 								},
 							}
 							asked = in.Len()
-							w.Forget()
-							_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeNodes, in)
+							w.ForgetRequests()
+							_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeNodes, in)
 							require.NoError(t, err)
-							assert.Equal(t, asked > 0, len(w.Writes()) > 0, "%+v", in)
+							assert.Equal(t, asked > 0, len(w.WriteRequests()) > 0, "%+v", in)
 						}
 						assert.Zero(t, asked, "it has come to an end")
 					})
@@ -75,9 +75,9 @@ func TestChangeNodesConverges(t *testing.T) {
 	}
 }
 
-// newUpdatingWorld returns a world with a deployment that updates in place and two sets, one of which has a machine on
-// the given node.
-func newUpdatingWorld(
+// newWorldDuringUpdate returns a world with a deployment that updates in place and two sets, one of which has a machine
+// on the given node.
+func newWorldDuringUpdate(
 	t *testing.T,
 	phased v1alpha1.MachinePhase,
 	current, handed bool,
@@ -89,17 +89,17 @@ func newUpdatingWorld(
 	d.Spec.Strategy.InPlaceUpdate = &v1alpha1.InPlaceUpdateMachineDeployment{
 		OrchestrationType: v1alpha1.OrchestrationTypeAuto,
 	}
-	young := activitiestest.Set("d-2", 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](d))
+	young := activitiestest.NewMachineSet("d-2", 1, activitiestest.WithOwner[*v1alpha1.MachineSet](d))
 	young.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
-	old := activitiestest.Set("d-1", 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](d))
+	old := activitiestest.NewMachineSet("d-1", 1, activitiestest.WithOwner[*v1alpha1.MachineSet](d))
 	old.Annotations = map[string]string{v1alpha1.AnnotationRevision: "1"}
 	old.Labels = map[string]string{v1alpha1.LabelScaleUpDisabled: "true"}
 	old.Spec.Template.Spec.Class.Name = "old"
 	m := activitiestest.Machine(
 		"m",
-		activitiestest.OnNode,
-		activitiestest.Phase(phased),
-		activitiestest.OwnedBy[*v1alpha1.Machine](map[bool]*v1alpha1.MachineSet{true: young, false: old}[current]),
+		activitiestest.WithNode,
+		activitiestest.WithPhase(phased),
+		activitiestest.WithOwner[*v1alpha1.Machine](map[bool]*v1alpha1.MachineSet{true: young, false: old}[current]),
 	)
 	if handed {
 		m.Labels[v1alpha1.LabelUpdateResult] = "successful"

@@ -22,11 +22,11 @@ import (
 // newWorldNamingOperation returns a world with a deployment in a rollout, whose status names the given operation.
 func newWorldNamingOperation(t *testing.T, o v1alpha1.Operation) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
-	w, d := newRollout(t)
+	w, d := newRolloutWorld(t)
 	is := w.Deployment("d")
 	is.Status.CurrentOperation = &o
-	w.Rewrite(is)
-	w.Forget()
+	w.WriteStatus(is)
+	w.ForgetRequests()
 	return w, d
 }
 
@@ -51,7 +51,7 @@ func TestDecideDeploymentReturnsTheRolloutOfTheStatus(t *testing.T) {
 		assert.Equal(
 			t,
 			row.want,
-			activitiestest.DecideDeployment(w, activitiestest.Read(d)).Operation,
+			activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Operation,
 			row.operation.WorkflowID,
 		)
 	}
@@ -73,12 +73,12 @@ func TestReportDeploymentKeepsTheNameOfARollout(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, d := newWorldNamingOperation(t, v1alpha1.Operation{WorkflowID: rolloutWorkflowID, RolloutOf: "uid-d"})
-			row.in.Read = activitiestest.Read(d)
+			row.in.ReadInput = activitiestest.NewRead(d)
 			in := deployment.Report{Input: row.in, Step: &kube.Step{WorkflowID: deploymentWorkflowID}}
 			if row.conflict {
-				_, err := activitiestest.Run[string](w, newActivities(w.Kube).ReportDeployment, in)
+				_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReportDeployment, in)
 				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-				assert.Empty(t, w.Writes())
+				assert.Empty(t, w.WriteRequests())
 				return
 			}
 			assert.Equal(t, deploymentWorkflowID, activitiestest.ReportDeployment(w, in).CurrentOperation.WorkflowID)
@@ -89,12 +89,12 @@ func TestReportDeploymentKeepsTheNameOfARollout(t *testing.T) {
 // A decision names the failed machines that are not recorded yet.
 func TestReportDeploymentRecordsFailedMachines(t *testing.T) {
 	t.Parallel()
-	w, d := newRollout(t)
+	w, d := newRolloutWorld(t)
 	says := func(revision int64, failed ...string) []string {
 		record := &rollout.Progress{Revision: revision, Failed: failed}
 		return activitiestest.ReportDeployment(
 			w,
-			deployment.Report{Input: activitiestest.DeploymentRead(d), Record: record},
+			deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: record},
 		).Rollout.FailedMachines
 	}
 	assert.Equal(t, []string{"b"}, says(2, "b"))
@@ -109,7 +109,7 @@ func TestTheDecisionOfAHugeDeploymentIsBounded(t *testing.T) {
 	objects := []runtime.Object{d}
 	var named []string
 	for n := range 200 {
-		name, change := strings.Repeat("s", 57)+fmt.Sprintf("-%05d", n), activitiestest.Former
+		name, change := strings.Repeat("s", 57)+fmt.Sprintf("-%05d", n), activitiestest.WithFormerTemplate
 		if n == 199 {
 			change = func(*v1alpha1.MachineSet) {}
 		}
@@ -124,7 +124,7 @@ func TestTheDecisionOfAHugeDeploymentIsBounded(t *testing.T) {
 			},
 		)
 		s.UID = types.UID(fmt.Sprintf("0d9ad1a5-2f8e-4b7a-9a0e-%012d", n))
-		for i, o := range setWithMachines(s) {
+		for i, o := range machineSetWithMachines(s) {
 			if m, ok := o.(*v1alpha1.Machine); ok {
 				m.UID = types.UID(fmt.Sprintf("1d9ad1a5-2f8e-4b7a-%04d-%012d", n, i))
 				named = append(named, m.Name, "gone-"+m.Name)
@@ -134,10 +134,10 @@ func TestTheDecisionOfAHugeDeploymentIsBounded(t *testing.T) {
 	}
 	bounded := func() deployment.Decision {
 		w := activitiestest.NewWorld(t, objects...)
-		decision, err := activitiestest.Run[deployment.Decision](
+		decision, err := activitiestest.RunActivity[deployment.Decision](
 			w,
 			newActivities(w.Kube).DecideDeployment,
-			activitiestest.DeploymentRead(d),
+			activitiestest.NewDeploymentInput(d),
 		)
 		require.NoError(t, err)
 		text, err := json.Marshal(decision)

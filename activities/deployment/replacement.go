@@ -17,8 +17,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// Granted is the result of GrantReplacements.
-type Granted struct {
+// GrantResult is the result of GrantReplacements.
+type GrantResult struct {
 	Wrote    bool             // whether anything was written
 	Versions kube.MinVersions // resource versions of the written objects
 	Why      string           // which replacements were granted, ended and held, and why
@@ -28,25 +28,25 @@ type Granted struct {
 // deployment's status, with the resource version that the decision saw: no part of the budget is granted twice. After
 // the status, each granted machine is annotated. If the activity is interrupted between the status and the annotations,
 // the next run writes the annotations. The activity is idempotent.
-func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Granted, error) {
+func (a *Activities) GrantReplacements(ctx context.Context, in kube.ReadInput) (GrantResult, error) {
 	tree, err := ReadTree(ctx, a.Kube, in)
 	if err != nil {
-		return Granted{}, err
+		return GrantResult{}, err
 	}
 	d, members := tree.Deployment, tree.Members
 	if d == nil {
-		return Granted{}, kube.ObjectGone(in.Ref)
+		return GrantResult{}, kube.ObjectGoneError(in.Ref)
 	}
-	now := in.Stamp(ctx) // later compared with the creation time of the substitute
-	plan := replace.Decide(deployment.ReplaceObserved(a.Kube.Cluster, d, members, now))
-	granted := Granted{Versions: kube.MinVersions{}, Why: plan.Why}
+	now := in.TimeToRecord(ctx) // later compared with the creation time of the substitute
+	plan := replace.Decide(deployment.ReplacementFacts(a.Kube.Cluster, d, members, now))
+	granted := GrantResult{Versions: kube.MinVersions{}, Why: plan.Why}
 	if plan.Changed {
 		d = d.DeepCopy()
 		d.Status.Replacements = replacementStatus(plan.Grants)
 		if d, err = a.Kube.Deployments(in.Ref.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
-			return Granted{}, kube.WriteError(ctx, in.Ref, err)
+			return GrantResult{}, kube.WriteError(ctx, in.Ref, err)
 		}
-		granted.Versions.Raise(cache.Deployments, d.ResourceVersion)
+		granted.Versions.RaiseVersion(cache.Deployments, d.ResourceVersion)
 		granted.Wrote = true
 	}
 	reasons := map[string]string{}
@@ -59,9 +59,9 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Grant
 		}
 		version, marked, err := a.annotateGrant(ctx, m, now)
 		if err != nil {
-			return Granted{}, err
+			return GrantResult{}, err
 		}
-		granted.Versions.Raise(cache.Machines, version)
+		granted.Versions.RaiseVersion(cache.Machines, version)
 		granted.Wrote = granted.Wrote || marked
 		if marked {
 			a.Kube.Recorder.Eventf(
@@ -84,26 +84,26 @@ func (a *Activities) annotateGrant(
 	m *v1alpha1.Machine,
 	now time.Time,
 ) (version string, marked bool, err error) {
-	in := kube.Read{Ref: kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}}
+	in := kube.ReadInput{Ref: kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}}
 	version, err = a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
-		if marked = machine.IsWaiting(m); marked {
+		if marked = machine.WaitsForGrant(m); marked {
 			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReplacementGranted, now.UTC().Format(time.RFC3339))
 		}
 	})
-	if _, gone := kube.Failure(err, kube.TypeObjectGone); gone {
+	if _, gone := kube.FailureOfType(err, kube.TypeObjectGone); gone {
 		return "", false, nil
 	}
 	return version, marked, err
 }
 
 // WithdrawReplacement removes the annotation from a machine that no longer has to be replaced.
-func (a *Activities) WithdrawReplacement(ctx context.Context, in kube.Read) (string, error) {
+func (a *Activities) WithdrawReplacement(ctx context.Context, in kube.ReadInput) (string, error) {
 	return a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
 		delete(m.Annotations, v1alpha1.AnnotationReplacementGranted)
 	})
 }
 
-func replacementStatus(grants []replace.Grant) []v1alpha1.MachineReplacement {
+func replacementStatus(grants []replace.ReplacementGrant) []v1alpha1.MachineReplacement {
 	var list []v1alpha1.MachineReplacement
 	for _, g := range grants {
 		list = append(list, v1alpha1.MachineReplacement{

@@ -34,27 +34,30 @@ func deploymentWithDueMachines(
 	for i := range due + well {
 		m := activitiestest.Machine(
 			fmt.Sprintf("%s-%d", d.Name, i),
-			activitiestest.OwnedBy[*v1alpha1.Machine](s),
-			activitiestest.Phase(v1alpha1.MachineRunning),
+			activitiestest.WithOwner[*v1alpha1.Machine](s),
+			activitiestest.WithPhase(v1alpha1.MachineRunning),
 		)
 		if i < due {
-			m = activitiestest.With(
+			m = activitiestest.ApplyChanges(
 				m,
-				[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed), activitiestest.DueFor("CreationTimeout")},
+				[]func(*v1alpha1.Machine){
+					activitiestest.WithPhase(v1alpha1.MachineFailed),
+					activitiestest.WithReplacementDue("CreationTimeout"),
+				},
 			)
 		}
-		objects = append(objects, activitiestest.With(m, change))
+		objects = append(objects, activitiestest.ApplyChanges(m, change))
 	}
 	return objects
 }
 
 func policyWithMaxReplacements(n intstr.IntOrString) *v1alpha1.RolloutPolicy {
-	return activitiestest.Policy(v1alpha1.RolloutPolicySpec{MaxReplacements: &n})
+	return activitiestest.NewRolloutPolicy(v1alpha1.RolloutPolicySpec{MaxReplacements: &n})
 }
 
-func grantReplacements(w *activitiestest.World, in kube.Read) deployment.Granted {
+func grantReplacements(w *activitiestest.World, in kube.ReadInput) deployment.GrantResult {
 	w.T.Helper()
-	return activitiestest.Twice[deployment.Granted](w, newActivities(w.Kube).GrantReplacements, in)
+	return activitiestest.RunTwice[deployment.GrantResult](w, newActivities(w.Kube).GrantReplacements, in)
 }
 
 func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
@@ -70,19 +73,19 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 		name := fmt.Sprintf("d-%d", i)
 		n := activitiestest.Node()
 		n.Name = name
-		w.Create(n)
-		w.Edit(cache.Machines, name, map[string]any{"metadata": map[string]any{"labels": map[string]any{"node": name}}})
+		w.CreateObjects(n)
+		w.EditObject(cache.Machines, name, map[string]any{"metadata": map[string]any{"labels": map[string]any{"node": name}}})
 	}
-	w.Settle()
-	w.Forget()
-	granted := grantReplacements(w, activitiestest.Read(d))
+	w.AwaitCaches()
+	w.ForgetRequests()
+	granted := grantReplacements(w, activitiestest.NewRead(d))
 	assert.Equal(
 		t,
 		[]string{"update machinedeployments/status", "patch machines"},
-		w.Writes(),
+		w.WriteRequests(),
 		"the status records the grant before the machine gets it",
 	)
-	assert.Equal(t, []string{"d-0"}, w.Marked(), "one only")
+	assert.Equal(t, []string{"d-0"}, w.MachinesWithGrant(), "one only")
 	require.Len(t, w.Deployment("d").Status.Replacements, 1)
 	r := w.Deployment("d").Status.Replacements[0]
 	assert.Equal(
@@ -102,8 +105,14 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	assert.Equal(t, []string{"Normal ReplacementGranted Machine d-0 is replaced: CreationTimeout"}, w.NewEvents())
 
 	t.Run("the machine hears of it by its mark", func(t *testing.T) {
-		assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(w.Machine("d-0")))))
-		assert.False(t, activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(w.Machine("d-1")))))
+		assert.True(
+			t,
+			activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewRead(w.Machine("d-0")))),
+		)
+		assert.False(
+			t,
+			activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewRead(w.Machine("d-1")))),
+		)
 	})
 }
 
@@ -114,9 +123,9 @@ func TestDeploymentsAreIndependent(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		append(deploymentWithDueMachines(d, 2, 0), slices.Delete(deploymentWithDueMachines(e, 2, 0), 2, 3)...)...)
-	grantReplacements(w, activitiestest.Read(d))
-	grantReplacements(w, activitiestest.Live(e))
-	assert.Equal(t, []string{"d-0", "e-0"}, w.Marked())
+	grantReplacements(w, activitiestest.NewRead(d))
+	grantReplacements(w, activitiestest.NewLiveRead(e))
+	assert.Equal(t, []string{"d-0", "e-0"}, w.MachinesWithGrant())
 }
 
 func TestReplacementBudgetOfASpec(t *testing.T) {
@@ -137,7 +146,7 @@ func TestReplacementBudgetOfASpec(t *testing.T) {
 		"of each zone":                  {intstr.FromInt32(1), zone, []string{"d-0", "d-2"}},
 		"a machine on purpose kept":     {intstr.FromInt32(5), kept, []string{}},
 		"more than there are to do":     {intstr.FromInt32(50), nil, []string{"d-0", "d-1", "d-2", "d-3"}},
-		"one that is going needs none":  {intstr.FromInt32(5), activitiestest.Going[*v1alpha1.Machine], []string{}},
+		"one that is going needs none":  {intstr.FromInt32(5), activitiestest.WithDeletionTimestamp[*v1alpha1.Machine], []string{}},
 		"nor one that recovered before": {intstr.FromInt32(5), func(m *v1alpha1.Machine) { m.Status = v1alpha1.MachineStatus{} }, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,9 +158,9 @@ func TestReplacementBudgetOfASpec(t *testing.T) {
 				}
 			}
 			w := activitiestest.NewWorld(t, objects...)
-			grantReplacements(w, activitiestest.Read(d))
-			assert.Equal(t, row.want, w.Marked())
-			assert.Equal(t, row.want, w.Replacements())
+			grantReplacements(w, activitiestest.NewRead(d))
+			assert.Equal(t, row.want, w.MachinesWithGrant())
+			assert.Equal(t, row.want, w.ReplacementNames())
 			assert.Len(t, w.NewEvents(), len(row.want))
 		})
 	}
@@ -163,23 +172,27 @@ func TestAMarkThatWasLostIsWrittenByTheNextRun(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		append(deploymentWithDueMachines(d, 3, 0), policyWithMaxReplacements(intstr.FromInt32(2)))...)
-	activitiestest.Failing(w.Machines, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
-	_, err := activitiestest.Run[deployment.Granted](w, newActivities(w.Kube).GrantReplacements, activitiestest.Read(d))
+	activitiestest.FailRequests(w.Machines, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
+	_, err := activitiestest.RunActivity[deployment.GrantResult](
+		w,
+		newActivities(w.Kube).GrantReplacements,
+		activitiestest.NewRead(d),
+	)
 	require.Error(t, err)
-	_, retryable := activitiestest.Failure(t, err)
+	_, retryable := activitiestest.FailureTypeOf(t, err)
 	assert.True(t, retryable)
-	assert.Equal(t, []string{"d-0", "d-1"}, w.Replacements())
-	assert.NotSubset(t, w.Marked(), []string{"d-0", "d-1"})
+	assert.Equal(t, []string{"d-0", "d-1"}, w.ReplacementNames())
+	assert.NotSubset(t, w.MachinesWithGrant(), []string{"d-0", "d-1"})
 	version := w.Deployment("d").ResourceVersion
 
-	w.Settle()
+	w.AwaitCaches()
 	assert.True(
 		t,
-		activitiestest.DecideDeployment(w, activitiestest.Read(d)).Replace,
+		activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Replace,
 		"a run that was ended in between is seen to be so",
 	)
-	grantReplacements(w, activitiestest.Read(d))
-	assert.Equal(t, []string{"d-0", "d-1"}, w.Marked())
+	grantReplacements(w, activitiestest.NewRead(d))
+	assert.Equal(t, []string{"d-0", "d-1"}, w.MachinesWithGrant())
 	assert.Equal(t, version, w.Deployment("d").ResourceVersion, "nothing is granted twice")
 	assert.Len(t, w.NewEvents(), 2, "nor told twice")
 }
@@ -188,19 +201,23 @@ func TestGrantReplacementsOfADeploymentThatChanged(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
 	w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 2, 0)...)
-	release := w.Hold()
-	w.Edit(cache.Deployments, "d", activitiestest.Annotated("note", "new"))
-	_, err := activitiestest.Run[deployment.Granted](w, newActivities(w.Kube).GrantReplacements, activitiestest.Read(d))
+	release := w.HoldEvents()
+	w.EditObject(cache.Deployments, "d", activitiestest.AnnotationPatch("note", "new"))
+	_, err := activitiestest.RunActivity[deployment.GrantResult](
+		w,
+		newActivities(w.Kube).GrantReplacements,
+		activitiestest.NewRead(d),
+	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	assert.Empty(t, w.Marked(), "no machine is told what is not on record")
+	assert.Empty(t, w.MachinesWithGrant(), "no machine is told what is not on record")
 	assert.Empty(t, w.NewEvents())
 	release()
-	grantReplacements(w, activitiestest.Live(d))
-	assert.Equal(t, []string{"d-0"}, w.Marked())
+	grantReplacements(w, activitiestest.NewLiveRead(d))
+	assert.Equal(t, []string{"d-0"}, w.MachinesWithGrant())
 
 	t.Run("or that is gone", func(t *testing.T) {
-		for _, in := range []kube.Read{{Ref: activitiestest.Stranger(d)}, {Ref: activitiestest.Stranger(d), Live: true}} {
-			_, err := activitiestest.Run[deployment.Granted](w, newActivities(w.Kube).GrantReplacements, in)
+		for _, in := range []kube.ReadInput{{Ref: activitiestest.RefOfFormerObject(d)}, {Ref: activitiestest.RefOfFormerObject(d), Live: true}} {
+			_, err := activitiestest.RunActivity[deployment.GrantResult](w, newActivities(w.Kube).GrantReplacements, in)
 			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 		}
 	})
@@ -218,9 +235,9 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 		"it is gone": func(w *activitiestest.World) {
 			require.NoError(w.T, w.Machines.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.Shop, "d-0"))
 		},
-		"it is another": func(w *activitiestest.World) { w.Impostor("d-0") },
+		"it is another": func(w *activitiestest.World) { w.ReplaceByOtherMachine("d-0") },
 		"it was told before": func(w *activitiestest.World) {
-			w.Edit(cache.Machines, "d-0", activitiestest.Annotated(v1alpha1.AnnotationReplacementGranted, "now"))
+			w.EditObject(cache.Machines, "d-0", activitiestest.AnnotationPatch(v1alpha1.AnnotationReplacementGranted, "now"))
 		},
 		"it is going": func(w *activitiestest.World) {
 			require.NoError(w.T, w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Delete(w.T.Context(), "d-0", metav1.DeleteOptions{}))
@@ -231,9 +248,13 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 			w := activitiestest.NewWorld(
 				t,
 				append(deploymentWithDueMachines(d, 2, 0), policyWithMaxReplacements(intstr.FromInt32(2)))...)
-			w.Hold()
+			w.HoldEvents()
 			happens(w)
-			_, err := activitiestest.Run[deployment.Granted](w, newActivities(w.Kube).GrantReplacements, activitiestest.Read(d))
+			_, err := activitiestest.RunActivity[deployment.GrantResult](
+				w,
+				newActivities(w.Kube).GrantReplacements,
+				activitiestest.NewRead(d),
+			)
 			require.NoError(t, err)
 			assert.Equal(
 				t,
@@ -245,7 +266,7 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 				assert.Equal(t, "now", w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])
 				return
 			}
-			assert.Equal(t, []string{"d-1"}, w.Marked())
+			assert.Equal(t, []string{"d-1"}, w.MachinesWithGrant())
 		})
 	}
 }
@@ -253,9 +274,11 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 func TestNothingIsGrantedWhileHalfOfTheNodesAreDead(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
-	w := activitiestest.NewWorld(t, append(deploymentWithDueMachines(d, 2, 0), activitiestest.Dead(3, 3)...)...)
-	granted := grantReplacements(w, activitiestest.Read(d))
+	w := activitiestest.NewWorld(
+		t,
+		append(deploymentWithDueMachines(d, 2, 0), activitiestest.NewMachinesWithDeadNodes(3, 3)...)...)
+	granted := grantReplacements(w, activitiestest.NewRead(d))
 	assert.Contains(t, granted.Why, "3 of 6 nodes look dead at once")
-	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.WriteRequests())
 	assert.Empty(t, w.NewEvents())
 }

@@ -17,68 +17,74 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 		change []func(*v1alpha1.Machine) // changes machine d-1, which is the substitute or the granted machine
 		holds  bool
 	}{
-		"new":                        {[]func(*v1alpha1.Machine){activitiestest.Phase("")}, true},
-		"Pending":                    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachinePending)}, true},
-		"CrashLoopBackOff":           {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, true},
-		"Running: the grant is over": {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineRunning)}, false},
+		"new":                        {[]func(*v1alpha1.Machine){activitiestest.WithPhase("")}, true},
+		"Pending":                    {[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachinePending)}, true},
+		"CrashLoopBackOff":           {[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff)}, true},
+		"Running: the grant is over": {[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachineRunning)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := activitiestest.Deployment("d", 0)
-			d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("gone")}
+			d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("gone")}
 			objects := deploymentWithDueMachines(d, 1, 1)
-			activitiestest.With(objects[4].(*v1alpha1.Machine), row.change)
+			activitiestest.ApplyChanges(objects[4].(*v1alpha1.Machine), row.change)
 			w := activitiestest.NewWorld(t, objects...)
-			grantReplacements(w, activitiestest.Read(d))
+			grantReplacements(w, activitiestest.NewRead(d))
 			if row.holds {
-				assert.Equal(t, []string{"gone"}, w.Replacements())
-				assert.Empty(t, w.Writes())
+				assert.Equal(t, []string{"gone"}, w.ReplacementNames())
+				assert.Empty(t, w.WriteRequests())
 				return
 			}
-			assert.Equal(t, []string{"d-0"}, w.Replacements(), "released, and given to the next")
-			assert.Equal(t, []string{"d-0"}, w.Marked())
+			assert.Equal(t, []string{"d-0"}, w.ReplacementNames(), "released, and given to the next")
+			assert.Equal(t, []string{"d-0"}, w.MachinesWithGrant())
 		})
 	}
 	t.Run("Terminating", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
-		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("d-0")}
+		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("d-0")}
 		objects := deploymentWithDueMachines(d, 2, 1)
-		activitiestest.With(
+		activitiestest.ApplyChanges(
 			objects[3].(*v1alpha1.Machine),
 			[]func(*v1alpha1.Machine){
-				activitiestest.Granted,
-				activitiestest.Going[*v1alpha1.Machine],
-				activitiestest.Phase(v1alpha1.MachineTerminating),
+				activitiestest.WithReplacementGrant,
+				activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+				activitiestest.WithPhase(v1alpha1.MachineTerminating),
 			},
 		)
 		w := activitiestest.NewWorld(t, objects...)
-		grantReplacements(w, activitiestest.Read(d))
-		assert.Empty(t, w.Writes())
+		grantReplacements(w, activitiestest.NewRead(d))
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("the last one is released too", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
-		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("gone")}
+		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("gone")}
 		w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 0, 2)...)
-		granted := grantReplacements(w, activitiestest.Read(d))
-		assert.Empty(t, w.Replacements())
+		granted := grantReplacements(w, activitiestest.NewRead(d))
+		assert.Empty(t, w.ReplacementNames())
 		assert.Equal(t, kube.MinVersions{cache.Deployments: w.Deployment("d").ResourceVersion}, granted.Versions)
 		assert.Empty(t, w.NewEvents())
 	})
 	t.Run("one that a person marked is registered", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
 		objects := deploymentWithDueMachines(d, 2, 0)
-		activitiestest.With(objects[4].(*v1alpha1.Machine), []func(*v1alpha1.Machine){activitiestest.Granted})
+		activitiestest.ApplyChanges(
+			objects[4].(*v1alpha1.Machine),
+			[]func(*v1alpha1.Machine){activitiestest.WithReplacementGrant},
+		)
 		w := activitiestest.NewWorld(t, objects...)
-		grantReplacements(w, activitiestest.Read(d))
-		assert.Equal(t, []string{"d-1"}, w.Replacements(), "it uses the budget")
-		assert.Equal(t, []string{"d-1"}, w.Marked())
+		grantReplacements(w, activitiestest.NewRead(d))
+		assert.Equal(t, []string{"d-1"}, w.ReplacementNames(), "it uses the budget")
+		assert.Equal(t, []string{"d-1"}, w.MachinesWithGrant())
 	})
 	t.Run("no grant ends by time", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
-		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("d-0")} // granted long ago
+		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("d-0")} // granted long ago
 		objects := deploymentWithDueMachines(d, 2, 0)
-		activitiestest.With(objects[3].(*v1alpha1.Machine), []func(*v1alpha1.Machine){activitiestest.Granted})
+		activitiestest.ApplyChanges(
+			objects[3].(*v1alpha1.Machine),
+			[]func(*v1alpha1.Machine){activitiestest.WithReplacementGrant},
+		)
 		w := activitiestest.NewWorld(t, objects...)
-		grantReplacements(w, activitiestest.Read(d))
-		assert.Empty(t, w.Writes())
+		grantReplacements(w, activitiestest.NewRead(d))
+		assert.Empty(t, w.WriteRequests())
 	})
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // decisionFlags returns the fields of a deployment's decision about replacements.
-func decisionFlags(w *activitiestest.World, in kube.Read) (need attention.Need, flags map[string]bool) {
+func decisionFlags(w *activitiestest.World, in kube.ReadInput) (need attention.Need, flags map[string]bool) {
 	w.T.Helper()
 	d := activitiestest.DecideDeployment(w, in)
 	flags = map[string]bool{}
@@ -30,13 +30,16 @@ func decisionFlags(w *activitiestest.World, in kube.Read) (need attention.Need, 
 
 // newCountsReport returns a report of the counts that also records the deployment's only rollout.
 func newCountsReport(d *v1alpha1.MachineDeployment) deployment.Report {
-	return deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 1}}
+	return deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: &rollout.Progress{Revision: 1}}
 }
 
-// heldCondition returns the condition ReplacementHeld after a report; nil if the status has none.
-func heldCondition(w *activitiestest.World, d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeploymentCondition {
+// replacementHeldCondition returns the condition ReplacementHeld after a report; nil if the status has none.
+func replacementHeldCondition(
+	w *activitiestest.World,
+	d *v1alpha1.MachineDeployment,
+) *v1alpha1.MachineDeploymentCondition {
 	w.T.Helper()
-	for _, c := range activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)}).Conditions {
+	for _, c := range activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)}).Conditions {
 		if c.Type == v1alpha1.MachineDeploymentReplacementHeld {
 			return &c
 		}
@@ -44,7 +47,7 @@ func heldCondition(w *activitiestest.World, d *v1alpha1.MachineDeployment) *v1al
 	return nil
 }
 
-func flagsOf(names ...string) map[string]bool {
+func newFlags(names ...string) map[string]bool {
 	flags := map[string]bool{}
 	for _, name := range names {
 		flags[name] = true
@@ -60,46 +63,46 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 		append(deploymentWithDueMachines(d, 2, 1), policyWithMaxReplacements(intstr.FromInt32(1)))...)
 	activitiestest.ReportDeployment(w, newCountsReport(d))
 
-	need, is := decisionFlags(w, activitiestest.Read(d))
+	need, is := decisionFlags(w, activitiestest.NewRead(d))
 	assert.Equal(t, attention.Replace, need)
 	assert.Equal(
 		t,
-		flagsOf("replace", "held"),
+		newFlags("replace", "held"),
 		is,
 		"one is to be granted, the other has to wait, and that is said already",
 	)
-	decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+	decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
 	assert.Contains(t, decision.Pending.Why, "grant replacement of machine d-0")
 
-	grantReplacements(w, activitiestest.Read(d))
-	c := heldCondition(w, d)
+	grantReplacements(w, activitiestest.NewRead(d))
+	c := replacementHeldCondition(w, d)
 	require.NotNil(t, c)
 	assert.Equal(
 		t,
 		[]string{"True", "ReplacementHeld", "1 machine is due; the replacement budget (1) is used by machine d-0"},
 		[]string{string(c.Status), c.Reason, c.Message},
 	)
-	need, is = decisionFlags(w, activitiestest.Read(d))
+	need, is = decisionFlags(w, activitiestest.NewRead(d))
 	assert.Equal(t, attention.Replace, need)
-	assert.Equal(t, flagsOf("held"), is, "nothing to do but to wait")
+	assert.Equal(t, newFlags("held"), is, "nothing to do but to wait")
 
 	t.Run("what it waits for may change", func(t *testing.T) {
-		w.Edit("rolloutpolicies", "careful", map[string]any{"spec": map[string]any{"maxReplacements": 0}})
-		w.Settle()
-		_, is := decisionFlags(w, activitiestest.Read(d))
+		w.EditObject("rolloutpolicies", "careful", map[string]any{"spec": map[string]any{"maxReplacements": 0}})
+		w.AwaitCaches()
+		_, is := decisionFlags(w, activitiestest.NewRead(d))
 		assert.True(t, is["held"] && is["report"])
-		assert.Contains(t, heldCondition(w, d).Message, "the replacement budget is 0")
-		_, is = decisionFlags(w, activitiestest.Read(d))
-		assert.Equal(t, flagsOf("held"), is)
+		assert.Contains(t, replacementHeldCondition(w, d).Message, "the replacement budget is 0")
+		_, is = decisionFlags(w, activitiestest.NewRead(d))
+		assert.Equal(t, newFlags("held"), is)
 	})
 	t.Run("until none waits", func(t *testing.T) {
-		w.Edit("rolloutpolicies", "careful", map[string]any{"spec": map[string]any{"maxReplacements": "100%"}})
-		w.Settle()
-		_, is := decisionFlags(w, activitiestest.Read(d))
-		assert.Equal(t, flagsOf("replace", "report"), is)
-		grantReplacements(w, activitiestest.Read(d))
-		assert.Nil(t, heldCondition(w, d))
-		need, is := decisionFlags(w, activitiestest.Read(d))
+		w.EditObject("rolloutpolicies", "careful", map[string]any{"spec": map[string]any{"maxReplacements": "100%"}})
+		w.AwaitCaches()
+		_, is := decisionFlags(w, activitiestest.NewRead(d))
+		assert.Equal(t, newFlags("replace", "report"), is)
+		grantReplacements(w, activitiestest.NewRead(d))
+		assert.Nil(t, replacementHeldCondition(w, d))
+		need, is := decisionFlags(w, activitiestest.NewRead(d))
 		assert.Equal(t, attention.Replace, need, "they are being replaced")
 		assert.Empty(t, is)
 	})
@@ -113,12 +116,12 @@ func TestADeploymentNamesTheMachinesThatAreReplaced(t *testing.T) {
 		t,
 		append(deploymentWithDueMachines(d, 1, 1), policyWithMaxReplacements(intstr.FromInt32(1)))...)
 	activitiestest.ReportDeployment(w, newCountsReport(d))
-	grantReplacements(w, activitiestest.Read(d))
-	w.Create(activitiestest.Machine("d-new", activitiestest.OwnedBy[*v1alpha1.Machine](w.Set("d-s"))))
-	w.Settle()
-	decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+	grantReplacements(w, activitiestest.NewRead(d))
+	w.CreateObjects(activitiestest.Machine("d-new", activitiestest.WithOwner[*v1alpha1.Machine](w.MachineSet("d-s"))))
+	w.AwaitCaches()
+	decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
 	assert.Equal(t, attention.Scale, decision.Pending.Need, "its status is late")
-	assert.Equal(t, "1 machine is being replaced: d-0", decision.Pending.WaitsFor())
+	assert.Equal(t, "1 machine is being replaced: d-0", decision.Pending.WaitText())
 }
 
 func TestADeploymentWithoutDueMachinesHasNoHeldCondition(t *testing.T) {
@@ -134,17 +137,17 @@ func TestADeploymentWithoutDueMachinesHasNoHeldCondition(t *testing.T) {
 		budget int32
 	}{
 		"all are well":            {activitiestest.Deployment("d", 0, leftover), 0, 1},
-		"it is being deleted":     {activitiestest.Deployment("d", 0, leftover, activitiestest.Going[*v1alpha1.MachineDeployment]), 2, 1},
+		"it is being deleted":     {activitiestest.Deployment("d", 0, leftover, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment]), 2, 1},
 		"the budget is no matter": {activitiestest.Deployment("d", 0, leftover), 0, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(
 				t,
 				append(deploymentWithDueMachines(row.d, row.due, 1), policyWithMaxReplacements(intstr.FromInt32(row.budget)))...)
-			_, is := decisionFlags(w, activitiestest.Read(row.d))
-			assert.Equal(t, flagsOf("report"), is, "what was said once is to be taken back")
-			assert.Nil(t, heldCondition(w, row.d))
-			_, is = decisionFlags(w, activitiestest.Read(row.d))
+			_, is := decisionFlags(w, activitiestest.NewRead(row.d))
+			assert.Equal(t, newFlags("report"), is, "what was said once is to be taken back")
+			assert.Nil(t, replacementHeldCondition(w, row.d))
+			_, is = decisionFlags(w, activitiestest.NewRead(row.d))
 			assert.Empty(t, is)
 		})
 	}
@@ -157,35 +160,37 @@ func TestADeploymentReactsToItsMachines(t *testing.T) {
 		t,
 		append(deploymentWithDueMachines(d, 0, 1), policyWithMaxReplacements(intstr.FromInt32(0)))...)
 	activitiestest.ReportDeployment(w, newCountsReport(d))
-	need, is := decisionFlags(w, activitiestest.Read(d))
+	need, is := decisionFlags(w, activitiestest.NewRead(d))
 	assert.Equal(t, attention.Nothing, need)
 	assert.Empty(t, is)
 
 	well := w.Machine("d-0").Status.DeepCopy()
-	w.Change("d-0", activitiestest.DueFor("HealthTimeout"))
-	need, is = decisionFlags(w, activitiestest.Read(d))
+	w.ChangeMachineStatus("d-0", activitiestest.WithReplacementDue("HealthTimeout"))
+	need, is = decisionFlags(w, activitiestest.NewRead(d))
 	assert.Equal(t, attention.Replace, need)
-	assert.Equal(t, flagsOf("held", "report"), is)
-	assert.NotNil(t, heldCondition(w, d))
-	_, is = decisionFlags(w, activitiestest.Read(d))
-	assert.Equal(t, flagsOf("held"), is)
+	assert.Equal(t, newFlags("held", "report"), is)
+	assert.NotNil(t, replacementHeldCondition(w, d))
+	_, is = decisionFlags(w, activitiestest.NewRead(d))
+	assert.Equal(t, newFlags("held"), is)
 
-	w.Change("d-0", func(m *v1alpha1.Machine) { m.Status = *well })
-	need, is = decisionFlags(w, activitiestest.Read(d))
+	w.ChangeMachineStatus("d-0", func(m *v1alpha1.Machine) { m.Status = *well })
+	need, is = decisionFlags(w, activitiestest.NewRead(d))
 	assert.Equal(t, attention.Nothing, need)
-	assert.Equal(t, flagsOf("report"), is)
-	assert.Nil(t, heldCondition(w, d))
-	_, is = decisionFlags(w, activitiestest.Read(d))
+	assert.Equal(t, newFlags("report"), is)
+	assert.Nil(t, replacementHeldCondition(w, d))
+	_, is = decisionFlags(w, activitiestest.NewRead(d))
 	assert.Empty(t, is)
 }
 
 func TestADeploymentSaysThatTooManyNodesAreDead(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
-	w := activitiestest.NewWorld(t, append(deploymentWithDueMachines(d, 1, 0), activitiestest.Dead(4, 0)...)...)
-	_, is := decisionFlags(w, activitiestest.Read(d))
-	assert.Equal(t, flagsOf("held", "report"), is)
-	c := heldCondition(w, d)
+	w := activitiestest.NewWorld(
+		t,
+		append(deploymentWithDueMachines(d, 1, 0), activitiestest.NewMachinesWithDeadNodes(4, 0)...)...)
+	_, is := decisionFlags(w, activitiestest.NewRead(d))
+	assert.Equal(t, newFlags("held", "report"), is)
+	c := replacementHeldCondition(w, d)
 	require.NotNil(t, c)
 	assert.Contains(t, c.Message, "4 of 4 nodes look dead at once")
 }

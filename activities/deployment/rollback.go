@@ -7,8 +7,8 @@ import (
 	"millwright/decide/rollout"
 )
 
-// RollBack requests the template of a former set.
-type RollBack struct {
+// RollbackInput requests the template of a former set.
+type RollbackInput struct {
 	Deployment kube.Ref
 	// Version is the deployment's resourceVersion that the decision saw: a later change may revoke the rollback.
 	Version  string
@@ -16,8 +16,8 @@ type RollBack struct {
 }
 
 // RollBackDeployment copies the template and annotations of a former set back to the deployment, and clears
-// spec.rollbackTo. A former set that is gone or is being deleted causes a Conflict. See Family.RollBack, and
-// deployment.ReturnTo in observe.
-func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (kube.MinVersions, error) {
-	return a.mcmFamily().RollBack(ctx, in)
+// spec.rollbackTo. A former set that is gone or is being deleted causes a Conflict. See KindFamily.RollBackDeployment,
+// and deployment.ReturnToSet in observe.
+func (a *Activities) RollBackDeployment(ctx context.Context, in RollbackInput) (kube.MinVersions, error) {
+	return a.mcmFamily().RollBackDeployment(ctx, in)
 }

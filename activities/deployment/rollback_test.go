@@ -25,23 +25,32 @@ func withRollbackRequest(d *v1alpha1.MachineDeployment) {
 	d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
 }
 
-func newRollback(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet) deployment.RollBack {
-	return deployment.RollBack{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Rollback: rollout.Rollback{
-		Set: &rollout.Target{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion}, Revision: 1,
-		Reason: "DeploymentRollback", Why: "return to revision 1, set " + s.Name,
-	}}
+func newRollbackInput(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet) deployment.RollbackInput {
+	return deployment.RollbackInput{
+		Deployment: activitiestest.Ref(d),
+		Version:    d.ResourceVersion,
+		Rollback: rollout.Rollback{
+			Set: &rollout.ObjectTarget{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion}, Revision: 1,
+			Reason: "DeploymentRollback", Why: "return to revision 1, set " + s.Name,
+		},
+	}
 }
 
 func TestRollBackDeployment(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3, withRollbackRequest)
-	former := activitiestest.Set("d-1", 0, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), withTemplate("111", "small"))
+	former := activitiestest.NewMachineSet(
+		"d-1",
+		0,
+		activitiestest.WithOwner[*v1alpha1.MachineSet](d),
+		withTemplate("111", "small"),
+	)
 	t.Run("the template returns, all in one write", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
-		versions := activitiestest.Twice[kube.MinVersions](
+		versions := activitiestest.RunTwice[kube.MinVersions](
 			w,
 			newActivities(w.Kube).RollBackDeployment,
-			newRollback(d, former),
+			newRollbackInput(d, former),
 		)
 		got := w.Deployment("d")
 		assert.Equal(t, kube.MinVersions{cache.Deployments: got.ResourceVersion}, versions)
@@ -52,15 +61,19 @@ func TestRollBackDeployment(t *testing.T) {
 			got.Spec.Template,
 			"labels and annotations that it had not are gone, and so is the hash",
 		)
-		assert.True(t, observeset.SameTemplate(&former.Spec.Template, &got.Spec.Template))
-		assert.Equal(t, []string{"update machinedeployments"}, w.Writes())
+		assert.True(t, observeset.IsSameTemplate(&former.Spec.Template, &got.Spec.Template))
+		assert.Equal(t, []string{"update machinedeployments"}, w.WriteRequests())
 		assert.Equal(t, []string{"Normal DeploymentRollback return to revision 1, set d-1"}, w.NewEvents())
-		assert.Equal(t, former.Spec, w.Set("d-1").Spec)
+		assert.Equal(t, former.Spec, w.MachineSet("d-1").Spec)
 	})
 	t.Run("also when the status of the set changed", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
-		w.Edit(cache.Sets, "d-1", activitiestest.Annotated("x", "y"))
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, newRollback(d, former))
+		w.EditObject(cache.Sets, "d-1", activitiestest.AnnotationPatch("x", "y"))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).RollBackDeployment,
+			newRollbackInput(d, former),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, "small", w.Deployment("d").Spec.Template.Spec.Class.Name)
 	})
@@ -72,27 +85,27 @@ func TestRollBackDeployment(t *testing.T) {
 			func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil },
 		)
 		w := activitiestest.NewWorld(t, silent, former)
-		in := newRollback(silent, former)
+		in := newRollbackInput(silent, former)
 		in.Rollback.Automatic = true
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
 		require.NoError(t, err)
 		assert.Equal(t, "small", w.Deployment("d").Spec.Template.Spec.Class.Name)
 		assert.Equal(t, "uid-d-1", w.Deployment("d").Annotations[v1alpha1.AnnotationAutomaticRollbackTo], "in the same write")
-		versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
+		versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
 		require.NoError(t, err, "it is done already")
 		assert.Equal(t, kube.MinVersions{cache.Deployments: w.Deployment("d").ResourceVersion}, versions)
 		assert.Len(t, w.NewEvents(), 1)
-		assert.Len(t, w.Writes(), 1)
+		assert.Len(t, w.WriteRequests(), 1)
 	})
 	for _, reason := range []string{"DeploymentRollbackRevisionNotFound", "DeploymentRollbackTemplateUnchanged"} {
 		t.Run("nothing to return to: "+reason, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, d, former)
-			in := deployment.RollBack{
+			in := deployment.RollbackInput{
 				Deployment: activitiestest.Ref(d),
 				Version:    d.ResourceVersion,
 				Rollback:   rollout.Rollback{Revision: 1, Reason: reason, Why: "so it is"},
 			}
-			activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
+			activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
 			got := w.Deployment("d")
 			assert.Nil(t, got.Spec.RollbackTo)
 			assert.Equal(t, d.Spec.Template, got.Spec.Template)
@@ -105,7 +118,12 @@ func TestRollBackDeployment(t *testing.T) {
 func TestRollBackDeploymentIsRefused(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3, withRollbackRequest)
-	former := activitiestest.Set("d-1", 0, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), withTemplate("111", "small"))
+	former := activitiestest.NewMachineSet(
+		"d-1",
+		0,
+		activitiestest.WithOwner[*v1alpha1.MachineSet](d),
+		withTemplate("111", "small"),
+	)
 	for name, row := range map[string]struct {
 		deployment *v1alpha1.MachineDeployment
 		set        *v1alpha1.MachineSet
@@ -113,20 +131,20 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 		kind       string
 	}{
 		"the deployment changed": {d, former, func(w *activitiestest.World) {
-			w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 5}})
+			w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 5}})
 		}, kube.TypeConflict},
-		"the deployment is going": {activitiestest.Deployment("d", 3, withRollbackRequest, activitiestest.Going[*v1alpha1.MachineDeployment]), former, nil, kube.TypeConflict},
+		"the deployment is going": {activitiestest.Deployment("d", 3, withRollbackRequest, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment]), former, nil, kube.TypeConflict},
 		"the deployment is gone":  {activitiestest.Deployment("other", 3, withRollbackRequest), former, nil, kube.TypeObjectGone},
-		"the set is going":        {d, activitiestest.Set("d-1", 0, activitiestest.Going[*v1alpha1.MachineSet]), nil, kube.TypeConflict},
-		"the set is gone":         {d, activitiestest.Set("d-2", 0), nil, kube.TypeConflict},
+		"the set is going":        {d, activitiestest.NewMachineSet("d-1", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]), nil, kube.TypeConflict},
+		"the set is gone":         {d, activitiestest.NewMachineSet("d-2", 0), nil, kube.TypeConflict},
 		"another set has its name": {
-			d, activitiestest.Set("d-1", 0, func(s *v1alpha1.MachineSet) { s.UID = "uid-other" }), nil, kube.TypeConflict,
+			d, activitiestest.NewMachineSet("d-1", 0, func(s *v1alpha1.MachineSet) { s.UID = "uid-other" }), nil, kube.TypeConflict,
 		},
 		"admission refuses it": {d, former, func(w *activitiestest.World) {
-			activitiestest.Failing(w.Machines, "update", "machinedeployments", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machinedeployments"}, "d", nil), nil)
+			activitiestest.FailRequests(w.Machines, "update", "machinedeployments", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machinedeployments"}, "d", nil), nil)
 		}, kube.TypeRefused},
 		"the deployment changes at the last moment": {d, former, func(w *activitiestest.World) {
-			activitiestest.Failing(w.Machines, "update", "machinedeployments", 1, nil, func() { w.Edit(cache.Deployments, "d", activitiestest.Annotated("x", "y")) })
+			activitiestest.FailRequests(w.Machines, "update", "machinedeployments", 1, nil, func() { w.EditObject(cache.Deployments, "d", activitiestest.AnnotationPatch("x", "y")) })
 		}, kube.TypeConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +152,11 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 			if row.before != nil {
 				row.before(w)
 			}
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, newRollback(d, former))
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).RollBackDeployment,
+				newRollbackInput(d, former),
+			)
 			activitiestest.AssertFailure(t, err, row.kind, false)
 			assert.Empty(t, w.NewEvents())
 			assert.NotNil(t, w.Deployment(row.deployment.Name).Spec.RollbackTo, "it is still asked for")
@@ -143,10 +165,14 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 	}
 	t.Run("the set cannot be read for now", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
-		activitiestest.Failing(w.Machines, "get", "machinesets", 1, apierrors.NewTooManyRequests("later", 1), nil)
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, newRollback(d, former))
+		activitiestest.FailRequests(w.Machines, "get", "machinesets", 1, apierrors.NewTooManyRequests("later", 1), nil)
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).RollBackDeployment,
+			newRollbackInput(d, former),
+		)
 		require.ErrorContains(t, err, "get set shop/d-1: later")
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("somebody wants something else than an automatic one", func(t *testing.T) {
 		silent := activitiestest.Deployment(
@@ -155,25 +181,29 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 			withRollbackRequest,
 			func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil },
 		)
-		in := newRollback(silent, former)
+		in := newRollbackInput(silent, former)
 		in.Rollback.Automatic = true
 		for _, change := range []map[string]any{
-			classPatch(), {"spec": map[string]any{"paused": true}}, {"spec": map[string]any{"rollbackTo": map[string]any{"revision": 0}}}, activitiestest.Annotated("hold", "7"),
+			classPatch(), {"spec": map[string]any{"paused": true}}, {"spec": map[string]any{"rollbackTo": map[string]any{"revision": 0}}}, activitiestest.AnnotationPatch("hold", "7"),
 		} {
 			w := activitiestest.NewWorld(t, silent, former)
-			w.Edit(cache.Deployments, "d", change)
-			w.Forget()
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
+			w.EditObject(cache.Deployments, "d", change)
+			w.ForgetRequests()
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.WriteRequests())
 		}
 	})
 	t.Run("somebody took the wish back", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
-		w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"rollbackTo": nil}})
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, newRollback(d, former))
+		w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{"rollbackTo": nil}})
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).RollBackDeployment,
+			newRollbackInput(d, former),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 		assert.Empty(t, w.NewEvents())
 	})
 }

@@ -22,9 +22,9 @@ import (
 	observedeployment "millwright/observe/deployment"
 )
 
-// newRollout returns a world in which a deployment of three machines is rolled out to revision 2: one new machine runs,
-// another is being created.
-func newRollout(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDeployment) {
+// newRolloutWorld returns a world in which a deployment of three machines is rolled out to revision 2: one new machine
+// runs, another is being created.
+func newRolloutWorld(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
 	d := activitiestest.Deployment(
 		"d",
@@ -36,9 +36,9 @@ func newRollout(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDeploymen
 		},
 	)
 	most := func(s *v1alpha1.MachineSet) { s.Annotations[v1alpha1.AnnotationMaxReplicas] = "5" }
-	of := activitiestest.OwnedBy[*v1alpha1.Machine]
+	of := activitiestest.WithOwner[*v1alpha1.Machine]
 	now := settledSet(d, "d-2", 2, most)
-	old := settledSet(d, "d-1", 2, withRevision[*v1alpha1.MachineSet]("1"), activitiestest.Former, most)
+	old := settledSet(d, "d-1", 2, withRevision[*v1alpha1.MachineSet]("1"), activitiestest.WithFormerTemplate, most)
 	unused := settledSet(
 		d,
 		"d-0",
@@ -47,39 +47,39 @@ func newRollout(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDeploymen
 		func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "oldest" },
 	)
 	objects := append(
-		setWithMachines(old),
+		machineSetWithMachines(old),
 		d,
 		now,
 		unused,
 		activitiestest.Machine(
 			"going",
 			of(old),
-			activitiestest.Phase(v1alpha1.MachineTerminating),
-			activitiestest.Going[*v1alpha1.Machine],
+			activitiestest.WithPhase(v1alpha1.MachineTerminating),
+			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 		),
-		activitiestest.Machine("new", of(now), activitiestest.Phase(v1alpha1.MachineRunning)),
-		activitiestest.Machine("newer", of(now), activitiestest.Blocked("ResourceExhausted", "no room")),
+		activitiestest.Machine("new", of(now), activitiestest.WithPhase(v1alpha1.MachineRunning)),
+		activitiestest.Machine("newer", of(now), activitiestest.WithInstanceBlocker("ResourceExhausted", "no room")),
 	)
 	return activitiestest.NewWorld(t, objects...), d
 }
 
 func TestDecideDeploymentOfARollout(t *testing.T) {
 	t.Parallel()
-	w, d := newRollout(t)
-	decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+	w, d := newRolloutWorld(t)
+	decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
 	assert.True(t, decision.Rollout.Rolling)
 	assert.False(t, decision.Rollout.NoSet || decision.Rollout.Complete)
 	assert.Equal(t, int64(2), decision.Rollout.Revision)
 	assert.Equal(t, &rollout.Progress{Revision: 2}, decision.Rollout.Record)
 
 	t.Run("the picture: the newest set first, one without machines left out", func(t *testing.T) {
-		assert.Equal(t, []deployment.SetPicture{
+		assert.Equal(t, []deployment.PictureOfSet{
 			{Name: "d-2", Revision: 2, Current: true, Replicas: 2, Machines: 2, Available: 1},
 			{Name: "d-1", Revision: 1, Replicas: 2, Machines: 3, Available: 2, Deleting: 1},
 		}, decision.Picture.Sets)
 		assert.Equal(
 			t,
-			rollout.Counts{Replicas: 5, Updated: 2, Ready: 3, Available: 3, Unavailable: 1},
+			rollout.MachineCounts{Replicas: 5, Updated: 2, Ready: 3, Available: 3, Unavailable: 1},
 			decision.Picture.Counts,
 		)
 		assert.Equal(
@@ -91,20 +91,20 @@ func TestDecideDeploymentOfARollout(t *testing.T) {
 		assert.Empty(t, decision.Picture.Blocked, "no set says so yet")
 	})
 	t.Run("says why machines get no instance", func(t *testing.T) {
-		s := w.Set("d-2")
+		s := w.MachineSet("d-2")
 		s.Status.Conditions = []v1alpha1.MachineSetCondition{
 			{Type: v1alpha1.MachineSetReplicaFailure, Status: "True", Reason: "ResourceExhausted"},
 		}
-		w.Rewrite(s)
-		assert.Equal(t, "ResourceExhausted", activitiestest.DecideDeployment(w, activitiestest.Read(d)).Picture.Blocked)
+		w.WriteStatus(s)
+		assert.Equal(t, "ResourceExhausted", activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Picture.Blocked)
 	})
 	t.Run("waits, once that is said, until others give way", func(t *testing.T) {
 		activitiestest.ReportDeployment(
 			w,
-			deployment.Report{Input: activitiestest.DeploymentRead(d), Record: decision.Rollout.Record},
+			deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: decision.Rollout.Record},
 		)
-		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
-		assert.False(t, decision.Rollout.Acts())
+		decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
+		assert.False(t, decision.Rollout.HasActions())
 		assert.Equal(t, attention.Rollout, decision.Pending.Need)
 		assert.Equal(t, "Machines", decision.Rollout.HoldBy)
 	})
@@ -119,13 +119,13 @@ func TestPictureOfManySets(t *testing.T) {
 		name := fmt.Sprintf("d-%02d", i)
 		objects = append(
 			objects,
-			setWithMachines(
+			machineSetWithMachines(
 				settledSet(d, name, 1, withRevision[*v1alpha1.MachineSet](strconv.Itoa(i+1)), func(s *v1alpha1.MachineSet) {
 					s.Spec.Template.Spec.Class.Name = name
 				}),
 			)...)
 	}
-	p := activitiestest.DecideDeployment(activitiestest.NewWorld(t, objects...), activitiestest.Read(d)).Picture
+	p := activitiestest.DecideDeployment(activitiestest.NewWorld(t, objects...), activitiestest.NewRead(d)).Picture
 	require.Len(t, p.Sets, 10)
 	assert.Equal(t, "d-29", p.Sets[0].Name)
 	assert.Equal(t, 30, p.Old, "all are counted")
@@ -134,14 +134,14 @@ func TestPictureOfManySets(t *testing.T) {
 // The status of a deployment names the workflow of its rollout.
 func TestTheStatusNamesTheRollout(t *testing.T) {
 	t.Parallel()
-	w, d := newRollout(t)
+	w, d := newRolloutWorld(t)
 	parent, child := "machinedeployment/shop/d", "rollout/shop/d"
 	asks := func(workflow string) deployment.Input {
-		return deployment.Input{Read: activitiestest.Read(d), WorkflowID: workflow}
+		return deployment.Input{ReadInput: activitiestest.NewRead(d), WorkflowID: workflow}
 	}
 	reports := func(workflow string) bool {
 		t.Helper()
-		return activitiestest.Twice[deployment.Decision](w, newActivities(w.Kube).DecideDeployment, asks(workflow)).Report
+		return activitiestest.RunTwice[deployment.Decision](w, newActivities(w.Kube).DecideDeployment, asks(workflow)).Report
 	}
 	says := func(workflow string) {
 		t.Helper()
@@ -152,7 +152,7 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 	}
 	activitiestest.ReportDeployment(
 		w,
-		deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}},
+		deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: &rollout.Progress{Revision: 2}},
 	)
 	assert.True(t, reports(child), "it names none")
 	assert.False(t, reports(""), "others do not mind")
@@ -165,27 +165,27 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 
 	t.Run("no longer than something is under way", func(t *testing.T) {
 		w, d := newIdleDeployment(t, 2)
-		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
 		is := w.Deployment("d")
 		is.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: child}
-		w.Rewrite(is)
+		w.WriteStatus(is)
 		for _, workflow := range []string{"", child} {
-			decision := activitiestest.Twice[deployment.Decision](
+			decision := activitiestest.RunTwice[deployment.Decision](
 				w,
 				newActivities(w.Kube).DecideDeployment,
-				deployment.Input{Read: activitiestest.Read(d), WorkflowID: workflow},
+				deployment.Input{ReadInput: activitiestest.NewRead(d), WorkflowID: workflow},
 			)
 			assert.True(t, decision.Report, "it names one that is over")
 		}
-		activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+		activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 		assert.Nil(t, w.Deployment("d").Status.CurrentOperation)
-		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
 	})
 }
 
 func TestReportDeploymentMeetsCRDsOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
-	w, d := newRollout(t)
+	w, d := newRolloutWorld(t)
 	w.Machines.PrependReactor(
 		"update",
 		"machinedeployments",
@@ -195,20 +195,20 @@ func TestReportDeploymentMeetsCRDsOfAnOlderVersion(t *testing.T) {
 			return true, pruned, nil
 		},
 	)
-	report := deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}}
-	_, err := activitiestest.Run[string](w, newActivities(w.Kube).ReportDeployment, report)
+	report := deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: &rollout.Progress{Revision: 2}}
+	_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReportDeployment, report)
 	activitiestest.AssertFailure(t, err, kube.TypeOldCRDs, false)
 	require.ErrorContains(t, err, "the CRDs of this version are not installed")
 }
 
 func TestReportDeploymentRecordsARollout(t *testing.T) {
 	t.Parallel()
-	w, d := newRollout(t)
+	w, d := newRolloutWorld(t)
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	record := &rollout.Progress{Revision: 2, Step: 1, Reached: at, Failed: []string{"new"}}
 	status := activitiestest.ReportDeployment(
 		w,
-		deployment.Report{Input: activitiestest.DeploymentRead(d), Record: record},
+		deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: record},
 	)
 	is := status.Rollout
 	require.NotNil(t, is)
@@ -216,23 +216,23 @@ func TestReportDeploymentRecordsARollout(t *testing.T) {
 	assert.True(t, is.ReachedAt.Time.Equal(at))
 
 	t.Run("what is on record is read as it was decided", func(t *testing.T) {
-		read := observedeployment.Observed(observedeployment.Tree{Deployment: w.Deployment("d")}, at).Progress
+		read := observedeployment.RolloutFacts(observedeployment.ObjectTree{Deployment: w.Deployment("d")}, at).Progress
 		read.Reached = read.Reached.UTC()
 		assert.Equal(t, *record, read)
 	})
 	t.Run("stays when there is nothing to add", func(t *testing.T) {
-		w.Forget()
+		w.ForgetRequests()
 		assert.Equal(
 			t,
 			is,
-			activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)}).Rollout,
+			activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)}).Rollout,
 		)
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("is another one as a whole", func(t *testing.T) {
 		status := activitiestest.ReportDeployment(
 			w,
-			deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 3}},
+			deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: &rollout.Progress{Revision: 3}},
 		)
 		assert.Equal(t, &v1alpha1.RolloutStatus{Revision: 3, Steps: []v1alpha1.RolloutStep{}}, status.Rollout)
 		text, err := json.Marshal(status.Rollout)
@@ -245,24 +245,27 @@ func TestReportDeploymentRecordsARollout(t *testing.T) {
 		)
 	})
 	t.Run("keeps the steps with which it began", func(t *testing.T) {
-		w, d := newRollout(t)
+		w, d := newRolloutWorld(t)
 		begun := []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}
 		live := w.Deployment("d")
 		live.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 2, Steps: begun}
-		w.Rewrite(live)
-		report := deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2, Step: 1}}
+		w.WriteStatus(live)
+		report := deployment.Report{
+			Input:  activitiestest.NewDeploymentInput(d),
+			Record: &rollout.Progress{Revision: 2, Step: 1},
+		}
 		assert.Equal(t, begun, activitiestest.ReportDeployment(w, report).Rollout.Steps, "there is no policy any more")
 		report.Record.Revision = 3
 		assert.Empty(t, activitiestest.ReportDeployment(w, report).Rollout.Steps, "the next rollout follows the policy")
 	})
 	t.Run("is on record where it is decided again", func(t *testing.T) {
-		w, d := newRollout(t)
-		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+		w, d := newRolloutWorld(t)
+		decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
 		require.NotNil(t, decision.Rollout.Record)
 		activitiestest.ReportDeployment(
 			w,
-			deployment.Report{Input: activitiestest.DeploymentRead(d), Record: decision.Rollout.Record},
+			deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: decision.Rollout.Record},
 		)
-		assert.Nil(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Record)
+		assert.Nil(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout.Record)
 	})
 }

@@ -24,7 +24,7 @@ import (
 type SetCreation struct {
 	Deployment kube.Ref
 	Version    string // resourceVersion of the deployment that the decision saw
-	rollout.Creation
+	rollout.SetCreation
 }
 
 // CreateSet creates the set of the deployment's current template, and writes the set's revision to the deployment. The
@@ -32,7 +32,13 @@ type SetCreation struct {
 // deleted has the name, CreateSet increments the status's collision count and fails with a Conflict. The result holds
 // the resource versions of the written objects.
 func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVersions, error) {
-	d, err := kube.LiveAt(ctx, a.Kube.Deployments(in.Deployment.Namespace), "deployment", in.Deployment, in.Version)
+	d, err := kube.ReadLiveAtVersion(
+		ctx,
+		a.Kube.Deployments(in.Deployment.Namespace),
+		"deployment",
+		in.Deployment,
+		in.Version,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +47,7 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 		return nil, fmt.Errorf("hash template of %s: %w", d.Name, err)
 	}
 	sets := a.Kube.Sets(in.Deployment.Namespace)
-	set, err := sets.Create(ctx, newSet(d, hash, in.Creation), metav1.CreateOptions{})
+	set, err := sets.Create(ctx, newSet(d, hash, in.SetCreation), metav1.CreateOptions{})
 	switch {
 	case err == nil:
 		a.Kube.Recorder.Eventf(
@@ -53,16 +59,16 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 			set.Spec.Replicas,
 		)
 	case apierrors.IsAlreadyExists(err):
-		set, err = sets.Get(ctx, observeset.Name(d.Name, hash), metav1.GetOptions{})
+		set, err = sets.Get(ctx, observeset.NameFromHash(d.Name, hash), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return nil, kube.Conflict(in.Deployment)
+			return nil, kube.ConflictError(in.Deployment)
 		}
 		switch {
 		case err != nil || isWantedSet(d, set):
-		case deployment.Selects(d, set) && cache.IsFree(set, d, cache.KindDeployment) && set.DeletionTimestamp == nil:
-			return nil, kube.Conflict(in.Deployment) // the next decision adopts the set
+		case deployment.SelectsSet(d, set) && cache.CanBeAdopted(set, d, cache.KindDeployment) && set.DeletionTimestamp == nil:
+			return nil, kube.ConflictError(in.Deployment) // the next decision adopts the set
 		case cache.IsOrphaning(set):
-			return nil, kube.Conflict(in.Deployment) // the next decision waits until the set is gone
+			return nil, kube.ConflictError(in.Deployment) // the next decision waits until the set is gone
 		default:
 			return nil, a.countCollision(ctx, in.Deployment, d)
 		}
@@ -71,7 +77,7 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 			d,
 			corev1.EventTypeWarning,
 			v1alpha1.ReasonMachineSetCreateError,
-			"Error creating machine set: "+kube.Brief(err.Error()),
+			"Error creating machine set: "+kube.ShortenMessage(err.Error()),
 		)
 	}
 	if err != nil {
@@ -85,7 +91,7 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 // not the wanted set; otherwise, CreateSet would be repeated until the set is gone.
 func isWantedSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 	return metav1.IsControlledBy(set, d) && set.DeletionTimestamp == nil &&
-		observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
+		observeset.IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
 }
 
 // countCollision counts a name that another object has, so that the next hash differs.
@@ -98,12 +104,12 @@ func (a *Activities) countCollision(ctx context.Context, ref kube.Ref, d *v1alph
 	if _, err := a.Kube.Deployments(ref.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
 		return kube.WriteError(ctx, ref, err)
 	}
-	return kube.Conflict(ref)
+	return kube.ConflictError(ref)
 }
 
 // newSet returns the set of a deployment's template. Labels and selector contain the hash, so no set selects another
 // set's machines.
-func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.Creation) *v1alpha1.MachineSet {
+func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.SetCreation) *v1alpha1.MachineSet {
 	withHash := func(some map[string]string) map[string]string {
 		return labels.Merge(some, labels.Set{v1alpha1.LabelMachineTemplateHash: hash})
 	}
@@ -113,7 +119,7 @@ func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.Creation) *v1
 	template.Labels = withHash(template.Labels)
 	set := &v1alpha1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:       observeset.Name(d.Name, hash),
+			Name:       observeset.NameFromHash(d.Name, hash),
 			Namespace:  d.Namespace,
 			Labels:     withHash(d.Spec.Template.Labels),
 			Finalizers: []string{v1alpha1.FinalizerMachine},
@@ -140,14 +146,14 @@ type SetChanges struct {
 	rollout.SetChanges
 }
 
-// ChangeSets changes and deletes sets. See Family.Change.
+// ChangeSets changes and deletes sets. See KindFamily.ChangeSets.
 func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
-	return a.mcmFamily().Change(ctx, in)
+	return a.mcmFamily().ChangeSets(ctx, in)
 }
 
-// mcmFamily returns the Family of MCM's kinds.
-func (a *Activities) mcmFamily() Family[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet] {
-	return Family[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
+// mcmFamily returns the KindFamily of MCM's kinds.
+func (a *Activities) mcmFamily() KindFamily[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet] {
+	return KindFamily[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
 		Kube: a.Kube,
 		Deployments: func(namespace string) Client[*v1alpha1.MachineDeployment] {
 			return a.Kube.Deployments(namespace)
@@ -157,9 +163,9 @@ func (a *Activities) mcmFamily() Family[*v1alpha1.MachineDeployment, *v1alpha1.M
 		Resources: [2]cache.Resource{cache.Deployments, cache.Sets},
 		Cached:    a.Kube.Cluster.Deployment,
 		Ours:      func(*v1alpha1.MachineDeployment) bool { return true },
-		Selects:   deployment.Selects,
+		Selects:   deployment.SelectsSet,
 		Free: func(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) bool {
-			return cache.IsFree(set, d, cache.KindDeployment)
+			return cache.CanBeAdopted(set, d, cache.KindDeployment)
 		},
 		Take: func(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) {
 			kube.SetController(set, d, cache.KindDeployment)
@@ -167,10 +173,10 @@ func (a *Activities) mcmFamily() Family[*v1alpha1.MachineDeployment, *v1alpha1.M
 		Replicas: func(set *v1alpha1.MachineSet) int { return int(set.Spec.Replicas) },
 		AllowScale: func(allow bool) map[string]any {
 			return map[string]any{
-				"labels": map[string]any{v1alpha1.LabelScaleUpDisabled: Unless(allow, v1alpha1.ValueLowerTrue)},
+				"labels": map[string]any{v1alpha1.LabelScaleUpDisabled: NilIf(allow, v1alpha1.ValueLowerTrue)},
 			}
 		},
-		Resized: func(r rollout.Resize, _ int) map[string]any {
+		Resized: func(r rollout.SetResize, _ int) map[string]any {
 			return map[string]any{
 				v1alpha1.AnnotationDesiredReplicas: strconv.Itoa(r.Desired), v1alpha1.AnnotationMaxReplicas: strconv.Itoa(r.Max),
 			}
@@ -179,21 +185,21 @@ func (a *Activities) mcmFamily() Family[*v1alpha1.MachineDeployment, *v1alpha1.M
 		Follow: func(
 			_ context.Context, d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, _ time.Time,
 		) (changed, current bool, err error) {
-			if !observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template) { // the set is no longer current
-				return false, false, kube.Conflict(kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)})
+			if !observeset.IsSameTemplate(&set.Spec.Template, &d.Spec.Template) { // the set is no longer current
+				return false, false, kube.ConflictError(kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)})
 			}
 			return deployment.FollowDeployment(set, d), true, nil
 		},
 		Revision: v1alpha1.AnnotationRevision, History: v1alpha1.AnnotationRevisionHistory,
-		Rollbacks: Rollbacks[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
+		RollbackFuncs: RollbackFuncs[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
 			Asked:  func(d *v1alpha1.MachineDeployment) bool { return d.Spec.RollbackTo != nil },
 			Forget: func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil },
 			Former: a.readExistingSet,
 			SameTemplate: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
-				return observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
+				return observeset.IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
 			},
 			ReturnTo: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, automatic bool, _ time.Time) {
-				deployment.ReturnTo(d, set, automatic)
+				deployment.ReturnToSet(d, set, automatic)
 			},
 		},
 	}

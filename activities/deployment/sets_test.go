@@ -17,12 +17,12 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// setNameOf returns the name and hash of the set of a deployment's template.
-func setNameOf(t *testing.T, d *v1alpha1.MachineDeployment, collisions *int32) (name, hash string) {
+// nameOfSet returns the name and hash of the set of a deployment's template.
+func nameOfSet(t *testing.T, d *v1alpha1.MachineDeployment, collisions *int32) (name, hash string) {
 	t.Helper()
 	hash, err := observeset.TemplateHash(&d.Spec.Template, collisions)
 	require.NoError(t, err)
-	return observeset.Name(d.Name, hash), hash
+	return observeset.NameFromHash(d.Name, hash), hash
 }
 
 func TestCreateSet(t *testing.T) {
@@ -44,14 +44,18 @@ func TestCreateSet(t *testing.T) {
 		}
 	})
 	w := activitiestest.NewWorld(t, d)
-	versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, deployment.SetCreation{
-		Deployment: activitiestest.Ref(d),
-		Version:    "900",
-		Creation:   rollout.Creation{Replicas: 2, Revision: 10, Desired: 3, Max: 5},
-	})
+	versions, err := activitiestest.RunActivity[kube.MinVersions](
+		w,
+		newActivities(w.Kube).CreateSet,
+		deployment.SetCreation{
+			Deployment:  activitiestest.Ref(d),
+			Version:     "900",
+			SetCreation: rollout.SetCreation{Replicas: 2, Revision: 10, Desired: 3, Max: 5},
+		},
+	)
 	require.NoError(t, err)
-	name, hash := setNameOf(t, d, nil)
-	s := w.Set(name)
+	name, hash := nameOfSet(t, d, nil)
+	s := w.MachineSet(name)
 	require.NotNil(t, s, "its name follows from the template")
 	labels := map[string]string{"app": "web", v1alpha1.LabelMachineTemplateHash: hash}
 	assert.Equal(t, labels, s.Labels)
@@ -75,7 +79,7 @@ func TestCreateSet(t *testing.T) {
 	after := w.Deployment("d")
 	assert.Equal(t, map[string]string{"app": "web"}, after.Spec.Template.Labels, "the deployment itself has no hash")
 	assert.Equal(t, "10", after.Annotations[v1alpha1.AnnotationRevision], "it is numbered like its set")
-	assert.Equal(t, []string{"create machinesets", "patch machinedeployments"}, w.Writes())
+	assert.Equal(t, []string{"create machinesets", "patch machinedeployments"}, w.WriteRequests())
 	assert.Equal(t, kube.MinVersions{cache.Sets: s.ResourceVersion, cache.Deployments: after.ResourceVersion}, versions)
 	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + name + " to 2"}, w.NewEvents())
 	assert.Nil(t, after.Status.CollisionCount)
@@ -92,18 +96,35 @@ func TestCreateSetRunTwice(t *testing.T) {
 	t.Run("where the deployment has its number, it is one set, told once", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
 		w := activitiestest.NewWorld(t, d)
-		versions := activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
-		name, _ := setNameOf(t, d, nil)
-		assert.Equal(t, kube.MinVersions{cache.Sets: w.Set(name).ResourceVersion}, versions, "the deployment was not written")
-		assert.Equal(t, []string{"create machinesets", "create machinesets"}, w.Writes(), "the second meets the first")
+		versions := activitiestest.RunTwice[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
+		name, _ := nameOfSet(t, d, nil)
+		assert.Equal(
+			t,
+			kube.MinVersions{cache.Sets: w.MachineSet(name).ResourceVersion},
+			versions,
+			"the deployment was not written",
+		)
+		assert.Equal(t, []string{"create machinesets", "create machinesets"}, w.WriteRequests(), "the second meets the first")
 	})
 	t.Run("where it got one, the second meets another version", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
 		w := activitiestest.NewWorld(t, d)
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		require.NoError(t, err)
 		before := w.Snapshot()
-		_, err = activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		_, err = activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, before, w.Snapshot())
 		assert.Len(t, w.NewEvents(), 1)
@@ -111,19 +132,37 @@ func TestCreateSetRunTwice(t *testing.T) {
 	t.Run("one that was ended in between numbers the deployment the second time", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
 		w := activitiestest.NewWorld(t, d)
-		activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		activitiestest.FailRequests(
+			w.Machines,
+			"patch",
+			"machinedeployments",
+			1,
+			apierrors.NewServiceUnavailable("away"),
+			nil,
+		)
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		require.Error(t, err)
-		_, retryable := activitiestest.Failure(t, err)
+		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
 		assert.Empty(t, w.Deployment("d").Annotations)
-		versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		versions, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		require.NoError(t, err)
-		name, _ := setNameOf(t, d, nil)
+		name, _ := nameOfSet(t, d, nil)
 		assert.Equal(t, "1", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
 		assert.Equal(
 			t,
-			kube.MinVersions{cache.Sets: w.Set(name).ResourceVersion, cache.Deployments: w.Deployment("d").ResourceVersion},
+			kube.MinVersions{
+				cache.Sets:        w.MachineSet(name).ResourceVersion,
+				cache.Deployments: w.Deployment("d").ResourceVersion,
+			},
 			versions,
 		)
 		assert.Len(t, w.NewEvents(), 1, "one set is told of once")
@@ -131,15 +170,19 @@ func TestCreateSetRunTwice(t *testing.T) {
 	t.Run("a template that changes meanwhile is not numbered", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
 		w := activitiestest.NewWorld(t, d)
-		activitiestest.Failing(
+		activitiestest.FailRequests(
 			w.Machines,
 			"patch",
 			"machinedeployments",
 			1,
 			nil,
-			func() { w.Edit(cache.Deployments, "d", classPatch()) },
+			func() { w.EditObject(cache.Deployments, "d", classPatch()) },
 		)
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.NotContains(t, w.Deployment("d").Annotations, v1alpha1.AnnotationRevision)
 	})
@@ -155,35 +198,43 @@ func classPatch() map[string]any {
 func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3)
-	name, _ := setNameOf(t, d, nil)
+	name, _ := nameOfSet(t, d, nil)
 	for what, taken := range map[string]*v1alpha1.MachineSet{
-		"by a stranger":                                  activitiestest.Set(name, 1, withOtherLabels),
-		"by a set of another template":                   activitiestest.Owned(d, name, 1, func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }),
-		"by a set that is about to go":                   activitiestest.Owned(d, name, 1, activitiestest.Going[*v1alpha1.MachineSet]),
-		"by a set of a activitiestest.Former deployment": activitiestest.Set(name, 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](activitiestest.Deployment("former", 1))),
+		"by a stranger":                                  activitiestest.NewMachineSet(name, 1, withOtherLabels),
+		"by a set of another template":                   activitiestest.NewOwnedSet(d, name, 1, func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }),
+		"by a set that is about to go":                   activitiestest.NewOwnedSet(d, name, 1, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]),
+		"by a set of a activitiestest.Former deployment": activitiestest.NewMachineSet(name, 1, activitiestest.WithOwner[*v1alpha1.MachineSet](activitiestest.Deployment("former", 1))),
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, d, taken)
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).CreateSet,
+				activitiestest.NewSetCreation(d),
+			)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Equal(t, int32(1), *w.Deployment("d").Status.CollisionCount)
 
-			_, err = activitiestest.Run[kube.MinVersions](
+			_, err = activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).CreateSet,
-				activitiestest.CreateSet(w.Deployment("d")),
+				activitiestest.NewSetCreation(w.Deployment("d")),
 			)
 			require.NoError(t, err)
-			other, _ := setNameOf(t, d, new(int32(1)))
-			assert.NotNil(t, w.Set(other), "the next name is free")
-			assert.Equal(t, int32(1), w.Set(name).Spec.Replicas, "the other set is left alone")
+			other, _ := nameOfSet(t, d, new(int32(1)))
+			assert.NotNil(t, w.MachineSet(other), "the next name is free")
+			assert.Equal(t, int32(1), w.MachineSet(name).Spec.Replicas, "the other set is left alone")
 		})
 	}
 	t.Run("each collision counts", func(t *testing.T) {
 		d.Status.CollisionCount = new(int32(1))
-		second, _ := setNameOf(t, d, d.Status.CollisionCount)
-		w := activitiestest.NewWorld(t, d, activitiestest.Set(second, 1, withOtherLabels))
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		second, _ := nameOfSet(t, d, d.Status.CollisionCount)
+		w := activitiestest.NewWorld(t, d, activitiestest.NewMachineSet(second, 1, withOtherLabels))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, int32(2), *w.Deployment("d").Status.CollisionCount)
 	})
@@ -194,26 +245,26 @@ func TestCreateSetRefuses(t *testing.T) {
 	d := activitiestest.Deployment("d", 3)
 	t.Run("a decision about another deployment", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).CreateSet,
-			deployment.SetCreation{Deployment: activitiestest.Stranger(d), Version: "900"},
+			deployment.SetCreation{Deployment: activitiestest.RefOfFormerObject(d), Version: "900"},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run("a decision that is out of date", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).CreateSet,
 			deployment.SetCreation{Deployment: activitiestest.Ref(d), Version: "899"},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("what the API server will not take, and people hear of it", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
-		activitiestest.Failing(
+		activitiestest.FailRequests(
 			w.Machines,
 			"create",
 			"machinesets",
@@ -221,7 +272,11 @@ func TestCreateSetRefuses(t *testing.T) {
 			apierrors.NewInvalid(schema.GroupKind{Kind: "MachineSet"}, "d-x", nil),
 			nil,
 		)
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 		assert.Equal(
 			t,
@@ -234,11 +289,11 @@ func TestCreateSetRefuses(t *testing.T) {
 func changeSets(
 	w *activitiestest.World,
 	d *v1alpha1.MachineDeployment,
-	resize []rollout.Resize,
-	remove []rollout.Target,
+	resize []rollout.SetResize,
+	remove []rollout.ObjectTarget,
 ) (kube.MinVersions, error) {
 	w.T.Helper()
-	return activitiestest.Run[kube.MinVersions](
+	return activitiestest.RunActivity[kube.MinVersions](
 		w,
 		newActivities(w.Kube).ChangeSets,
 		deployment.SetChanges{
@@ -251,18 +306,18 @@ func changeSets(
 func TestChangeSets(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 5)
-	grow := []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5, Desired: 7, Max: 9}}
+	grow := []rollout.SetResize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5, Desired: 7, Max: 9}}
 	t.Run("resizes a set, if it still is what was seen", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3))
+		w := activitiestest.NewWorld(t, d, activitiestest.NewOwnedSet(d, "s", 3))
 		versions, err := changeSets(w, d, grow, nil)
 		require.NoError(t, err)
-		assert.Equal(t, int32(5), w.Set("s").Spec.Replicas)
+		assert.Equal(t, int32(5), w.MachineSet("s").Spec.Replicas)
 		assert.Equal(
 			t,
 			map[string]string{v1alpha1.AnnotationDesiredReplicas: "7", v1alpha1.AnnotationMaxReplicas: "9"},
-			w.Set("s").Annotations,
+			w.MachineSet("s").Annotations,
 		)
-		assert.Equal(t, kube.MinVersions{cache.Sets: w.Set("s").ResourceVersion}, versions)
+		assert.Equal(t, kube.MinVersions{cache.Sets: w.MachineSet("s").ResourceVersion}, versions)
 		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.NewEvents())
 
 		before := w.Snapshot()
@@ -271,25 +326,25 @@ func TestChangeSets(t *testing.T) {
 		assert.Equal(t, before, w.Snapshot(), "run again it meets its own version")
 	})
 	t.Run("tells of each size, and of annotations alone nobody", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3), activitiestest.Owned(d, "same", 2))
-		_, err := changeSets(w, d, []rollout.Resize{
+		w := activitiestest.NewWorld(t, d, activitiestest.NewOwnedSet(d, "s", 3), activitiestest.NewOwnedSet(d, "same", 2))
+		_, err := changeSets(w, d, []rollout.SetResize{
 			{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 0, Desired: 5, Max: 6},
 			{Name: "same", UID: "uid-same", Version: "900", From: 2, To: 2, Desired: 5, Max: 6},
 		}, nil)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled down machine set s to 0"}, w.NewEvents())
-		assert.Equal(t, int32(2), w.Set("same").Spec.Replicas)
+		assert.Equal(t, int32(2), w.MachineSet("same").Spec.Replicas)
 		assert.Equal(
 			t,
 			map[string]string{v1alpha1.AnnotationDesiredReplicas: "5", v1alpha1.AnnotationMaxReplicas: "6"},
-			w.Set("same").Annotations,
+			w.MachineSet("same").Annotations,
 		)
 	})
 	t.Run("resizes a set that has written its status since", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3))
-		_, err := changeSets(w, d, []rollout.Resize{{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}}, nil)
+		w := activitiestest.NewWorld(t, d, activitiestest.NewOwnedSet(d, "s", 3))
+		_, err := changeSets(w, d, []rollout.SetResize{{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}}, nil)
 		require.NoError(t, err)
-		assert.Equal(t, int32(5), w.Set("s").Spec.Replicas)
+		assert.Equal(t, int32(5), w.MachineSet("s").Spec.Replicas)
 		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.NewEvents())
 	})
 	t.Run(
@@ -297,31 +352,31 @@ func TestChangeSets(t *testing.T) {
 		func(t *testing.T) {
 			for _, row := range []struct {
 				set   *v1alpha1.MachineSet
-				other rollout.Resize
+				other rollout.SetResize
 			}{
-				{activitiestest.Owned(d, "s", 3), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 4, To: 5}},
-				{activitiestest.Owned(d, "s", 3, activitiestest.Going[*v1alpha1.MachineSet]), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
-				{activitiestest.Owned(d, "s", 3), rollout.Resize{Name: "s", UID: "uid-of-a-former-one", Version: "900", From: 3, To: 5}},
-				{activitiestest.Owned(activitiestest.Deployment("other", 5), "s", 3), rollout.Resize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
+				{activitiestest.NewOwnedSet(d, "s", 3), rollout.SetResize{Name: "s", UID: "uid-s", Version: "899", From: 4, To: 5}},
+				{activitiestest.NewOwnedSet(d, "s", 3, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]), rollout.SetResize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
+				{activitiestest.NewOwnedSet(d, "s", 3), rollout.SetResize{Name: "s", UID: "uid-of-a-former-one", Version: "900", From: 3, To: 5}},
+				{activitiestest.NewOwnedSet(activitiestest.Deployment("other", 5), "s", 3), rollout.SetResize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
 			} {
 				w := activitiestest.NewWorld(t, d, row.set)
-				_, err := changeSets(w, d, []rollout.Resize{row.other}, nil)
+				_, err := changeSets(w, d, []rollout.SetResize{row.other}, nil)
 				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-				assert.Equal(t, int32(3), w.Set("s").Spec.Replicas)
+				assert.Equal(t, int32(3), w.MachineSet("s").Spec.Replicas)
 			}
 		},
 	)
 	t.Run("deletes sets, in the same way", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3), activitiestest.Owned(d, "changed", 3))
-		all := []rollout.Target{
+		w := activitiestest.NewWorld(t, d, activitiestest.NewOwnedSet(d, "s", 3), activitiestest.NewOwnedSet(d, "changed", 3))
+		all := []rollout.ObjectTarget{
 			{Name: "gone", UID: "uid-gone", Version: "900"},
 			{Name: "s", UID: "uid-s", Version: "900"},
 			{Name: "changed", UID: "uid-changed", Version: "899"},
 		}
 		_, err := changeSets(w, d, nil, all)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.NotNil(t, w.Set("s").DeletionTimestamp)
-		assert.Nil(t, w.Set("changed").DeletionTimestamp)
+		assert.NotNil(t, w.MachineSet("s").DeletionTimestamp)
+		assert.Nil(t, w.MachineSet("changed").DeletionTimestamp)
 	})
 	t.Run("a set that is gone is not the deployment", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)

@@ -15,26 +15,26 @@ import (
 	"millwright/observe/cache"
 )
 
-// setTarget names a set in its first version.
-func setTarget(name string) rollout.Target {
-	return rollout.Target{Name: name, UID: "uid-" + name, Version: "900"}
+// newSetTarget names a set in its first version.
+func newSetTarget(name string) rollout.ObjectTarget {
+	return rollout.ObjectTarget{Name: name, UID: "uid-" + name, Version: "900"}
 }
 
 // changesOfOneSet returns each possible change of a set, keyed by its name.
-func changesOfOneSet(d *v1alpha1.MachineDeployment, target rollout.Target) map[string]deployment.SetChanges {
-	one := []rollout.Target{target}
+func changesOfOneSet(d *v1alpha1.MachineDeployment, target rollout.ObjectTarget) map[string]deployment.SetChanges {
+	one := []rollout.ObjectTarget{target}
 	return map[string]deployment.SetChanges{
 		"open":  {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{AllowScaleUp: one}},
 		"close": {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{ForbidScaleUp: one}},
 		"revise": {
 			Deployment: activitiestest.Ref(d),
-			SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: target, Revision: 4, History: "1,2"}},
+			SetChanges: rollout.SetChanges{Revise: &rollout.RevisionChange{ObjectTarget: target, Revision: 4, History: "1,2"}},
 		},
 		"sync": {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Sync: one}},
 		"resize": {
 			Deployment: activitiestest.Ref(d),
 			SetChanges: rollout.SetChanges{
-				Resize: []rollout.Resize{{Name: target.Name, UID: target.UID, Version: target.Version, From: 3, To: 4}},
+				Resize: []rollout.SetResize{{Name: target.Name, UID: target.UID, Version: target.Version, From: 3, To: 4}},
 			},
 		},
 		"delete": {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Delete: one}},
@@ -49,13 +49,13 @@ func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 		return activitiestest.NewWorld(
 			t,
 			d,
-			settledSet(d, "s", 3, activitiestest.Forbidden, activitiestest.Bare[*v1alpha1.MachineSet]),
-			settledSet(d, "open", 3, activitiestest.Bare[*v1alpha1.MachineSet]),
+			settledSet(d, "s", 3, activitiestest.WithScaleUpDisabled, activitiestest.WithoutFinalizers[*v1alpha1.MachineSet]),
+			settledSet(d, "open", 3, activitiestest.WithoutFinalizers[*v1alpha1.MachineSet]),
 		)
 	}
-	changed, another := setTarget("s"), setTarget("s")
+	changed, another := newSetTarget("s"), newSetTarget("s")
 	changed.Version, another.UID = "899", "uid-of-a-former-one"
-	for what, seen := range map[string]rollout.Target{"another version": changed, "another one of its name": another} {
+	for what, seen := range map[string]rollout.ObjectTarget{"another version": changed, "another one of its name": another} {
 		for kind, in := range changesOfOneSet(d, seen) {
 			t.Run(kind+": "+what, func(t *testing.T) {
 				if kind == "resize" { // the precondition of a resize is the set's size
@@ -63,29 +63,29 @@ func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 				}
 				w := anew()
 				before := w.Snapshot()
-				_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
+				_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 				assert.Equal(t, before, w.Snapshot())
 				assert.Empty(t, w.NewEvents())
 			})
 		}
 	}
-	for kind, in := range changesOfOneSet(d, setTarget("s")) {
+	for kind, in := range changesOfOneSet(d, newSetTarget("s")) {
 		t.Run(kind+": a second time", func(t *testing.T) {
 			w := anew()
 			d := w.Deployment("d")
 			d.Spec.MinReadySeconds, d.Annotations["note"] = 7, "new" // gives each change something to write
-			w.Edit(cache.Deployments, "d", activitiestest.Encode(d))
+			w.EditObject(cache.Deployments, "d", activitiestest.EncodeObject(d))
 			in := in
 			if kind == "close" {
-				in.ForbidScaleUp = []rollout.Target{setTarget("open")}
+				in.ForbidScaleUp = []rollout.ObjectTarget{newSetTarget("open")}
 			}
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 			require.NoError(t, err)
-			w.Settle()
+			w.AwaitCaches()
 			before := w.Snapshot()
 			w.NewEvents()
-			_, err = activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
+			_, err = activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 			if kind == "delete" {
 				require.NoError(t, err, "gone is what it should be")
 			} else {
@@ -96,7 +96,7 @@ func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 		})
 		t.Run(kind+": of a set that is gone", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, d)
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 			if kind == "delete" {
 				require.NoError(t, err)
 				return
@@ -123,17 +123,17 @@ func TestNoSetGrowsForAnOutdatedSpec(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := activitiestest.Deployment("d", 3, func(d *v1alpha1.MachineDeployment) { d.Generation = 2 })
-			w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3))
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, deployment.SetChanges{
+			w := activitiestest.NewWorld(t, d, activitiestest.NewOwnedSet(d, "s", 3))
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, deployment.SetChanges{
 				Deployment: activitiestest.Ref(d),
 				Generation: row.seen,
 				SetChanges: rollout.SetChanges{
-					Resize: []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: row.to}},
+					Resize: []rollout.SetResize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: row.to}},
 				},
 			})
-			_, conflict := kube.Failure(err, kube.TypeConflict)
+			_, conflict := kube.FailureOfType(err, kube.TypeConflict)
 			assert.Equal(t, len(row.want) == 0, conflict)
-			assert.Equal(t, row.want, w.Writes())
+			assert.Equal(t, row.want, w.WriteRequests())
 		})
 	}
 }
@@ -144,21 +144,25 @@ func TestChangeSetsAllowsAndForbidsScaleUp(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		d,
-		activitiestest.Owned(d, "closed", 1, activitiestest.Forbidden),
-		activitiestest.Owned(d, "open", 1),
+		activitiestest.NewOwnedSet(d, "closed", 1, activitiestest.WithScaleUpDisabled),
+		activitiestest.NewOwnedSet(d, "open", 1),
 	)
-	versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, deployment.SetChanges{
-		Deployment: activitiestest.Ref(d),
-		SetChanges: rollout.SetChanges{
-			AllowScaleUp:  []rollout.Target{setTarget("closed")},
-			ForbidScaleUp: []rollout.Target{setTarget("open")},
+	versions, err := activitiestest.RunActivity[kube.MinVersions](
+		w,
+		newActivities(w.Kube).ChangeSets,
+		deployment.SetChanges{
+			Deployment: activitiestest.Ref(d),
+			SetChanges: rollout.SetChanges{
+				AllowScaleUp:  []rollout.ObjectTarget{newSetTarget("closed")},
+				ForbidScaleUp: []rollout.ObjectTarget{newSetTarget("open")},
+			},
 		},
-	})
+	)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"app": "web"}, w.Set("closed").Labels, "other labels stay")
-	assert.Equal(t, map[string]string{"app": "web", v1alpha1.LabelScaleUpDisabled: "true"}, w.Set("open").Labels)
-	assert.Equal(t, kube.MinVersions{cache.Sets: w.Set("open").ResourceVersion}, versions, "the last version")
-	assert.Equal(t, []string{"patch machinesets", "patch machinesets"}, w.Writes())
+	assert.Equal(t, map[string]string{"app": "web"}, w.MachineSet("closed").Labels, "other labels stay")
+	assert.Equal(t, map[string]string{"app": "web", v1alpha1.LabelScaleUpDisabled: "true"}, w.MachineSet("open").Labels)
+	assert.Equal(t, kube.MinVersions{cache.Sets: w.MachineSet("open").ResourceVersion}, versions, "the last version")
+	assert.Equal(t, []string{"patch machinesets", "patch machinesets"}, w.WriteRequests())
 }
 
 func TestChangeSetsRevises(t *testing.T) {
@@ -180,13 +184,15 @@ func TestChangeSetsRevises(t *testing.T) {
 	)
 	in := deployment.SetChanges{
 		Deployment: activitiestest.Ref(d),
-		SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: setTarget("s"), Revision: 4, History: "1,2"}},
+		SetChanges: rollout.SetChanges{
+			Revise: &rollout.RevisionChange{ObjectTarget: newSetTarget("s"), Revision: 4, History: "1,2"},
+		},
 	}
 	t.Run("the set, and the deployment with it", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, s)
-		versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
+		versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 		require.NoError(t, err)
-		after := w.Set("s")
+		after := w.MachineSet("s")
 		assert.Equal(t, map[string]string{
 			v1alpha1.AnnotationRevision: "4", v1alpha1.AnnotationRevisionHistory: "1,2", "note": "new",
 			v1alpha1.AnnotationDesiredReplicas: "3", v1alpha1.AnnotationMaxReplicas: "4",
@@ -198,14 +204,14 @@ func TestChangeSetsRevises(t *testing.T) {
 			kube.MinVersions{cache.Sets: after.ResourceVersion, cache.Deployments: w.Deployment("d").ResourceVersion},
 			versions,
 		)
-		assert.Equal(t, []string{"update machinesets", "patch machinedeployments"}, w.Writes(), "one write each")
+		assert.Equal(t, []string{"update machinesets", "patch machinedeployments"}, w.WriteRequests(), "one write each")
 	})
 	t.Run("the note of an automatic rollback stays with its set, and goes with another one", func(t *testing.T) {
 		for uid, want := range map[string]string{"uid-s": "uid-s", "uid-other": ""} {
 			noted := d.DeepCopy()
 			noted.Annotations[v1alpha1.AnnotationAutomaticRollbackTo] = uid
 			w := activitiestest.NewWorld(t, noted, s)
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 			require.NoError(t, err)
 			assert.Equal(t, want, w.Deployment("d").Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
 		}
@@ -214,26 +220,33 @@ func TestChangeSetsRevises(t *testing.T) {
 		old := s.DeepCopy()
 		old.Annotations[v1alpha1.AnnotationRevisionHistory] = "1"
 		w := activitiestest.NewWorld(t, d, old)
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).ChangeSets,
 			deployment.SetChanges{
 				Deployment: activitiestest.Ref(d),
-				SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: setTarget("s"), Revision: 4}},
+				SetChanges: rollout.SetChanges{Revise: &rollout.RevisionChange{ObjectTarget: newSetTarget("s"), Revision: 4}},
 			},
 		)
 		require.NoError(t, err)
-		assert.Equal(t, "1", w.Set("s").Annotations[v1alpha1.AnnotationRevisionHistory])
+		assert.Equal(t, "1", w.MachineSet("s").Annotations[v1alpha1.AnnotationRevisionHistory])
 	})
 	t.Run("one that was ended in between is seen to be so", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, s)
-		activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
+		activitiestest.FailRequests(
+			w.Machines,
+			"patch",
+			"machinedeployments",
+			1,
+			apierrors.NewServiceUnavailable("away"),
+			nil,
+		)
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 		require.Error(t, err)
-		w.Settle()
-		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+		w.AwaitCaches()
+		decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
 		require.Len(t, decision.Rollout.Sync, 1)
-		_, err = activitiestest.Run[kube.MinVersions](
+		_, err = activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).ChangeSets,
 			deployment.SetChanges{
@@ -243,8 +256,8 @@ func TestChangeSetsRevises(t *testing.T) {
 		)
 		require.NoError(t, err)
 		assert.Equal(t, "4", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
-		w.Settle()
-		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Sync)
+		w.AwaitCaches()
+		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout.Sync)
 	})
 }
 
@@ -259,10 +272,10 @@ func TestChangeSetsSyncs(t *testing.T) {
 	s := settledSet(d, "s", 3)
 	timeouts(d)
 	t.Run("what is the deployment's, and rolls nothing", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, append(setWithMachines(s), d)...)
-		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
+		w := activitiestest.NewWorld(t, append(machineSetWithMachines(s), d)...)
+		decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
 		require.Len(t, decision.Rollout.Sync, 1)
-		versions, err := activitiestest.Run[kube.MinVersions](
+		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).ChangeSets,
 			deployment.SetChanges{
@@ -271,7 +284,7 @@ func TestChangeSetsSyncs(t *testing.T) {
 			},
 		)
 		require.NoError(t, err)
-		after := w.Set("s")
+		after := w.MachineSet("s")
 		assert.Equal(t, d.Spec.Template.Spec.NodeTemplateSpec, after.Spec.Template.Spec.NodeTemplateSpec)
 		assert.Equal(
 			t,
@@ -283,38 +296,38 @@ func TestChangeSetsSyncs(t *testing.T) {
 			},
 		)
 		assert.Equal(t, kube.MinVersions{cache.Sets: after.ResourceVersion}, versions)
-		assert.Equal(t, []string{"update machinesets"}, w.Writes(), "the deployment has its number")
-		w.Settle()
-		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Sync, "once is enough")
+		assert.Equal(t, []string{"update machinesets"}, w.WriteRequests(), "the deployment has its number")
+		w.AwaitCaches()
+		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout.Sync, "once is enough")
 	})
 	t.Run("a template that changed meanwhile is another set's", func(t *testing.T) {
-		for kind, in := range changesOfOneSet(d, setTarget("s")) {
+		for kind, in := range changesOfOneSet(d, newSetTarget("s")) {
 			if kind != "sync" && kind != "revise" {
 				continue
 			}
 			w := activitiestest.NewWorld(t, d, s)
-			w.Hold()
-			w.Edit(cache.Deployments, "d", classPatch())
+			w.HoldEvents()
+			w.EditObject(cache.Deployments, "d", classPatch())
 			before := w.Snapshot()
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Equal(t, before, w.Snapshot(), "%s: the set is a activitiestest.Former one by now", kind)
 		}
 	})
 	t.Run("nor does one become the current one between two writes", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, s)
-		activitiestest.Failing(
+		activitiestest.FailRequests(
 			w.Machines,
 			"patch",
 			"machinedeployments",
 			1,
 			nil,
-			func() { w.Edit(cache.Deployments, "d", classPatch()) },
+			func() { w.EditObject(cache.Deployments, "d", classPatch()) },
 		)
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).ChangeSets,
-			changesOfOneSet(d, setTarget("s"))["revise"],
+			changesOfOneSet(d, newSetTarget("s"))["revise"],
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, "1", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
@@ -322,16 +335,16 @@ func TestChangeSetsSyncs(t *testing.T) {
 	t.Run("a deployment that is gone, or is another", func(t *testing.T) {
 		for _, gone := range []*v1alpha1.MachineDeployment{activitiestest.Deployment("x", 1), activitiestest.Deployment("d", 1, func(d *v1alpha1.MachineDeployment) { d.UID = "uid-of-a-former-one" })} {
 			w := activitiestest.NewWorld(t, d, s)
-			_, err := activitiestest.Run[kube.MinVersions](
+			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).ChangeSets,
 				deployment.SetChanges{
 					Deployment: activitiestest.Ref(gone),
-					SetChanges: rollout.SetChanges{Sync: []rollout.Target{setTarget("s")}},
+					SetChanges: rollout.SetChanges{Sync: []rollout.ObjectTarget{newSetTarget("s")}},
 				},
 			)
 			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
-			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.WriteRequests())
 		}
 	})
 }

@@ -38,14 +38,14 @@ type Report struct {
 func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, error) {
 	var recorded *v1alpha1.RolloutStatus
 	var frozen []*v1alpha1.MachineSet
-	thaw, stamp := false, in.Stamp(ctx)
-	look := func(read kube.Read) (d, changed *v1alpha1.MachineDeployment, err error) {
+	thaw, stamp := false, in.TimeToRecord(ctx)
+	look := func(read kube.ReadInput) (d, changed *v1alpha1.MachineDeployment, err error) {
 		tree, err := ReadTree(ctx, a.Kube, read)
 		if d = tree.Deployment; err != nil || d == nil {
 			return nil, nil, err
 		}
-		if named := deployment.Named(d); in.WorkflowID == "" && named != "" && named != in.Over {
-			return nil, nil, kube.Conflict(in.Ref)
+		if named := deployment.NamedRollout(d); in.WorkflowID == "" && named != "" && named != in.Over {
+			return nil, nil, kube.ConflictError(in.Ref)
 		}
 		changed = d.DeepCopy()
 		tree.Deployment = changed
@@ -56,7 +56,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 		recorded = changed.Status.Rollout.DeepCopy()
 		return d, changed, nil
 	}
-	before, after, err := kube.WriteStatus(ctx, in.Read, a.Kube.Deployments(in.Ref.Namespace), look)
+	before, after, err := kube.WriteStatus(ctx, in.ReadInput, a.Kube.Deployments(in.Ref.Namespace), look)
 	switch {
 	case err != nil:
 		return "", err
@@ -66,7 +66,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 	}
 	a.recordWarnings(before, after)
 	if thaw {
-		return a.thawDeployment(ctx, in.Ref, after, frozen)
+		return a.unfreezeDeployment(ctx, in.Ref, after, frozen)
 	}
 	return after.ResourceVersion, nil
 }
@@ -77,15 +77,19 @@ func (a *Activities) recordWarnings(before, after *v1alpha1.MachineDeployment) {
 		v1alpha1.MachineDeploymentSelectorOverlap:  v1alpha1.ReasonSelectorOverlap,
 		v1alpha1.MachineDeploymentClassKindIgnored: v1alpha1.ReasonClassKindIgnored,
 	} {
-		if message := deployment.MessageOf(after, kind); message != "" && deployment.MessageOf(before, kind) == "" {
+		if message := deployment.ConditionMessage(
+			after,
+			kind,
+		); message != "" &&
+			deployment.ConditionMessage(before, kind) == "" {
 			a.Kube.Recorder.Event(after, corev1.EventTypeWarning, reason, message)
 		}
 	}
 }
 
-// thawDeployment ends the freeze of a deployment. The annotation "unfreeze" of the deployment also ends the freeze of
-// its sets: each set gets the annotation first, and then the workflow of the set removes the label "freeze".
-func (a *Activities) thawDeployment(
+// unfreezeDeployment ends the freeze of a deployment. The annotation "unfreeze" of the deployment also ends the freeze
+// of its sets: each set gets the annotation first, and then the workflow of the set removes the label "freeze".
+func (a *Activities) unfreezeDeployment(
 	ctx context.Context,
 	ref kube.Ref,
 	d *v1alpha1.MachineDeployment,
@@ -96,17 +100,23 @@ func (a *Activities) thawDeployment(
 			annotation := map[string]any{
 				"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: value}},
 			}
-			if _, err := kube.Patch(ctx, a.Kube.Sets(set.Namespace), set, annotation); err != nil && !apierrors.IsNotFound(err) {
+			if _, err := kube.PatchObject(
+				ctx,
+				a.Kube.Sets(set.Namespace),
+				set,
+				annotation,
+			); err != nil &&
+				!apierrors.IsNotFound(err) {
 				return "", kube.WriteError(ctx, kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
 			}
 		}
 	}
-	return kube.Thaw(ctx, a.Kube.Deployments(d.Namespace), ref, d)
+	return kube.UnfreezeObject(ctx, a.Kube.Deployments(d.Namespace), ref, d)
 }
 
 // frozenSets returns the sets that have the label "freeze" and no annotation that has ended the freeze.
 func frozenSets(sets []*v1alpha1.MachineSet) []*v1alpha1.MachineSet {
-	return list.Where(sets, func(s *v1alpha1.MachineSet) bool { return cache.IsFrozen(s) })
+	return list.Filter(sets, func(s *v1alpha1.MachineSet) bool { return cache.IsFrozen(s) })
 }
 
 // withoutProgressTime returns a status without the time of its last progress. A changed time alone is not written,
@@ -123,34 +133,34 @@ func withoutProgressTime(s v1alpha1.MachineDeploymentStatus) v1alpha1.MachineDep
 
 // applyReport changes the status of a tree's deployment according to the report. thaw is true if the freeze of the
 // deployment must end.
-func (a *Activities) applyReport(tree deployment.Tree, in Report, now time.Time) (thaw bool) {
+func (a *Activities) applyReport(tree deployment.ObjectTree, in Report, now time.Time) (thaw bool) {
 	d, at := tree.Deployment, metav1.NewTime(now).Rfc3339Copy()
 	s := &d.Status
-	observed := deployment.Observed(tree, now)
+	observed := deployment.RolloutFacts(tree, now)
 	said := in.Content(observed, d)
 	want := said.Status
 	if in.Record != nil {
-		s.Rollout = deployment.Record(s.Rollout, said.Progress, tree.Policy)
+		s.Rollout = deployment.RolloutRecord(s.Rollout, said.Progress, tree.Policy)
 	}
 	deployment.ApplyStatus(s, want, at)
-	s.FailedMachines = kube.Summary(tree.Members, want.Failed)
+	s.FailedMachines = kube.SummarizeMachines(tree.Members, want.Failed)
 	s.ObservedGeneration = d.Generation
 	s.Selector = kube.SelectorText(d.Spec.Selector)
 	others := deployment.OverlappingDeployments(a.Kube.Cluster, d)
-	overlap := phrase.If(
+	overlap := phrase.TextIf(
 		len(others) > 0,
 		"the selector of %s matches the machines of this deployment",
 		strings.Join(others, ", "),
 	)
-	s.Conditions = withMessage(
+	s.Conditions = withConditionMessage(
 		s.Conditions,
 		v1alpha1.MachineDeploymentSelectorOverlap,
 		v1alpha1.ReasonSelectorOverlap,
 		overlap,
 		at,
 	)
-	ignored := kube.IgnoredKind(d.Spec.Template.Spec.Class)
-	s.Conditions = withMessage(
+	ignored := kube.IgnoredKindMessage(d.Spec.Template.Spec.Class)
+	s.Conditions = withConditionMessage(
 		s.Conditions,
 		v1alpha1.MachineDeploymentClassKindIgnored,
 		v1alpha1.ReasonClassKindIgnored,
@@ -158,19 +168,19 @@ func (a *Activities) applyReport(tree deployment.Tree, in Report, now time.Time)
 		at,
 	)
 	hold := ""
-	if slices.ContainsFunc(tree.Members, machine.IsWaiting) && d.DeletionTimestamp == nil {
-		hold = replace.Decide(deployment.ReplaceObserved(a.Kube.Cluster, d, tree.Members, now)).Hold
+	if slices.ContainsFunc(tree.Members, machine.WaitsForGrant) && d.DeletionTimestamp == nil {
+		hold = replace.Decide(deployment.ReplacementFacts(a.Kube.Cluster, d, tree.Members, now)).Hold
 	}
-	s.Conditions = withMessage(
+	s.Conditions = withConditionMessage(
 		s.Conditions,
 		v1alpha1.MachineDeploymentReplacementHeld,
 		v1alpha1.ReasonReplacementHeld,
 		hold,
 		at,
 	)
-	blocked := deployment.Explained(tree, said.Plan, hold, now).Blocked(now)
+	blocked := deployment.ExplanationFacts(tree, said.Plan, hold, now).BlockedSummary(now)
 	deployment.ApplyBlocked(s, blocked, at)
-	s.CurrentOperation = kube.Explained(said.Operation, blocked)
+	s.CurrentOperation = kube.AddBlockersToOperation(said.Operation, blocked)
 	return said.Thaw
 }
 
@@ -179,33 +189,33 @@ type ReportContent struct {
 	rollout.Status
 	Progress  rollout.Progress    // includes the report's record
 	Operation *v1alpha1.Operation // nil: the deployment is idle
-	Plan      rollout.Planned     // plan after the status is written
+	Plan      rollout.PlanResult  // plan after the status is written
 	Thaw      bool                // the freeze of the deployment must end
 }
 
 // Content returns the status that a report writes on a deployment, of either family of kinds.
-func (in Report) Content(observed rollout.Observed, d metav1.Object) ReportContent {
+func (in Report) Content(observed rollout.Facts, d metav1.Object) ReportContent {
 	observed.NoSet = in.NoSet
-	said := ReportContent{Operation: kube.Operation(in.Step), Thaw: rollout.Plan(observed).Thaw}
+	said := ReportContent{Operation: kube.OperationOfStep(in.Step), Thaw: rollout.PlanDeployment(observed).Thaw}
 	if said.Thaw {
-		observed = observed.Thawed()
+		observed = observed.WithEndedFreeze()
 	}
 	// must precede the record of a new revision: the record restarts the progress deadline
-	said.Status = rollout.Report(observed)
+	said.Status = rollout.PlannedStatus(observed)
 	if in.Record != nil {
-		observed.Progress = observed.Progress.Recorded(*in.Record)
+		observed.Progress = observed.Progress.MergedWith(*in.Record)
 	}
 	observed.Reported, observed.ObservedGeneration = said.Status, d.GetGeneration()
-	said.Progress, said.Plan = observed.Progress, rollout.Plan(observed)
-	if said.Plan.Pending.Calm() { // this report may have been the last pending work
+	said.Progress, said.Plan = observed.Progress, rollout.PlanDeployment(observed)
+	if said.Plan.Pending.NeedsNothing() { // this report may have been the last pending work
 		said.Operation = nil
 	}
 	said.Plan.Status = said.Status
 	return said
 }
 
-// withMessage sets the message of a condition in the list; an empty message removes the condition.
-func withMessage(
+// withConditionMessage sets the message of a condition in the list; an empty message removes the condition.
+func withConditionMessage(
 	list []v1alpha1.MachineDeploymentCondition,
 	kind v1alpha1.MachineDeploymentConditionType,
 	reason, message string,

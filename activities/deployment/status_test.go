@@ -32,9 +32,9 @@ func conditionsOf(status v1alpha1.MachineDeploymentStatus) []string {
 func TestReportDeployment(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 1, withRevision[*v1alpha1.MachineDeployment]("1"))
-	w := activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "s", 1)), d)...)
+	w := activitiestest.NewWorld(t, append(machineSetWithMachines(settledSet(d, "s", 1)), d)...)
 	status := activitiestest.ReportDeployment(w, deployment.Report{
-		Input:  activitiestest.DeploymentRead(d),
+		Input:  activitiestest.NewDeploymentInput(d),
 		Step:   &kube.Step{WorkflowID: "machinedeployment/shop/d"},
 		Record: &rollout.Progress{Revision: 1},
 	})
@@ -54,18 +54,18 @@ func TestReportDeployment(t *testing.T) {
 	assert.Equal(t, int64(1), status.ObservedGeneration)
 	assert.Equal(t, "app=web", status.Selector)
 	assert.Nil(t, status.CurrentOperation, "the report was all that there was to do")
-	assert.Equal(t, []string{"update machinedeployments/status"}, w.Writes())
+	assert.Equal(t, []string{"update machinedeployments/status"}, w.WriteRequests())
 	assert.Empty(t, w.NewEvents())
 
 	t.Run("says the same again without a write", func(t *testing.T) {
-		w.Forget()
-		activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
-		assert.Empty(t, w.Writes())
+		w.ForgetRequests()
+		activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("times of a condition move with what they stand for", func(t *testing.T) {
-		w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 2}})
-		w.Rewrite(withOldConditions(w.Deployment("d")))
-		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+		w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 2}})
+		w.WriteStatus(withOldConditions(w.Deployment("d")))
+		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 		assert.Equal(
 			t,
 			[]string{"Available False MinimumReplicasUnavailable", "Progressing True NewMachineSetAvailable"},
@@ -85,9 +85,9 @@ func TestReportDeployment(t *testing.T) {
 			"and the last progress is as long ago: another number is no rollout",
 		)
 
-		w.Edit(cache.Deployments, "d", classPatch())
-		w.Rewrite(withOldConditions(w.Deployment("d")))
-		status = activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+		w.EditObject(cache.Deployments, "d", classPatch())
+		w.WriteStatus(withOldConditions(w.Deployment("d")))
+		status = activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 		assert.Equal(t, "Progressing True MachineSetUpdated", conditionsOf(status)[1])
 		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&activitiestest.LongAgo), "True as before")
 		assert.False(
@@ -102,21 +102,26 @@ func TestReportDeployment(t *testing.T) {
 func TestAnUnfrozenDeploymentUnfreezesItsSets(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 1, withRevision[*v1alpha1.MachineDeployment]("1"))
-	w := activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "s", 1)), d)...)
+	w := activitiestest.NewWorld(t, append(machineSetWithMachines(settledSet(d, "s", 1)), d)...)
 	freeze := map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: "True"}}}
-	w.Edit(cache.Deployments, "d", freeze)
-	w.Edit(cache.Sets, "s", freeze)
-	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	w.EditObject(cache.Deployments, "d", freeze)
+	w.EditObject(cache.Sets, "s", freeze)
+	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.Contains(t, conditionsOf(status), "Frozen True MachineDeploymentStateSync")
-	w.Edit(
+	w.EditObject(
 		cache.Deployments,
 		"d",
 		map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: "now"}}},
 	)
-	activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.NotContains(t, w.Deployment("d").Labels, v1alpha1.LabelFreeze)
 	assert.NotContains(t, w.Deployment("d").Annotations, v1alpha1.AnnotationUnfreeze)
-	assert.Equal(t, "now", w.Set("s").Annotations[v1alpha1.AnnotationUnfreeze], "its own workflow removes its label")
+	assert.Equal(
+		t,
+		"now",
+		w.MachineSet("s").Annotations[v1alpha1.AnnotationUnfreeze],
+		"its own workflow removes its label",
+	)
 }
 
 func TestReportDeploymentWhoseSetIsRefused(t *testing.T) {
@@ -126,7 +131,7 @@ func TestReportDeploymentWhoseSetIsRefused(t *testing.T) {
 	step := &kube.Step{WorkflowID: "machinedeployment/shop/d", Name: "refused", BlockedBy: []string{"Refused"}}
 	status := activitiestest.ReportDeployment(
 		w,
-		deployment.Report{Input: activitiestest.DeploymentRead(d), Step: step, NoSet: "quota exceeded"},
+		deployment.Report{Input: activitiestest.NewDeploymentInput(d), Step: step, NoSet: "quota exceeded"},
 	)
 	assert.Equal(t, "Progressing False MachineSetCreateError", conditionsOf(status)[1])
 	assert.Equal(t, "quota exceeded", status.Conditions[1].Message)
@@ -149,32 +154,32 @@ func TestReportDeploymentAddsUpItsMachines(t *testing.T) {
 	failing := func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }
 	d := activitiestest.Deployment("d", 5)
 	now := settledSet(d, "a", 3)
-	old := settledSet(d, "b", 2, activitiestest.Former)
-	foreign := activitiestest.Counted(activitiestest.Set("foreign", 9), 9, 9)
-	of := activitiestest.OwnedBy[*v1alpha1.Machine]
+	old := settledSet(d, "b", 2, activitiestest.WithFormerTemplate)
+	foreign := activitiestest.WithSetCounts(activitiestest.NewMachineSet("foreign", 9), 9, 9)
+	of := activitiestest.WithOwner[*v1alpha1.Machine]
 	w := activitiestest.NewWorld(
 		t,
 		d,
 		now,
 		old,
 		foreign,
-		activitiestest.Machine("f", of(foreign), activitiestest.Phase(v1alpha1.MachineRunning), failing),
+		activitiestest.Machine("f", of(foreign), activitiestest.WithPhase(v1alpha1.MachineRunning), failing),
 		activitiestest.Machine(
 			"n",
 			of(now),
-			activitiestest.Phase(v1alpha1.MachineRunning),
+			activitiestest.WithPhase(v1alpha1.MachineRunning),
 		),
-		activitiestest.Machine("y", of(now), activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff), failing),
-		activitiestest.Machine("x", of(now), activitiestest.Phase(v1alpha1.MachineRunning), failing),
+		activitiestest.Machine("y", of(now), activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff), failing),
+		activitiestest.Machine("x", of(now), activitiestest.WithPhase(v1alpha1.MachineRunning), failing),
 		activitiestest.Machine(
 			"o",
 			of(old),
-			activitiestest.Phase(v1alpha1.MachineRunning),
+			activitiestest.WithPhase(v1alpha1.MachineRunning),
 		),
-		activitiestest.Machine("a", of(old), activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff), failing),
+		activitiestest.Machine("a", of(old), activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff), failing),
 	)
 	step := &kube.Step{WorkflowID: "machinedeployment/shop/d", Name: "await"}
-	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.Equal(t, []int32{5, 3, 3, 3, 2}, []int32{
 		status.Replicas, status.UpdatedReplicas, status.ReadyReplicas, status.AvailableReplicas, status.UnavailableReplicas,
 	}, "whatever the statuses of sets say")
@@ -186,14 +191,14 @@ func TestReportDeploymentAddsUpItsMachines(t *testing.T) {
 		"by name",
 	)
 
-	w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 6}})
-	w.Settle()
+	w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 6}})
+	w.AwaitCaches()
 	assert.Equal(
 		t,
 		"await",
 		activitiestest.ReportDeployment(
 			w,
-			deployment.Report{Input: activitiestest.DeploymentRead(d), Step: step},
+			deployment.Report{Input: activitiestest.NewDeploymentInput(d), Step: step},
 		).CurrentOperation.Step,
 		"there is more to do",
 	)
@@ -213,8 +218,10 @@ func TestReportDeploymentWithAChangedTemplate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := activitiestest.Deployment("d", 1, row.change)
-			w := activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "s", 1, activitiestest.Former)), d)...)
-			status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+			w := activitiestest.NewWorld(
+				t,
+				append(machineSetWithMachines(settledSet(d, "s", 1, activitiestest.WithFormerTemplate)), d)...)
+			status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 			assert.Equal(t, append([]string{"Available True MinimumReplicasAvailable"}, row.says...), conditionsOf(status))
 			assert.Contains(t, status.Conditions[1].Message, row.words)
 			assert.Zero(t, status.UpdatedReplicas)
@@ -228,40 +235,46 @@ func TestReportDeploymentWhoseSetIsNew(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		append(
-			setWithMachines(settledSet(d, "s", 1, activitiestest.Former)),
+			machineSetWithMachines(settledSet(d, "s", 1, activitiestest.WithFormerTemplate)),
 			d,
 			settledSet(d, "new", 0, withRevision[*v1alpha1.MachineSet]("2")),
 		)...)
 	status := activitiestest.ReportDeployment(
 		w,
-		deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}},
+		deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: &rollout.Progress{Revision: 2}},
 	)
 	assert.Equal(t, "Progressing True NewMachineSetCreated", conditionsOf(status)[1])
 	assert.Equal(t, "set new is now the current one; 0 of 1 machine up to date, 1 available", status.Conditions[1].Message)
 
-	w.Settle()
-	w.Forget()
-	status = activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	w.AwaitCaches()
+	w.ForgetRequests()
+	status = activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.Equal(t, "Progressing True NewMachineSetCreated", conditionsOf(status)[1], "there was no progress")
-	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.WriteRequests())
 }
 
 // One changed count is enough to write the status.
 func TestAPreservedMachineIsReported(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 2, withRevision[*v1alpha1.MachineDeployment]("1"))
-	objects := setWithMachines(settledSet(d, "s", 2), onlyFor("s-0", activitiestest.Phase(v1alpha1.MachineFailed)))
+	objects := machineSetWithMachines(
+		settledSet(d, "s", 2),
+		changeMachineNamed("s-0", activitiestest.WithPhase(v1alpha1.MachineFailed)),
+	)
 	w := activitiestest.NewWorld(t, append(objects, d)...)
 	before := activitiestest.ReportDeployment(w, newCountsReport(d))
-	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
-	w.Change("s-0", func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.LongAgo })
-	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
-	after := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
+	w.ChangeMachineStatus(
+		"s-0",
+		func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.LongAgo },
+	)
+	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
+	after := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.Equal(t, []int32{0, 1}, []int32{before.PreservedFailedReplicas, after.PreservedFailedReplicas})
-	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
 }
 
-func onlyFor(name string, change func(*v1alpha1.Machine)) func(*v1alpha1.Machine) {
+func changeMachineNamed(name string, change func(*v1alpha1.Machine)) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		if m.Name == name {
 			change(m)
@@ -272,8 +285,8 @@ func onlyFor(name string, change func(*v1alpha1.Machine)) func(*v1alpha1.Machine
 func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 	t.Parallel()
 	d, a, b := activitiestest.Deployment("d", 0), activitiestest.Deployment("a", 0), activitiestest.Deployment("b", 0)
-	w := activitiestest.NewWorld(t, d, a, b, activitiestest.Owned(d, "s", 0))
-	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	w := activitiestest.NewWorld(t, d, a, b, activitiestest.NewOwnedSet(d, "s", 0))
+	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.Contains(t, conditionsOf(status), "SelectorOverlap True SelectorOverlap")
 	t.Run("what admission cannot see is told once", func(t *testing.T) {
 		assert.Equal(
@@ -284,14 +297,14 @@ func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 	})
 	t.Run("and is taken back when it is mended", func(t *testing.T) {
 		for _, other := range []string{"a", "b"} {
-			w.Edit(
+			w.EditObject(
 				cache.Deployments,
 				other,
 				map[string]any{"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "api"}}}},
 			)
 		}
-		w.Settle()
-		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+		w.AwaitCaches()
+		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 		assert.Len(t, status.Conditions, 2)
 		assert.Empty(t, w.NewEvents())
 	})
@@ -304,16 +317,16 @@ func TestReportDeploymentWithAnIgnoredClassKind(t *testing.T) {
 		0,
 		func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Kind = "AWSMachineClass" },
 	)
-	w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 0))
+	w := activitiestest.NewWorld(t, d, activitiestest.NewOwnedSet(d, "s", 0))
 	const message = `class.kind "AWSMachineClass" has no effect: the only kind is MachineClass, and the one named small is used`
 	// only the first report records the event
 	for _, told := range [][]string{{"Warning ClassKindIgnored " + message}, {}} {
-		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 		assert.Contains(t, conditionsOf(status), "ClassKindIgnored True ClassKindIgnored")
 		assert.Equal(t, told, w.NewEvents())
-		w.Settle()
+		w.AwaitCaches()
 	}
-	w.Edit(
+	w.EditObject(
 		cache.Deployments,
 		"d",
 		map[string]any{
@@ -322,8 +335,8 @@ func TestReportDeploymentWithAnIgnoredClassKind(t *testing.T) {
 			},
 		},
 	)
-	w.Settle()
-	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+	w.AwaitCaches()
+	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.NotContains(t, conditionsOf(status), "ClassKindIgnored True ClassKindIgnored", "it is mended")
 	assert.Empty(t, w.NewEvents())
 }
@@ -331,8 +344,10 @@ func TestReportDeploymentWithAnIgnoredClassKind(t *testing.T) {
 func TestReportDeploymentGone(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 1))
-	_, err := activitiestest.Run[string](w, newActivities(w.Kube).ReportDeployment, deployment.Report{
-		Input: deployment.Input{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Deployment("d", 1))}},
+	_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReportDeployment, deployment.Report{
+		Input: deployment.Input{
+			ReadInput: kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Deployment("d", 1))},
+		},
 	})
 	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 }
@@ -388,19 +403,19 @@ func TestMaxUnavailableAndMaxSurge(t *testing.T) {
 			d := activitiestest.Deployment("d", row.replicas)
 			d.Spec.Strategy = row.strategy
 			w := activitiestest.NewWorld(t, d)
-			creation := activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Create
+			creation := activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout.Create
 			require.NotNil(t, creation)
-			_, err := activitiestest.Run[kube.MinVersions](
+			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).CreateSet,
-				deployment.SetCreation{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Creation: *creation},
+				deployment.SetCreation{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, SetCreation: *creation},
 			)
 			require.NoError(t, err)
-			set, _ := setNameOf(t, d, nil)
-			assert.Equal(t, row.most, w.Set(set).Annotations[v1alpha1.AnnotationMaxReplicas])
+			set, _ := nameOfSet(t, d, nil)
+			assert.Equal(t, row.most, w.MachineSet(set).Annotations[v1alpha1.AnnotationMaxReplicas])
 			assert.Contains(
 				t,
-				activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)}).Conditions[0].Message,
+				activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)}).Conditions[0].Message,
 				row.needed,
 			)
 		})
@@ -410,14 +425,14 @@ func TestMaxUnavailableAndMaxSurge(t *testing.T) {
 func TestTheStatusOfADeploymentIsBounded(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 1300)
-	s := activitiestest.Owned(d, "s", 1300)
+	s := activitiestest.NewOwnedSet(d, "s", 1300)
 	objects := []runtime.Object{d, s}
 	for i := range 1300 {
 		objects = append(
 			objects,
 			activitiestest.Machine(
 				fmt.Sprintf("m-%04d", i),
-				activitiestest.OwnedBy[*v1alpha1.Machine](s),
+				activitiestest.WithOwner[*v1alpha1.Machine](s),
 				func(m *v1alpha1.Machine) {
 					m.Status.LastOperation = v1alpha1.LastOperation{
 						Type:        "Create",
@@ -431,7 +446,7 @@ func TestTheStatusOfADeploymentIsBounded(t *testing.T) {
 	}
 	status := activitiestest.ReportDeployment(
 		activitiestest.NewWorld(t, objects...),
-		deployment.Report{Input: activitiestest.DeploymentRead(d)},
+		deployment.Report{Input: activitiestest.NewDeploymentInput(d)},
 	)
 	text, err := json.Marshal(status)
 	require.NoError(t, err)

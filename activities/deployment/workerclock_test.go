@@ -18,88 +18,98 @@ import (
 // workerWorld decides about and reports deployment d on one worker, at a time of the server's clock.
 type workerWorld struct {
 	*activitiestest.World
-	worker activitiestest.Worker
-	server time.Time
+	worker     activitiestest.Worker
+	serverTime time.Time
 }
 
-func (o workerWorld) input(after time.Duration) deployment.Input {
-	in := deployment.Input{Read: o.worker.Read(o.Deployment("d"))}
-	in.At = o.server.Add(after)
+func (o workerWorld) decisionInput(after time.Duration) deployment.Input {
+	in := deployment.Input{ReadInput: o.worker.NewRead(o.Deployment("d"))}
+	in.At = o.serverTime.Add(after)
 	return in
 }
 
-func (o workerWorld) decide(after time.Duration) rollout.Decision {
+func (o workerWorld) decideRollout(after time.Duration) rollout.Decision {
 	o.T.Helper()
-	d, err := activitiestest.RunOn[deployment.Decision](
+	d, err := activitiestest.RunOnWorker[deployment.Decision](
 		o.World,
 		o.worker,
 		newActivities(o.Kube).DecideDeployment,
-		o.input(after),
+		o.decisionInput(after),
 	)
 	require.NoError(o.T, err)
 	return d.Rollout
 }
 
-func (o workerWorld) report(record rollout.Progress) {
+func (o workerWorld) writeReport(record rollout.Progress) {
 	o.T.Helper()
-	_, err := activitiestest.RunOn[string](
+	_, err := activitiestest.RunOnWorker[string](
 		o.World,
 		o.worker,
 		newActivities(o.Kube).ReportDeployment,
-		deployment.Report{Input: o.input(0), Record: &record},
+		deployment.Report{Input: o.decisionInput(0), Record: &record},
 	)
 	require.NoError(o.T, err)
 	for _, c := range o.Deployment("d").Status.Conditions {
-		assert.WithinDuration(o.T, o.server, c.LastTransitionTime.Time, activitiestest.Rounding, c.Type)
-		assert.WithinDuration(o.T, o.server, c.LastUpdateTime.Time, activitiestest.Rounding, c.Type)
+		assert.WithinDuration(o.T, o.serverTime, c.LastTransitionTime.Time, activitiestest.Rounding, c.Type)
+		assert.WithinDuration(o.T, o.serverTime, c.LastUpdateTime.Time, activitiestest.Rounding, c.Type)
 	}
-	o.Settle()
+	o.AwaitCaches()
 }
 
 // The progress deadline, which may cause an automatic rollback, is compared with the workflow's time.
 func TestTheClockOfAWorkerDoesNotEndAProgressDeadline(t *testing.T) {
 	t.Parallel()
-	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
-		w, d := newRollout(t)
-		w.Edit("machinedeployments", d.Name, map[string]any{"spec": map[string]any{"progressDeadlineSeconds": 300}})
-		o := workerWorld{w, k, k.Server()}
-		o.report(rollout.Progress{Revision: 2})
-		assert.False(t, o.decide(4*time.Minute).Late)
-		assert.True(t, o.decide(6*time.Minute).Late)
+	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
+		w, d := newRolloutWorld(t)
+		w.EditObject("machinedeployments", d.Name, map[string]any{"spec": map[string]any{"progressDeadlineSeconds": 300}})
+		o := workerWorld{w, k, k.ServerTime()}
+		o.writeReport(rollout.Progress{Revision: 2})
+		assert.False(t, o.decideRollout(4*time.Minute).Late)
+		assert.True(t, o.decideRollout(6*time.Minute).Late)
 	})
 }
 
 // A step that waits for a time ends at the workflow's time.
 func TestTheClockOfAWorkerDoesNotEndAStep(t *testing.T) {
 	t.Parallel()
-	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
-		w, _ := newRollout(t)
-		careful := activitiestest.Policy(v1alpha1.RolloutPolicySpec{
+	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
+		w, _ := newRolloutWorld(t)
+		careful := activitiestest.NewRolloutPolicy(v1alpha1.RolloutPolicySpec{
 			Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Wait: activitiestest.Duration(5 * time.Minute)}},
 		})
 		_, err := w.Machines.MachineV1alpha1().
 			RolloutPolicies(activitiestest.Shop).
 			Create(t.Context(), careful, metav1.CreateOptions{})
 		require.NoError(t, err)
-		o := workerWorld{w, k, k.Server()}
-		o.report(rollout.Progress{Revision: 2, Reached: o.server})
-		require.NotNil(t, o.decide(4*time.Minute).Pause)
-		assert.Nil(t, o.decide(6*time.Minute).Pause)
+		o := workerWorld{w, k, k.ServerTime()}
+		o.writeReport(rollout.Progress{Revision: 2, Reached: o.serverTime})
+		require.NotNil(t, o.decideRollout(4*time.Minute).Pause)
+		assert.Nil(t, o.decideRollout(6*time.Minute).Pause)
 	})
 }
 
 // The time of a grant is compared with the creation time of the substitute machine.
 func TestTheClockOfAWorkerDoesNotDateAGrant(t *testing.T) {
 	t.Parallel()
-	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
+	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
 		d := activitiestest.Deployment("d", 0)
 		w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 2, 0)...)
-		_, err := activitiestest.RunOn[deployment.Granted](w, k, newActivities(w.Kube).GrantReplacements, k.Read(d))
+		_, err := activitiestest.RunOnWorker[deployment.GrantResult](
+			w,
+			k,
+			newActivities(w.Kube).GrantReplacements,
+			k.NewRead(d),
+		)
 		require.NoError(t, err)
 		require.Len(t, w.Deployment("d").Status.Replacements, 1)
-		assert.WithinDuration(t, k.Server(), w.Deployment("d").Status.Replacements[0].GrantedAt.Time, activitiestest.Rounding)
+		assert.WithinDuration(
+			t,
+			k.ServerTime(),
+			w.Deployment("d").Status.Replacements[0].GrantedAt.Time,
+			activitiestest.Rounding,
+		)
 		mark, err := time.Parse(time.RFC3339, w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])
 		require.NoError(t, err)
-		assert.WithinDuration(t, k.Server(), mark, activitiestest.Rounding)
+		assert.WithinDuration(t, k.ServerTime(), mark, activitiestest.Rounding)
 	})
 }

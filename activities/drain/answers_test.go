@@ -75,12 +75,12 @@ func TestEvictionErrorsBecomeBlockers(t *testing.T) {
 		"an answer that is too long":     {errors.New(longText), drain.BlockedByError, "request for web/a failed: ", "…", 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				d.Answer(row.answer, "a")
-				e := d.Empty(in)
-				e.GoesOn(t)
-				assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
-				seen, took := e.Ends(t)
+			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				d.SetRequestError(row.answer, "a")
+				e := d.StartEvictPods(in)
+				e.AssertRunning(t)
+				assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
+				seen, took := e.AwaitResult(t)
 				assert.Equal(t, time.Second, took, "it is told when it lasts")
 				assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 				require.Len(t, seen.Blockers, 1)
@@ -90,23 +90,23 @@ func TestEvictionErrorsBecomeBlockers(t *testing.T) {
 				assert.Equal(t, []string{"web/a"}, seen.Left)
 				assert.Equal(t, 30*time.Second, seen.Grace)
 				assert.Zero(t, seen.Accepted)
-				assert.Equal(t, drain.Counts{Blocked: 1}, seen.Picture.Counts)
-				assert.Empty(t, d.Since(), "it is not tried again at once")
+				assert.Equal(t, drain.PodCounts{Blocked: 1}, seen.Picture.Counts)
+				assert.Empty(t, d.TakeNewRequests(), "it is not tried again at once")
 			})
-			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				d.Answer(row.answer, "a")
+			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				d.SetRequestError(row.answer, "a")
 				in.Shown = []drain.Blocker{{Kind: row.kind, Name: "", Why: "as people were told"}}
-				e := d.Empty(in)
-				e.GoesOn(t)
-				d.Answer(nil, "a")
-				d.Since()
-				activitiestest.After(row.again - time.Millisecond)
-				e.GoesOn(t)
-				assert.Empty(t, d.Since(), "too early")
-				activitiestest.After(row.again/5 + 2*time.Millisecond)
-				assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "tried again")
-				d.End("a")
-				seen, _ := e.Ends(t)
+				e := d.StartEvictPods(in)
+				e.AssertRunning(t)
+				d.SetRequestError(nil, "a")
+				d.TakeNewRequests()
+				activitiestest.AdvanceTime(row.again - time.Millisecond)
+				e.AssertRunning(t)
+				assert.Empty(t, d.TakeNewRequests(), "too early")
+				activitiestest.AdvanceTime(row.again/5 + 2*time.Millisecond)
+				assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests(), "tried again")
+				d.RemovePods("a")
+				seen, _ := e.AwaitResult(t)
 				assert.Empty(t, seen.Blockers)
 				assert.Equal(t, 1, seen.Accepted)
 			})
@@ -124,16 +124,16 @@ var longText = func() string {
 
 func TestAPodThatIsNotFoundIsGone(t *testing.T) {
 	t.Parallel()
-	for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
+	for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
 		t.Run("not found: "+string(means), func(t *testing.T) {
-			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Means = means
-				d.Answer(errPodNotFound, "a")
-				e := d.Empty(in)
-				seen, _ := e.Ends(t)
+				d.SetRequestError(errPodNotFound, "a")
+				e := d.StartEvictPods(in)
+				seen, _ := e.AwaitResult(t)
 				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome, "whatever the watch says")
 				assert.Zero(t, seen.Accepted)
-				assert.Len(t, d.Since(), 1)
+				assert.Len(t, d.TakeNewRequests(), 1)
 			})
 		})
 	}
@@ -147,11 +147,11 @@ func TestMissingEvictionSubresourceIsNotPodGone(t *testing.T) {
 		"in plain text": apierrors.NewGenericServerResponse(404, "post", corev1.Resource("pods"), "a", "404 page not found", 0, true),
 	} {
 		t.Run(name, func(t *testing.T) {
-			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				d.Answer(answer, "a")
-				e := d.Empty(in)
-				e.GoesOn(t)
-				assert.Len(t, d.Since(), 1)
+			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				d.SetRequestError(answer, "a")
+				e := d.StartEvictPods(in)
+				e.AssertRunning(t)
+				assert.Len(t, d.TakeNewRequests(), 1)
 			})
 		})
 	}
@@ -169,19 +169,19 @@ func TestThrottledEvictionReportsNoBlocker(t *testing.T) {
 	} {
 		for kept, objects := range map[string][]runtime.Object{"": leavingPods("a"), ", with a budget that allows it": append(readyPods("a"), newBudget(1))} {
 			t.Run(name+kept, func(t *testing.T) {
-				runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-					d.Answer(row.answer, "a")
-					e := d.Empty(in)
-					e.GoesOn(t)
-					assert.Len(t, d.Since(), 1)
-					activitiestest.After(row.again - time.Millisecond)
-					e.GoesOn(t) // the blockers are not reported
-					assert.Empty(t, d.Since())
-					d.Answer(nil, "a")
-					activitiestest.After(row.again/5 + 2*time.Millisecond)
-					assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
-					d.End("a")
-					seen, _ := e.Ends(t)
+				runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+					d.SetRequestError(row.answer, "a")
+					e := d.StartEvictPods(in)
+					e.AssertRunning(t)
+					assert.Len(t, d.TakeNewRequests(), 1)
+					activitiestest.AdvanceTime(row.again - time.Millisecond)
+					e.AssertRunning(t) // the blockers are not reported
+					assert.Empty(t, d.TakeNewRequests())
+					d.SetRequestError(nil, "a")
+					activitiestest.AdvanceTime(row.again/5 + 2*time.Millisecond)
+					assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
+					d.RemovePods("a")
+					seen, _ := e.AwaitResult(t)
 					assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 				})
 			})
@@ -191,14 +191,14 @@ func TestThrottledEvictionReportsNoBlocker(t *testing.T) {
 
 func TestShortRefusalIsNotReported(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		d.Answer(budgetRefusal("web"), "a")
-		e := d.Empty(in)
-		e.GoesOn(t)
-		activitiestest.After(900 * time.Millisecond)
-		e.GoesOn(t)
-		d.End("a") // the owner of the pod deleted the pod first
-		seen, _ := e.Ends(t)
+	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		d.SetRequestError(budgetRefusal("web"), "a")
+		e := d.StartEvictPods(in)
+		e.AssertRunning(t)
+		activitiestest.AdvanceTime(900 * time.Millisecond)
+		e.AssertRunning(t)
+		d.RemovePods("a") // the owner of the pod deleted the pod first
+		seen, _ := e.AwaitResult(t)
 		assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 		assert.Empty(t, seen.Blockers)
 	})
@@ -214,18 +214,18 @@ func TestBlockersThatChangeBrieflyAreNotReported(t *testing.T) {
 	runEvictionTest(
 		t,
 		[]runtime.Object{job, protected("a")},
-		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
-			e := d.Empty(in)
+			e := d.StartEvictPods(in)
 			for range 3 {
-				e.GoesOn(t)
-				activitiestest.After(900 * time.Millisecond)
-				d.End("a")
-				activitiestest.After(2 * time.Second)
+				e.AssertRunning(t)
+				activitiestest.AdvanceTime(900 * time.Millisecond)
+				d.RemovePods("a")
+				activitiestest.AdvanceTime(2 * time.Second)
 				require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, protected("a"), "web"))
 			}
-			e.GoesOn(t)
-			_, took := e.Ends(t)
+			e.AssertRunning(t)
+			_, took := e.AwaitResult(t)
 			assert.Equal(t, time.Second, took)
 		},
 	)
@@ -234,14 +234,14 @@ func TestBlockersThatChangeBrieflyAreNotReported(t *testing.T) {
 func TestKnownBlockersAreNotReportedAgain(t *testing.T) {
 	t.Parallel()
 	known := []drain.Blocker{{Kind: drain.BlockedByError, Pods: 5, Why: "another sentence"}}
-	runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+	runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		in.Shown = known
-		d.Answer(errWebhookFailed, "a", "b")
-		e := d.Empty(in)
-		activitiestest.After(5 * time.Minute)
-		e.GoesOn(t)
-		d.Answer(nil, "a", "b")
-		seen, took := e.Ends(t)
+		d.SetRequestError(errWebhookFailed, "a", "b")
+		e := d.StartEvictPods(in)
+		activitiestest.AdvanceTime(5 * time.Minute)
+		e.AssertRunning(t)
+		d.SetRequestError(nil, "a", "b")
+		seen, took := e.AwaitResult(t)
 		assert.Equal(t, activities.OutcomeChanged, seen.Outcome, "that nothing blocks any more is news")
 		assert.Empty(t, seen.Blockers)
 		assert.Less(t, took, 2*time.Minute)

@@ -28,7 +28,7 @@ func newBudget(allowed int32, change ...func(*policyv1.PodDisruptionBudget)) *po
 	b.Status = policyv1.PodDisruptionBudgetStatus{
 		ObservedGeneration: 1, DisruptionsAllowed: allowed, CurrentHealthy: 5, DesiredHealthy: 5 - allowed, ExpectedPods: 6,
 	}
-	return activitiestest.With(b, change)
+	return activitiestest.ApplyChanges(b, change)
 }
 
 func withBudgetName(name string) func(*policyv1.PodDisruptionBudget) {
@@ -43,15 +43,20 @@ func TestEvictsAsManyPodsAsBudgetAllows(t *testing.T) {
 	runEvictionTest(
 		t,
 		append(readyPods("a", "b", "c"), newBudget(2)),
-		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			e := d.Empty(in)
-			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evictRequest("a"), evictRequest("b")}, d.Since(), "in order")
-			d.Count(newBudget(1)) // pods a and b are gone, and one replacement pod is ready
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			assert.Equal(
+				t,
+				[]activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("b")},
+				d.TakeNewRequests(),
+				"in order",
+			)
+			d.UpdateBudgetStatus(newBudget(1)) // pods a and b are gone, and one replacement pod is ready
 			synctest.Wait()
-			assert.Equal(t, []activitiestest.Asked{evictRequest("c")}, d.Since(), "at the next look")
-			d.End("a", "b", "c")
-			seen, _ := e.Ends(t)
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("c")}, d.TakeNewRequests(), "at the next look")
+			d.RemovePods("a", "b", "c")
+			seen, _ := e.AwaitResult(t)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 		},
 	)
@@ -71,9 +76,9 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 			runEvictionTest(
 				t,
 				append(readyPods("a"), newBudget(0, row.change...)),
-				func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-					d.Answer(budgetRefusal("all"), "a")
-					seen, took := d.Empty(in).Ends(t)
+				func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+					d.SetRequestError(budgetRefusal("all"), "a")
+					seen, took := d.StartEvictPods(in).AwaitResult(t)
 					assert.Equal(t, time.Second, took)
 					assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 					require.Len(t, seen.Blockers, 1)
@@ -83,20 +88,20 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 						seen.Blockers[0],
 					)
 					assert.Contains(t, seen.Blockers[0].Why, "PodDisruptionBudget web/all")
-					assert.Empty(t, d.Since(), "its status says enough")
+					assert.Empty(t, d.TakeNewRequests(), "its status says enough")
 
 					in.Shown, in.Known = seen.Blockers, seen.Picture.Rows
-					e := d.Empty(in)
-					activitiestest.After(9*time.Minute + 30*time.Second)
-					e.GoesOn(t)
-					probes := d.Since()
+					e := d.StartEvictPods(in)
+					activitiestest.AdvanceTime(9*time.Minute + 30*time.Second)
+					e.AssertRunning(t)
+					probes := d.TakeNewRequests()
 					assert.Len(t, probes, row.probes, "number of trial evictions in the time that passed")
-					d.Answer(nil, "a")
-					d.Count(newBudget(1))
+					d.SetRequestError(nil, "a")
+					d.UpdateBudgetStatus(newBudget(1))
 					synctest.Wait()
-					assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "at once")
-					d.End("a")
-					seen, _ = e.Ends(t)
+					assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests(), "at once")
+					d.RemovePods("a")
+					seen, _ = e.AwaitResult(t)
 					assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 				},
 			)
@@ -106,26 +111,26 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 		runEvictionTest(
 			t,
 			append(readyPods("a"), newBudget(0)),
-			func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
-				e := d.Empty(in)
-				e.GoesOn(t)
-				assert.Empty(t, d.Since())
+				e := d.StartEvictPods(in)
+				e.AssertRunning(t)
+				assert.Empty(t, d.TakeNewRequests())
 				require.NoError(
 					t,
 					d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(t.Context(), "all", metav1.DeleteOptions{}),
 				)
 				synctest.Wait()
-				assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
-				d.End("a")
-				seen, _ := e.Ends(t)
+				assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
+				d.RemovePods("a")
+				seen, _ := e.AwaitResult(t)
 				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 			},
 		)
 	})
-	for name, change := range map[string]func(*activitiestest.Desk) error{
-		"is counted again": func(d *activitiestest.Desk) error { d.Count(newBudget(2)); return nil },
-		"is deleted": func(d *activitiestest.Desk) error {
+	for name, change := range map[string]func(*activitiestest.EvictionWorld) error{
+		"is counted again": func(d *activitiestest.EvictionWorld) error { d.UpdateBudgetStatus(newBudget(2)); return nil },
+		"is deleted": func(d *activitiestest.EvictionWorld) error {
 			return d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(d.T.Context(), "all", metav1.DeleteOptions{})
 		},
 	} {
@@ -133,16 +138,16 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 			runEvictionTest(
 				t,
 				append(readyPods("a"), newBudget(1)),
-				func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-					d.Answer(budgetRefusal("all"), "a")
-					e := d.Empty(in)
-					e.GoesOn(t)
-					assert.Len(t, d.Since(), 1)
-					d.Answer(nil, "a")
+				func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+					d.SetRequestError(budgetRefusal("all"), "a")
+					e := d.StartEvictPods(in)
+					e.AssertRunning(t)
+					assert.Len(t, d.TakeNewRequests(), 1)
+					d.SetRequestError(nil, "a")
 					require.NoError(t, change(d))
 					synctest.Wait()
-					assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "at once")
-					d.End("a")
+					assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests(), "at once")
+					d.RemovePods("a")
 					<-e.Ended
 				},
 			)
@@ -153,9 +158,9 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 func TestPodWithSeveralBudgetsIsReportedAsBad(t *testing.T) {
 	t.Parallel()
 	both := append(readyPods("a"), newBudget(1), newBudget(1, withBudgetName("more")))
-	runEvictionTest(t, both, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		d.Answer(errSeveralBudgets, "a")
-		seen, _ := d.Empty(in).Ends(t)
+	runEvictionTest(t, both, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		d.SetRequestError(errSeveralBudgets, "a")
+		seen, _ := d.StartEvictPods(in).AwaitResult(t)
 		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 		require.Len(t, seen.Blockers, 1)
 		assert.Equal(t, drain.Blocker{
@@ -164,28 +169,28 @@ func TestPodWithSeveralBudgetsIsReportedAsBad(t *testing.T) {
 		}, seen.Blockers[0])
 
 		in.Shown = seen.Blockers
-		e := d.Empty(in)
-		activitiestest.After(9 * time.Minute)
-		e.GoesOn(t)
-		assert.LessOrEqual(t, len(d.Since()), 3, "what cannot go is not hammered")
-		_ = e.Quit()
+		e := d.StartEvictPods(in)
+		activitiestest.AdvanceTime(9 * time.Minute)
+		e.AssertRunning(t)
+		assert.LessOrEqual(t, len(d.TakeNewRequests()), 3, "what cannot go is not hammered")
+		_ = e.CancelAndWait()
 	})
 	t.Run("until one of them goes", func(t *testing.T) {
-		runEvictionTest(t, both, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, both, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all and web/more", Bad: true}}
-			d.Answer(errSeveralBudgets, "a")
-			e := d.Empty(in)
-			for len(d.Since()) == 0 { // the budget is probed at intervals
-				activitiestest.After(time.Second)
+			d.SetRequestError(errSeveralBudgets, "a")
+			e := d.StartEvictPods(in)
+			for len(d.TakeNewRequests()) == 0 { // the budget is probed at intervals
+				activitiestest.AdvanceTime(time.Second)
 			}
-			d.Answer(nil, "a")
+			d.SetRequestError(nil, "a")
 			require.NoError(
 				t,
 				d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(t.Context(), "more", metav1.DeleteOptions{}),
 			)
 			synctest.Wait()
-			assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "at once")
-			_ = e.Quit()
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests(), "at once")
+			_ = e.CancelAndWait()
 		})
 	})
 }
@@ -196,13 +201,13 @@ func TestEvictionIsTriedIfBudgetStatusIsStale(t *testing.T) {
 	runEvictionTest(
 		t,
 		append(readyPods("a", "b"), newBudget(1, old)),
-		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
-			d.Answer(budgetRefusal("all"), "a")
-			e := d.Empty(in)
-			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "with one pod")
-			_ = e.Quit()
+			d.SetRequestError(budgetRefusal("all"), "a")
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests(), "with one pod")
+			_ = e.CancelAndWait()
 		},
 	)
 }
@@ -210,7 +215,7 @@ func TestEvictionIsTriedIfBudgetStatusIsStale(t *testing.T) {
 func TestUncountedPodsUseNoDisruption(t *testing.T) {
 	t.Parallel()
 	for name, uncounted := range map[string]func(*corev1.Pod){
-		"finished ones": activitiestest.InPhase(corev1.PodSucceeded), "pending ones": activitiestest.InPhase(corev1.PodPending),
+		"finished ones": activitiestest.WithPodPhase(corev1.PodSucceeded), "pending ones": activitiestest.WithPodPhase(corev1.PodPending),
 		"those not ready, while it has spare": func(p *corev1.Pod) { p.Status.Conditions = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -218,20 +223,20 @@ func TestUncountedPodsUseNoDisruption(t *testing.T) {
 			runEvictionTest(
 				t,
 				[]runtime.Object{newBudget(1), activitiestest.Pod("a", setReady, uncounted), later},
-				func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+				func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 					in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
-					e := d.Empty(in)
-					e.GoesOn(t)
-					assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
-					d.End("a")
-					activitiestest.After(12 * time.Second)
+					e := d.StartEvictPods(in)
+					e.AssertRunning(t)
+					assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
+					d.RemovePods("a")
+					activitiestest.AdvanceTime(12 * time.Second)
 					assert.Equal(
 						t,
-						[]activitiestest.Asked{evictRequest("b")},
-						d.Since(),
+						[]activitiestest.PodRequest{newEvictRequest("b")},
+						d.TakeNewRequests(),
 						"its turn comes, and nobody has used the budget",
 					)
-					d.End("b")
+					d.RemovePods("b")
 					<-e.Ended
 				},
 			)
@@ -252,7 +257,7 @@ func readyPods(names ...string) []runtime.Object {
 func withDoNotDisrupt(value string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.AnnotationDoNotDisrupt: value}
-		p.Status.StartTime = new(metav1.NewTime(activitiestest.Bubble))
+		p.Status.StartTime = new(metav1.NewTime(activitiestest.BubbleStart))
 	}
 }
 
@@ -265,9 +270,9 @@ func TestFailedRequestUsesNoDisruption(t *testing.T) {
 	runEvictionTest(
 		t,
 		append(readyPods("a"), newBudget(1)),
-		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			d.Answer(errWebhookFailed, "a")
-			seen, _ := d.Empty(in).Ends(t)
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			d.SetRequestError(errWebhookFailed, "a")
+			seen, _ := d.StartEvictPods(in).AwaitResult(t)
 			require.Len(t, seen.Blockers, 1)
 			assert.Equal(t, drain.BlockedByError, seen.Blockers[0].Kind, "the budget keeps nobody: %s", seen.Blockers[0].Why)
 		},

@@ -23,8 +23,8 @@ import (
 // instance is deleted with an attached volume, other nodes cannot attach that volume.
 func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 	t.Parallel()
-	cutOff := func(t *testing.T, test func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, back func() *watch.RaceFreeFakeWatcher)) {
-		runDetachTest(t, []runtime.Object{}, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+	cutOff := func(t *testing.T, test func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait, back func() *watch.RaceFreeFakeWatcher)) {
+		runDetachTest(t, []runtime.Object{}, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
 			var now atomic.Pointer[watch.RaceFreeFakeWatcher]
 			var away atomic.Bool
 			d.Target.PrependWatchReactor("volumeattachments", func(clienttesting.Action) (bool, watch.Interface, error) {
@@ -60,12 +60,12 @@ func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 	t.Run("it waits for the watch, and ends without volumes", func(t *testing.T) {
 		cutOff(
 			t,
-			func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, back func() *watch.RaceFreeFakeWatcher) {
-				a := d.AwaitDetach(in)
-				activitiestest.After(30 * time.Second)
-				a.GoesOn(t)
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait, back func() *watch.RaceFreeFakeWatcher) {
+				a := d.StartAwaitDetach(in)
+				activitiestest.AdvanceTime(30 * time.Second)
+				a.AssertRunning(t)
 				back()
-				got, took := a.Ends(t)
+				got, took := a.AwaitResult(t)
 				assert.Empty(t, got.Left)
 				assert.LessOrEqual(t, took, 2*cache.WatchCatchUp, "one until the cache counts, one until the next look")
 			},
@@ -74,22 +74,25 @@ func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 	t.Run("it waits for the volume that it did not see", func(t *testing.T) {
 		cutOff(
 			t,
-			func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, back func() *watch.RaceFreeFakeWatcher) {
-				a := d.AwaitDetach(in)
-				a.GoesOn(t)
-				back().Add(activitiestest.Attached("a", "n"))
-				activitiestest.After(10 * time.Second)
-				a.GoesOn(t)
-				got, _ := a.Ends(t)
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait, back func() *watch.RaceFreeFakeWatcher) {
+				a := d.StartAwaitDetach(in)
+				a.AssertRunning(t)
+				back().Add(activitiestest.NewVolumeAttachment("a", "n"))
+				activitiestest.AdvanceTime(10 * time.Second)
+				a.AssertRunning(t)
+				got, _ := a.AwaitResult(t)
 				assert.Equal(t, []string{"pv-a"}, got.Left)
 			},
 		)
 	})
 	t.Run("but not without an end", func(t *testing.T) {
-		cutOff(t, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, _ func() *watch.RaceFreeFakeWatcher) {
-			got, took := d.AwaitDetach(in).Ends(t)
-			assert.Empty(t, got.Left)
-			assert.Equal(t, kube.DefaultDetachTimeout, took)
-		})
+		cutOff(
+			t,
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait, _ func() *watch.RaceFreeFakeWatcher) {
+				got, took := d.StartAwaitDetach(in).AwaitResult(t)
+				assert.Empty(t, got.Left)
+				assert.Equal(t, kube.DefaultDetachTimeout, took)
+			},
+		)
 	})
 }

@@ -17,19 +17,23 @@ import (
 func TestEvictPodsAfterDeadline(t *testing.T) {
 	t.Parallel()
 	t.Run("in time", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			in.Until = time.Now().Add(time.Minute + 100*time.Millisecond)
-			seen, took := d.Empty(in).Ends(t)
-			assert.Equal(t, time.Minute+100*time.Millisecond, took)
-			assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
-			assert.Equal(t, []string{"web/a", "web/b"}, seen.Left, "they terminate still")
-			assert.Equal(t, 2, seen.Accepted)
-			assert.Equal(t, 30*time.Second, seen.Grace)
-			assert.Equal(t, []activitiestest.Asked{evictRequest("a"), evictRequest("b")}, d.Since())
-		})
+		runEvictionTest(
+			t,
+			leavingPods("a", "b"),
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				in.Until = time.Now().Add(time.Minute + 100*time.Millisecond)
+				seen, took := d.StartEvictPods(in).AwaitResult(t)
+				assert.Equal(t, time.Minute+100*time.Millisecond, took)
+				assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
+				assert.Equal(t, []string{"web/a", "web/b"}, seen.Left, "they terminate still")
+				assert.Equal(t, 2, seen.Accepted)
+				assert.Equal(t, 30*time.Second, seen.Grace)
+				assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("b")}, d.TakeNewRequests())
+			},
+		)
 	})
 	for name, until := range map[string]time.Duration{"it was over before": -time.Hour, "it is over now": 0} {
-		for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
+		for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
 			t.Run(fmt.Sprintf("%s: %s: each pod is asked once", name, means), func(t *testing.T) {
 				names := []string{
 					"a",
@@ -58,18 +62,18 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 				runEvictionTest(
 					t,
 					append(leavingPods(names...), stayingPods()...),
-					func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+					func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 						in.Means, in.Until = means, time.Now().Add(until)
-						d.Answer(errPodNotFound, "a")
-						d.Answer(errWebhookFailed, "b")
-						seen, took := d.Empty(in).Ends(t)
+						d.SetRequestError(errPodNotFound, "a")
+						d.SetRequestError(errWebhookFailed, "b")
+						seen, took := d.StartEvictPods(in).AwaitResult(t)
 						assert.Zero(t, took)
 						assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
 						assert.Equal(t, len(names)-2, seen.Accepted)
 						assert.Len(t, seen.Left, drain.MaxRows, "as many as a status holds")
 						assert.Equal(t, "web/b", seen.Left[0])
 						var asked []string
-						for _, r := range d.Since() {
+						for _, r := range d.TakeNewRequests() {
 							asked = append(asked, r.Pod)
 						}
 						assert.Equal(t, names, asked)
@@ -79,10 +83,10 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 		}
 	}
 	t.Run("an empty node is empty, however late it is", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Until = time.Now().Add(-time.Hour)
-			d.Answer(errPodNotFound, "a")
-			seen, _ := d.Empty(in).Ends(t)
+			d.SetRequestError(errPodNotFound, "a")
+			seen, _ := d.StartEvictPods(in).AwaitResult(t)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 		})
 	})
@@ -90,9 +94,9 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 		runEvictionTest(
 			t,
 			append(readyPods("a"), newBudget(0)),
-			func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Until = time.Now()
-				seen, _ := d.Empty(in).Ends(t)
+				seen, _ := d.StartEvictPods(in).AwaitResult(t)
 				assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
 				assert.Len(t, seen.Blockers, 1)
 			},
@@ -109,15 +113,15 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 			),
 			activitiestest.Pod("b", grace(900)),
 			activitiestest.Pod("c", grace(0)),
-			activitiestest.Pod("agent", grace(3600), activitiestest.OfDaemonSet),
+			activitiestest.Pod("agent", grace(3600), activitiestest.WithDaemonSetOwner),
 			activitiestest.Pod("gone", grace(1800)),
 		}
-		runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Until = time.Now().Add(time.Minute)
-			e := d.Empty(in)
-			e.GoesOn(t)
-			d.End("gone")
-			seen, _ := e.Ends(t)
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			d.RemovePods("gone")
+			seen, _ := e.AwaitResult(t)
 			assert.Equal(t, 15*time.Minute, seen.Grace)
 			assert.Equal(t, []string{"web/a", "web/b", "web/c"}, seen.Left)
 		})
@@ -129,9 +133,9 @@ func TestProtectionEndsWithTheEviction(t *testing.T) {
 	runEvictionTest(
 		t,
 		[]runtime.Object{activitiestest.Pod("a", withDoNotDisrupt("true"))},
-		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Until = time.Now().Add(time.Minute)
-			seen, _ := d.Empty(in).Ends(t)
+			seen, _ := d.StartEvictPods(in).AwaitResult(t)
 			assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 			assert.Equal(
 				t,
@@ -139,15 +143,15 @@ func TestProtectionEndsWithTheEviction(t *testing.T) {
 				seen.Blockers,
 			)
 			in.Shown = seen.Blockers
-			seen, _ = d.Empty(in).Ends(t)
+			seen, _ = d.StartEvictPods(in).AwaitResult(t)
 			assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
-			assert.Empty(t, d.Since())
+			assert.Empty(t, d.TakeNewRequests())
 			in.Means, in.Until = drain.Delete, time.Now().Add(time.Minute)
-			e := d.Empty(in)
-			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{deleteRequest("a")}, d.Since())
-			d.End("a")
-			e.Ends(t)
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			assert.Equal(t, []activitiestest.PodRequest{newDeleteRequest("a")}, d.TakeNewRequests())
+			d.RemovePods("a")
+			e.AwaitResult(t)
 		},
 	)
 }
@@ -157,15 +161,15 @@ func TestProtectionEndsInTime(t *testing.T) {
 	runEvictionTest(
 		t,
 		[]runtime.Object{activitiestest.Pod("a", withDoNotDisrupt("10s"))},
-		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
-			e := d.Empty(in)
-			activitiestest.After(time.Until(activitiestest.Bubble.Add(10*time.Second - time.Millisecond)))
-			e.GoesOn(t)
-			assert.Empty(t, d.Since())
-			activitiestest.After(2 * time.Millisecond)
-			assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
-			_ = e.Quit()
+			e := d.StartEvictPods(in)
+			activitiestest.AdvanceTime(time.Until(activitiestest.BubbleStart.Add(10*time.Second - time.Millisecond)))
+			e.AssertRunning(t)
+			assert.Empty(t, d.TakeNewRequests())
+			activitiestest.AdvanceTime(2 * time.Millisecond)
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
+			_ = e.CancelAndWait()
 		},
 	)
 }
@@ -176,19 +180,23 @@ func TestWaitCompletedPodsAreWaitedFor(t *testing.T) {
 		"job",
 		func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "Wait-Completed"} },
 	)
-	runEvictionTest(t, append(leavingPods("a"), job), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
-		e := d.Empty(in)
-		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
-		d.End("a")
-		activitiestest.After(5 * time.Minute)
-		e.GoesOn(t)
-		assert.Empty(t, d.Since())
-		d.RewritePod("job", activitiestest.InPhase(corev1.PodSucceeded))
-		seen, took := e.Ends(t)
-		assert.Zero(t, took)
-		assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
-		assert.Empty(t, d.Since())
-	})
+	runEvictionTest(
+		t,
+		append(leavingPods("a"), job),
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
+			d.RemovePods("a")
+			activitiestest.AdvanceTime(5 * time.Minute)
+			e.AssertRunning(t)
+			assert.Empty(t, d.TakeNewRequests())
+			d.RewritePod("job", activitiestest.WithPodPhase(corev1.PodSucceeded))
+			seen, took := e.AwaitResult(t)
+			assert.Zero(t, took)
+			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+			assert.Empty(t, d.TakeNewRequests())
+		},
+	)
 }

@@ -11,10 +11,10 @@ import (
 // maxDebounceDelay at the latest. The API server often refuses an eviction and accepts the next try. The zero debouncer
 // has no pending change.
 type debouncer struct {
-	differsSince time.Time       // start of the difference from the reported blockers; zero: no difference
-	stableSince  time.Time       // start of the period in which the blockers stayed equal
-	lastBlockers []drain.Blocker // blockers of the previous call of isReportDue
-	reportAt     time.Time       // time of the next report if the blockers stay equal; zero: no report
+	differsSince   time.Time       // start of the difference from the reported blockers; zero: no difference
+	stableSince    time.Time       // start of the period in which the blockers stayed equal
+	lastBlockers   []drain.Blocker // blockers of the previous call of isReportDue
+	nextReportTime time.Time       // time of the next report if the blockers stay equal; zero: no report
 }
 
 // isReportDue compares the current blockers with the reported blockers. isReportDue returns whether to report the
@@ -30,11 +30,11 @@ func (b *debouncer) isReportDue(blockers, reported []drain.Blocker, now time.Tim
 	if b.stableSince.IsZero() || !sameBlockers(blockers, b.lastBlockers) {
 		b.stableSince, b.lastBlockers = now, blockers
 	}
-	b.reportAt = b.differsSince.Add(maxDebounceDelay)
-	if at := b.stableSince.Add(debounceDelay); at.Before(b.reportAt) {
-		b.reportAt = at
+	b.nextReportTime = b.differsSince.Add(maxDebounceDelay)
+	if at := b.stableSince.Add(debounceDelay); at.Before(b.nextReportTime) {
+		b.nextReportTime = at
 	}
-	return !now.Before(b.reportAt)
+	return !now.Before(b.nextReportTime)
 }
 
 // sameBlockers compares the Kind, Name, Bad and Until of blockers.

@@ -34,7 +34,7 @@ const DefaultMaxDrains = 100
 // Input says how fresh the facts for a decision about a drain must be, and what the workflow run knows about the node's
 // pods.
 type Input struct {
-	kube.Read
+	kube.ReadInput
 	Purpose string        // vocabulary.DrainForUpdate or DrainForPreservation; empty for a machine that is being deleted
 	Unasked bool          // the workflow run has not listed the node's pods yet
 	Grace   time.Duration // longest grace period of the remaining pods; zero before the first list of pods
@@ -53,12 +53,12 @@ type Decision struct {
 	Phase    string    // phase of the machine
 	Purpose  attention.DrainPurpose
 
-	ClusterAPI Hook `json:",omitzero"` // set only for a machine of Cluster API
+	ClusterAPI ClusterAPIHook `json:",omitzero"` // set only for a machine of Cluster API
 }
 
-// Hook has the extra facts for draining a machine of Cluster API. The drain of a machine of Cluster API is not a child
-// workflow of a machine workflow.
-type Hook struct {
+// ClusterAPIHook has the extra facts for draining a machine of Cluster API. The drain of a machine of Cluster API is
+// not a child workflow of a machine workflow.
+type ClusterAPIHook struct {
 	NodeName string
 	Step     drain.HookStep // next step for the hook of the machine
 	Cordon   bool           // the node is schedulable and must be cordoned
@@ -72,7 +72,7 @@ const Cancelled = "Cancelled"
 // DecideDrain reads the machine and its node. DecideDrain returns the means that removes pods now, and the time at
 // which this means ends.
 func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error) {
-	m, live, err := a.Kube.Machine(ctx, in.Read)
+	m, live, err := a.Kube.Machine(ctx, in.ReadInput)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -83,22 +83,22 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 		}, nil
 	}
 	named, unknown := a.Kube.ExistingNode(ctx, m, live)
-	related := machine.Related{NodeUnknown: unknown != nil}
-	related.Sees(a.Kube.Cluster, m, named)
-	node, now := related.Own(), in.Time()
+	related := machine.RelatedObjects{NodeUnknown: unknown != nil}
+	related.RecordNode(a.Kube.Cluster, m, named)
+	node, now := related.OwnNode(), in.Time()
 	facts := machine.DeletionFacts(a.Kube.Cluster, m, related, "")
 	if unknown != nil && facts.Skip == "" {
 		return Decision{}, unknown
 	}
 	purpose := attention.PlanMachine(machine.Facts(m, related, now)).Drain
 	d := Decision{Version: m.ResourceVersion, Phase: string(m.Status.CurrentStatus.Phase), Purpose: purpose}
-	record := observedrain.RecordOf(m, purpose)
+	record := observedrain.FindRecord(m, purpose)
 	if record != nil && record.Result != "" {
 		d.Result, d.Why = record.Result, "the drain has already ended"
-	} else if d.Result, d.Why = resultIfNotNeeded(in, facts, purpose); d.Result == "" {
+	} else if d.Result, d.Why = resultIfDrainNotNeeded(in, facts, purpose); d.Result == "" {
 		ladder := a.ladderFacts(m, record, node, in.Grace, now)
 		ladder.NoPassYet = in.Unasked
-		d.Climb(ctx, m, a.Kube.Cluster, ladder)
+		d.SetMeans(ctx, m, a.Kube.Cluster, ladder)
 	}
 	return d, nil
 }
@@ -110,23 +110,23 @@ func (a *Activities) ladderFacts(
 	node *corev1.Node,
 	grace time.Duration,
 	now time.Time,
-) drain.Ladder {
-	l := observedrain.Ladder(m, record, node, grace, now)
+) drain.EscalationLadder {
+	l := observedrain.LadderFacts(m, record, node, grace, now)
 	if l.Unusable == "" {
 		return l
 	}
 	// JoinedNodes reads every node: call it only for an unusable node.
 	nodes := machine.JoinedNodes(a.Kube.Cluster, m.Namespace, now)
-	if l.Breaker = replace.Disbelief(nodes); !l.Lost {
-		_, l.Breaker, _ = replace.Breaker(nodes, now)
+	if l.Breaker = replace.DistrustReason(nodes); !l.Lost {
+		_, l.Breaker, _ = replace.BreakerState(nodes, now)
 	}
 	return l
 }
 
-// resultIfNotNeeded returns the result of a drain that is not needed. resultIfNotNeeded returns "" if the drain is
-// needed.
-func resultIfNotNeeded(in Input, facts deletion.Facts, purpose attention.DrainPurpose) (result, why string) {
-	switch doubt := facts.Owner.Is(ownership.InDoubt); {
+// resultIfDrainNotNeeded returns the result of a drain that is not needed. resultIfDrainNotNeeded returns "" if the
+// drain is needed.
+func resultIfDrainNotNeeded(in Input, facts deletion.Facts, purpose attention.DrainPurpose) (result, why string) {
+	switch doubt := facts.Owner.HasOwnerKind(ownership.InDoubt); {
 	case doubt && facts.Skip == "":
 		return Cancelled, facts.Owner.Why
 	case !facts.Node && !doubt && facts.Owner.Why != "":
@@ -142,10 +142,15 @@ func resultIfNotNeeded(in Input, facts deletion.Facts, purpose attention.DrainPu
 	}
 }
 
-// Climb completes the decision about a drain that continues. Climb sets the means that removes pods now, and the time
-// at which this means ends.
-func (d *Decision) Climb(ctx context.Context, m *v1alpha1.Machine, cluster *cache.Cluster, ladder drain.Ladder) {
-	d.Hold, d.Retry = observedrain.Held(m), m.Annotations[v1alpha1.AnnotationRetry]
+// SetMeans completes the decision about a drain that continues. SetMeans sets the means that removes pods now, and the
+// time at which this means ends.
+func (d *Decision) SetMeans(
+	ctx context.Context,
+	m *v1alpha1.Machine,
+	cluster *cache.Cluster,
+	ladder drain.EscalationLadder,
+) {
+	d.Hold, d.Retry = observedrain.HoldReason(m), m.Annotations[v1alpha1.AnnotationRetry]
 	d.Step = decideStep(ctx, m.Namespace, cluster, ladder)
 	d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
 	if d.Step.Over && d.Hold == "" { // during a hold, an operator may want to see the remaining pods
@@ -156,14 +161,19 @@ func (d *Decision) Climb(ctx context.Context, m *v1alpha1.Machine, cluster *cach
 // decideStep returns the current means. If the means is eviction, climb asks the target cluster whether the cluster
 // serves the eviction API. If the cluster does not answer, pods are evicted: an eviction request does no harm if the
 // cluster has no eviction API. The next decision asks again.
-func decideStep(ctx context.Context, namespace string, cluster *cache.Cluster, ladder drain.Ladder) drain.Step {
+func decideStep(
+	ctx context.Context,
+	namespace string,
+	cluster *cache.Cluster,
+	ladder drain.EscalationLadder,
+) drain.Step {
 	step := drain.DecideStep(ladder)
 	if step.Means != drain.Evict {
 		return step
 	}
 	bounded, cancel := context.WithTimeout(ctx, kube.TargetReadTimeout)
 	defer cancel()
-	why, err := cluster.NoEviction(bounded, namespace)
+	why, err := cluster.NoEvictionReason(bounded, namespace)
 	if err != nil {
 		activity.GetLogger(ctx).Warn("whether the cluster can evict pods is not known yet", "error", err)
 	}
@@ -171,16 +181,16 @@ func decideStep(ctx context.Context, namespace string, cluster *cache.Cluster, l
 	return drain.DecideStep(ladder)
 }
 
-// Holding is a request to hold a drain. Holding is sent when an operator cancels the workflow in Temporal.
-type Holding struct {
-	Read kube.Read
+// HoldInput is a request to hold a drain. HoldInput is sent when an operator cancels the workflow in Temporal.
+type HoldInput struct {
+	Read kube.ReadInput
 	Why  string
 }
 
 // HoldDrain writes the hold annotation on a machine. A hold stops the drain of the machine's node and keeps the
 // deletion in its stage. An existing hold is not overwritten. HoldDrain returns the resourceVersion to wait for; a
 // second run writes nothing.
-func (a *Activities) HoldDrain(ctx context.Context, in Holding) (string, error) {
+func (a *Activities) HoldDrain(ctx context.Context, in HoldInput) (string, error) {
 	return a.Kube.ChangeMachine(ctx, in.Read, func(m *v1alpha1.Machine) {
 		if _, held := m.Annotations[v1alpha1.AnnotationHold]; !held {
 			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationHold, in.Why)
@@ -199,8 +209,8 @@ type NodeLoad struct {
 // CordonAndCountPods cordons the node of a machine that is being deleted, counts the pods that must leave the node, and
 // returns whether the drain may begin. The queue of drains has only machines whose status records the stage Drain. Pods
 // are read live, because a node without pods is not drained. Running CordonAndCountPods twice is harmless.
-func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (NodeLoad, error) {
-	versions, err := a.Kube.Cordon(ctx, in, in.Live)
+func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.ReadInput) (NodeLoad, error) {
+	versions, err := a.Kube.CordonNode(ctx, in, in.Live)
 	if err != nil {
 		return NodeLoad{}, err
 	}
@@ -212,24 +222,27 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (Node
 	case m == nil:
 		return NodeLoad{Versions: versions}, nil
 	case len(versions) == 0: // no node was cordoned: a node in doubt must not count as an empty node
-		return NodeLoad{Versions: versions}, a.Kube.NoNode(ctx, m)
+		return NodeLoad{Versions: versions}, a.Kube.ConfirmNoNode(ctx, m)
 	}
-	pods, _, err := listPods(ctx, a.Kube.Cluster.Target(m.Namespace), cache.NodeNameOf(m))
+	pods, _, err := listPods(ctx, a.Kube.Cluster.TargetClient(m.Namespace), cache.NodeNameOfMachine(m))
 	if err != nil {
 		return NodeLoad{}, err
 	}
-	load := NodeLoad{Versions: versions, Attached: a.Kube.Cluster.Attached(cache.NodeNameOf(m))}
-	facts, err := a.placeOf(in.Ref).podFacts(ctx, pods, namespaceLabels{}, drain.Delete)
+	load := NodeLoad{Versions: versions, Attached: a.Kube.Cluster.AttachedVolumeCount(cache.NodeNameOfMachine(m))}
+	facts, err := a.nodeLocationOf(in.Ref).podFacts(ctx, pods, namespaceLabels{}, drain.Delete)
 	if err != nil {
 		return NodeLoad{}, err
 	}
 	for _, pod := range facts {
-		if mustLeave(pod) {
+		if mustPodLeave(pod) {
 			load.Pods++
 		}
 	}
-	if node := a.Kube.Cluster.NodeOf(m); node != nil && a.ladderFacts(m, nil, node, 0, in.Time()).Forced() == "" {
-		_, load.Queue = drain.DecideTurn(observedrain.Turns(a.Kube.Cluster), in.Ref.UID, a.Kube.MaxDrains)
+	if node := a.Kube.Cluster.NodeOfMachine(
+		m,
+	); node != nil &&
+		a.ladderFacts(m, nil, node, 0, in.Time()).ForceReason() == "" {
+		_, load.Queue = drain.MayDrainNow(observedrain.QueueEntries(a.Kube.Cluster), in.Ref.UID, a.Kube.MaxDrains)
 	}
 	return load, nil
 }

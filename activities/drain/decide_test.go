@@ -55,42 +55,42 @@ func TestDecideDrain(t *testing.T) {
 		machine []func(*v1alpha1.Machine)
 		node    []func(*corev1.Node)
 		unasked bool
-		means   drain.Means
+		means   drain.RemovalMeans
 		until   time.Duration // time from now until the means ends
 		over    bool
 	}{
-		"it has not begun: its time does not run":                    {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine]}, nil, true, drain.Evict, 0, false},
-		"before its timeout":                                         {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, nil, false, drain.Evict, hour, false},
-		"after its timeout":                                          {[]func(*v1alpha1.Machine){activitiestest.Draining(2*hour, drain.Evict)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"and nobody looked when it ended":                            {[]func(*v1alpha1.Machine){activitiestest.Draining(2*hour, drain.Evict)}, nil, true, drain.Evict, 0, false},
-		"then by force":                                              {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Delete)}, nil, false, drain.Kill, 30 * time.Second, false},
-		"and then what is left stays behind":                         {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Kill)}, nil, false, drain.Kill, 0, true},
-		"a shorter timeout is over":                                  {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), withDrainTimeout(time.Minute)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"a longer timeout is not over":                               {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), withDrainTimeout(3 * time.Minute)}, nil, false, drain.Evict, time.Minute, false},
-		"more than two hours":                                        {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Evict), withDrainTimeout(5 * hour)}, nil, false, drain.Evict, 2 * hour, false},
-		"no retries":                                                 {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), withDrainTimeout(hour), withEvictRetries(0)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"no retries, and nobody was asked yet":                       {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), withDrainTimeout(hour), withEvictRetries(0)}, nil, true, drain.Evict, 0, false},
-		"a timeout of 0":                                             {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), withDrainTimeout(0)}, nil, true, drain.Evict, 0, false},
-		"the label asks for force":                                   {[]func(*v1alpha1.Machine){activitiestest.Draining(time.Minute, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "True")}, nil, false, drain.Kill, 30 * time.Second, false},
-		"it asks for it before it has begun":                         {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine], activitiestest.Marked(v1alpha1.LabelForceDeletion, "1")}, nil, true, drain.Kill, 30 * time.Second, false},
-		"the label says false":                                       {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "false")}, nil, false, drain.Evict, hour, false},
-		"not ready for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(5 * time.Minute)}, false, drain.Kill, 30 * time.Second, false},
-		"not ready for less":                                         {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(2 * time.Minute)}, false, drain.Evict, 3 * time.Minute, false},
-		"not ready, and its instance is gone":                        {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), setInstanceGone}, []func(*corev1.Node){activitiestest.NotReady(time.Minute)}, false, drain.Kill, 30 * time.Second, false},
-		"ready, although the provider reported its instance as gone": {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), setInstanceGone}, nil, false, drain.Evict, hour, false},
-		"read-only for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){withReadonlyFilesystem(6*time.Minute, "True")}, false, drain.Kill, 30 * time.Second, false},
-		"both for more than 5 minutes":                               {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(6 * time.Minute), withReadonlyFilesystem(6*time.Minute, "Unknown")}, false, drain.Kill, 30 * time.Second, false},
-		"read-only for less":                                         {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){withReadonlyFilesystem(4*time.Minute, "True")}, false, drain.Evict, time.Minute, false},
-		"its node has the provider ID in another form":               {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.ProviderID("fake:///zone-a/n")}, false, drain.Evict, hour, false},
-		"it is not":                                                  {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){withReadonlyFilesystem(hour, "False")}, false, drain.Evict, hour, false},
+		"it has not begun: its time does not run":                    {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]}, nil, true, drain.Evict, 0, false},
+		"before its timeout":                                         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, nil, false, drain.Evict, hour, false},
+		"after its timeout":                                          {[]func(*v1alpha1.Machine){activitiestest.WithDrain(2*hour, drain.Evict)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"and nobody looked when it ended":                            {[]func(*v1alpha1.Machine){activitiestest.WithDrain(2*hour, drain.Evict)}, nil, true, drain.Evict, 0, false},
+		"then by force":                                              {[]func(*v1alpha1.Machine){activitiestest.WithDrain(3*hour, drain.Delete)}, nil, false, drain.Kill, 30 * time.Second, false},
+		"and then what is left stays behind":                         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(3*hour, drain.Kill)}, nil, false, drain.Kill, 0, true},
+		"a shorter timeout is over":                                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(2*time.Minute, drain.Evict), withDrainTimeout(time.Minute)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"a longer timeout is not over":                               {[]func(*v1alpha1.Machine){activitiestest.WithDrain(2*time.Minute, drain.Evict), withDrainTimeout(3 * time.Minute)}, nil, false, drain.Evict, time.Minute, false},
+		"more than two hours":                                        {[]func(*v1alpha1.Machine){activitiestest.WithDrain(3*hour, drain.Evict), withDrainTimeout(5 * hour)}, nil, false, drain.Evict, 2 * hour, false},
+		"no retries":                                                 {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), withDrainTimeout(hour), withEvictRetries(0)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"no retries, and nobody was asked yet":                       {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), withDrainTimeout(hour), withEvictRetries(0)}, nil, true, drain.Evict, 0, false},
+		"a timeout of 0":                                             {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), withDrainTimeout(0)}, nil, true, drain.Evict, 0, false},
+		"the label asks for force":                                   {[]func(*v1alpha1.Machine){activitiestest.WithDrain(time.Minute, drain.Evict), activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "True")}, nil, false, drain.Kill, 30 * time.Second, false},
+		"it asks for it before it has begun":                         {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine], activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "1")}, nil, true, drain.Kill, 30 * time.Second, false},
+		"the label says false":                                       {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict), activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "false")}, nil, false, drain.Evict, hour, false},
+		"not ready for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.WithNodeNotReady(5 * time.Minute)}, false, drain.Kill, 30 * time.Second, false},
+		"not ready for less":                                         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.WithNodeNotReady(2 * time.Minute)}, false, drain.Evict, 3 * time.Minute, false},
+		"not ready, and its instance is gone":                        {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict), setInstanceGone}, []func(*corev1.Node){activitiestest.WithNodeNotReady(time.Minute)}, false, drain.Kill, 30 * time.Second, false},
+		"ready, although the provider reported its instance as gone": {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict), setInstanceGone}, nil, false, drain.Evict, hour, false},
+		"read-only for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){withReadonlyFilesystem(6*time.Minute, "True")}, false, drain.Kill, 30 * time.Second, false},
+		"both for more than 5 minutes":                               {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.WithNodeNotReady(6 * time.Minute), withReadonlyFilesystem(6*time.Minute, "Unknown")}, false, drain.Kill, 30 * time.Second, false},
+		"read-only for less":                                         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){withReadonlyFilesystem(4*time.Minute, "True")}, false, drain.Evict, time.Minute, false},
+		"its node has the provider ID in another form":               {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.WithProviderID("fake:///zone-a/n")}, false, drain.Evict, hour, false},
+		"it is not":                                                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){withReadonlyFilesystem(hour, "False")}, false, drain.Evict, hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.OnNode}, row.machine...)...)
+				m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.WithNode}, row.machine...)...)
 				w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
-				in := activities.Input{Read: activitiestest.Read(m), Unasked: row.unasked}
+				in := activities.Input{ReadInput: activitiestest.NewRead(m), Unasked: row.unasked}
 				now := time.Now()
-				d := activitiestest.Twice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
+				d := activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 				assert.Equal(t, row.means, d.Step.Means)
 				assert.Equal(t, row.over, d.Step.Over)
 				if row.until != 0 || row.means != drain.Evict {
@@ -111,7 +111,7 @@ func TestDecideDrain(t *testing.T) {
 					assert.Empty(t, d.Recorded)
 					assert.Zero(t, d.Started)
 				}
-				assert.Empty(t, w.Writes())
+				assert.Empty(t, w.WriteRequests())
 			})
 		})
 	}
@@ -127,16 +127,16 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 		going  int  // number of the silent machines that are being drained
 		well   int  // number of machines with a healthy node
 		change func(*v1alpha1.Machine)
-		means  drain.Means
+		means  drain.RemovalMeans
 	}{
 		"most nodes":                                        {3, false, 0, 2, func(*v1alpha1.Machine) {}, drain.Evict},
 		"all machines are being drained":                    {3, false, 3, 0, func(*v1alpha1.Machine) {}, drain.Evict},
 		"a few of many":                                     {1, false, 1, 9, func(*v1alpha1.Machine) {}, drain.Kill},
-		"most nodes, but a person asks":                     {3, false, 0, 2, activitiestest.Marked(v1alpha1.LabelForceDeletion, "true"), drain.Kill},
+		"most nodes, but a person asks":                     {3, false, 0, 2, activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "true"), drain.Kill},
 		"most nodes, but its instance is gone":              {3, false, 0, 2, setInstanceGone, drain.Kill},
 		"most nodes, and the cloud has no instance of them": {3, true, 0, 2, setInstanceGone, drain.Evict},
-		"most nodes, and the time is over":                  {3, false, 0, 2, activitiestest.Draining(3*time.Hour, drain.Evict), drain.Delete},
-		"most nodes, and kill was recorded":                 {3, false, 0, 2, activitiestest.Draining(time.Hour, drain.Kill), drain.Kill},
+		"most nodes, and the time is over":                  {3, false, 0, 2, activitiestest.WithDrain(3*time.Hour, drain.Evict), drain.Delete},
+		"most nodes, and kill was recorded":                 {3, false, 0, 2, activitiestest.WithDrain(time.Hour, drain.Kill), drain.Kill},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -145,21 +145,21 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 				}
 				m := activitiestest.Machine(
 					"m",
-					activitiestest.OnNode,
+					activitiestest.WithNode,
 					joined,
-					activitiestest.Draining(time.Hour, drain.Evict),
+					activitiestest.WithDrain(time.Hour, drain.Evict),
 					row.change,
 				)
-				objects := []runtime.Object{m, activitiestest.Node(activitiestest.NotReady(7 * time.Minute))}
+				objects := []runtime.Object{m, activitiestest.Node(activitiestest.WithNodeNotReady(7 * time.Minute))}
 				for i := range row.others + row.well {
-					other := activitiestest.Machine(fmt.Sprintf("x-%d", i), activitiestest.Phase(v1alpha1.MachineRunning), joined)
+					other := activitiestest.Machine(fmt.Sprintf("x-%d", i), activitiestest.WithPhase(v1alpha1.MachineRunning), joined)
 					other.Labels[v1alpha1.LabelNode] = other.Name
 					node := activitiestest.Node(func(n *corev1.Node) { n.Name = other.Name })
 					if i < row.going {
-						activitiestest.Draining(time.Minute, drain.Evict)(other)
+						activitiestest.WithDrain(time.Minute, drain.Evict)(other)
 					}
 					if i < row.others {
-						activitiestest.NotReady(7 * time.Minute)(node)
+						activitiestest.WithNodeNotReady(7 * time.Minute)(node)
 						if row.lost {
 							setInstanceGone(other)
 						}
@@ -168,10 +168,10 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 				}
 				w := activitiestest.NewWorld(t, objects...)
 				now := time.Now()
-				d := activitiestest.Twice[activities.Decision](
+				d := activitiestest.RunTwice[activities.Decision](
 					w,
 					newActivities(w.Kube).DecideDrain,
-					activities.Input{Read: activitiestest.Read(m)},
+					activities.Input{ReadInput: activitiestest.NewRead(m)},
 				)
 				assert.Equal(t, row.means, d.Step.Means, d.Why)
 				if row.means == drain.Evict {
@@ -196,14 +196,14 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 func TestAWorkerWhoseClockIsAheadKillsNoPods(t *testing.T) {
 	t.Parallel()
 	server := time.Now().Add(-10 * time.Minute)
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(time.Hour, drain.Evict))
-	in := activities.Input{Read: activitiestest.Read(m)}
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(time.Hour, drain.Evict))
+	in := activities.Input{ReadInput: activitiestest.NewRead(m)}
 	in.At = server
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.NotReady(13*time.Minute)))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithNodeNotReady(13*time.Minute)))
 	assert.Equal(
 		t,
 		drain.Evict,
-		activitiestest.Twice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in).Step.Means,
+		activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in).Step.Means,
 	)
 }
 
@@ -214,28 +214,28 @@ func TestDrainContinuesIfCacheLacksNode(t *testing.T) {
 		m.Annotations = map[string]string{v1alpha1.AnnotationSkipDrain: "by ada"}
 	}
 	world := func(t *testing.T, change ...func(*v1alpha1.Machine)) (*activitiestest.World, activities.Input) {
-		m := activitiestest.Machine("m", append(change, activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))...)
+		m := activitiestest.Machine("m", append(change, activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))...)
 		w := activitiestest.NewWorld(t, m)
-		w.Hold()
+		w.HoldEvents()
 		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node()))
-		return w, activities.Input{Read: activitiestest.Read(m)}
+		return w, activities.Input{ReadInput: activitiestest.NewRead(m)}
 	}
 	t.Run("the API server has it", func(t *testing.T) {
 		w, in := world(t)
-		d := activitiestest.Twice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
+		d := activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		assert.Empty(t, d.Result, d.Why)
 		assert.Equal(t, drain.Evict, d.Step.Means)
 	})
 	t.Run("the API server does not answer", func(t *testing.T) {
 		w, in := world(t)
-		activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
-		_, err := activitiestest.Run[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
+		activitiestest.FailRequests(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
+		_, err := activitiestest.RunActivity[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		require.ErrorContains(t, err, "no answer")
 	})
 	t.Run("the API server does not answer, and a person skips the drain", func(t *testing.T) {
 		w, in := world(t, skip)
-		activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
-		d, err := activitiestest.Run[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
+		activitiestest.FailRequests(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
+		d, err := activitiestest.RunActivity[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		require.NoError(t, err)
 		assert.Equal(t, vocabulary.DrainSkipped, d.Result)
 	})
@@ -249,43 +249,47 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 	over := func(result string) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.Result = result }
 	}
-	other := activitiestest.Machine("other", activitiestest.OnNode)
+	other := activitiestest.Machine("other", activitiestest.WithNode)
 	for name, row := range map[string]struct {
 		machine []func(*v1alpha1.Machine)
 		related []runtime.Object
 		result  string
 	}{
 		"the machine is not to go":        {nil, []runtime.Object{activitiestest.Node()}, activities.Cancelled},
-		"there is no node":                {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, nil, vocabulary.DrainDrained},
-		"its node is another instance's":  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///new"))}, vocabulary.DrainSkipped},
-		"its node is another machine's":   {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.MarkedBy(other)), other}, vocabulary.DrainSkipped},
-		"it is in doubt whose node it is": {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict)}, []runtime.Object{activitiestest.Node(), other}, activities.Cancelled},
-		"it is excluded":                  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
-		"it is excluded before it begins": {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine], excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
-		"excluded, and there is no node":  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), excluded}, nil, vocabulary.DrainDrained},
-		"it was drained":                  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), over("Drained")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainDrained},
-		"it was drained by force":         {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Kill), over("Forced")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainForced},
-		"it was skipped":                  {[]func(*v1alpha1.Machine){activitiestest.Draining(0, ""), over("Skipped")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
+		"there is no node":                {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, nil, vocabulary.DrainDrained},
+		"its node is another instance's":  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.WithProviderID("fake:///new"))}, vocabulary.DrainSkipped},
+		"its node is another machine's":   {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.WithMachineUID(other)), other}, vocabulary.DrainSkipped},
+		"it is in doubt whose node it is": {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.Node(), other}, activities.Cancelled},
+		"it is excluded":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
+		"it is excluded before it begins": {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine], excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
+		"excluded, and there is no node":  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), excluded}, nil, vocabulary.DrainDrained},
+		"it was drained":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), over("Drained")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainDrained},
+		"it was drained by force":         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Kill), over("Forced")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainForced},
+		"it was skipped":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, ""), over("Skipped")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.OnNode}, row.machine...)...)
+			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.WithNode}, row.machine...)...)
 			w := activitiestest.NewWorld(t, append(row.related, m)...)
-			for _, in := range []kube.Read{activitiestest.Read(m), activitiestest.Live(m)} {
-				d := activitiestest.Twice[activities.Decision](w, newActivities(w.Kube).DecideDrain, activities.Input{Read: in})
+			for _, in := range []kube.ReadInput{activitiestest.NewRead(m), activitiestest.NewLiveRead(m)} {
+				d := activitiestest.RunTwice[activities.Decision](
+					w,
+					newActivities(w.Kube).DecideDrain,
+					activities.Input{ReadInput: in},
+				)
 				assert.Equal(t, row.result, d.Result)
 				assert.NotEmpty(t, d.Why)
-				assert.Empty(t, w.Writes())
+				assert.Empty(t, w.WriteRequests())
 			}
 		})
 	}
 	t.Run("the machine is gone, or another one has its name", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
+		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
 		w := activitiestest.NewWorld(t, activitiestest.Node(), m)
-		for _, r := range []kube.Ref{activitiestest.Ref(activitiestest.Machine("x")), activitiestest.Stranger(m)} {
-			d := activitiestest.Twice[activities.Decision](
+		for _, r := range []kube.Ref{activitiestest.Ref(activitiestest.Machine("x")), activitiestest.RefOfFormerObject(m)} {
+			d := activitiestest.RunTwice[activities.Decision](
 				w,
 				newActivities(w.Kube).DecideDrain,
-				activities.Input{Read: kube.Read{Ref: r}},
+				activities.Input{ReadInput: kube.ReadInput{Ref: r}},
 			)
 			assert.Equal(t, activities.Cancelled, d.Result)
 		}
@@ -295,14 +299,14 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 func TestDecideDrainUsesLaterOfTwoClocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(time.Hour, drain.Evict))
+		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(time.Hour, drain.Evict))
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		in := activities.Input{Read: activitiestest.Read(m)}
+		in := activities.Input{ReadInput: activitiestest.NewRead(m)}
 		in.At = time.Now().Add(time.Hour)
-		d := activitiestest.Twice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
+		d := activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		assert.Equal(t, drain.Delete, d.Step.Means, "a timer that has fired must not meet a clock that is behind")
 		in.At = time.Now().Add(-time.Hour)
-		d = activitiestest.Twice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
+		d = activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		assert.Equal(t, drain.Evict, d.Step.Means)
 		assert.Equal(t, time.Hour, time.Until(d.Step.Until))
 	})
@@ -311,12 +315,12 @@ func TestDecideDrainUsesLaterOfTwoClocks(t *testing.T) {
 func TestDeletionWaitsForTheLongestGracePeriod(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(2*time.Hour, drain.Evict))
+		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(2*time.Hour, drain.Evict))
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		d := activitiestest.Twice[activities.Decision](
+		d := activitiestest.RunTwice[activities.Decision](
 			w,
 			newActivities(w.Kube).DecideDrain,
-			activities.Input{Read: activitiestest.Read(m), Grace: 10 * time.Minute},
+			activities.Input{ReadInput: activitiestest.NewRead(m), Grace: 10 * time.Minute},
 		)
 		assert.Equal(t, drain.Delete, d.Step.Means)
 		assert.Equal(t, 10*time.Minute+30*time.Second, time.Until(d.Step.Until))
@@ -325,7 +329,7 @@ func TestDeletionWaitsForTheLongestGracePeriod(t *testing.T) {
 
 func TestDecideDrainFails(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
 	for name, row := range map[string]struct {
 		resource, message string
 		fails             error
@@ -335,15 +339,15 @@ func TestDecideDrainFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
-			activitiestest.Failing(w.Machines, "get", row.resource, 1, row.fails, nil)
-			activitiestest.Failing(w.Target, "get", row.resource, 1, row.fails, nil)
-			_, err := activitiestest.Run[activities.Decision](
+			activitiestest.FailRequests(w.Machines, "get", row.resource, 1, row.fails, nil)
+			activitiestest.FailRequests(w.Target, "get", row.resource, 1, row.fails, nil)
+			_, err := activitiestest.RunActivity[activities.Decision](
 				w,
 				newActivities(w.Kube).DecideDrain,
-				activities.Input{Read: activitiestest.Live(m)},
+				activities.Input{ReadInput: activitiestest.NewLiveRead(m)},
 			)
 			require.ErrorContains(t, err, row.message)
-			_, retryable := activitiestest.Failure(t, err)
+			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
 		})
 	}
@@ -351,13 +355,13 @@ func TestDecideDrainFails(t *testing.T) {
 
 func TestDecideDrainUsesCachedNodeIfTargetIsUnreachable(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
-	activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
-	d, err := activitiestest.Run[activities.Decision](
+	activitiestest.FailRequests(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
+	d, err := activitiestest.RunActivity[activities.Decision](
 		w,
 		newActivities(w.Kube).DecideDrain,
-		activities.Input{Read: activitiestest.Live(m)},
+		activities.Input{ReadInput: activitiestest.NewLiveRead(m)},
 	)
 	require.NoError(t, err)
 	assert.Equal(t, drain.Evict, d.Step.Means)

@@ -14,8 +14,8 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// Detaching is the input of AwaitDetach: the node, and the start of the wait for its volumes.
-type Detaching struct {
+// DetachWait is the input of AwaitDetach: the node, and the start of the wait for its volumes.
+type DetachWait struct {
 	Machine  kube.Ref
 	NodeName string
 	Since    time.Time // start of the wait, by the server's clock
@@ -25,12 +25,12 @@ type Detaching struct {
 }
 
 // hasUnreportedVolumes reports whether the status must name these volumes and does not name them yet.
-func (in Detaching) hasUnreportedVolumes(volumes []string) bool {
+func (in DetachWait) hasUnreportedVolumes(volumes []string) bool {
 	return in.Tells && len(volumes) > 0 && !slices.Equal(volumes, in.Shown)
 }
 
-// Detached is the result of AwaitDetach: how the wait ended, or which volumes the wait is for.
-type Detached struct {
+// DetachResult is the result of AwaitDetach: how the wait ended, or which volumes the wait is for.
+type DetachResult struct {
 	GoesOn bool      `json:",omitempty"` // the wait continues, and the status must name the volumes in Left
 	Until  time.Time `json:",omitzero"`  // deadline of a wait that continues
 	Left   []string  // persistent volumes or attachments that are still attached, sorted, at most drain.MaxRows
@@ -40,31 +40,35 @@ type Detached struct {
 // AwaitDetach returns when no volume is attached to the node, when its timeout has passed, or when the status must name
 // other volumes. Volumes of pods that stay on the node, such as pods of DaemonSets, do not count. AwaitDetach writes
 // nothing.
-func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, error) {
-	clock, until := kube.ServerClock(ctx), in.Since.Add(a.Kube.Draining.Detach)
-	p := a.placeOf(in.Machine)
+func (a *Activities) AwaitDetach(ctx context.Context, in DetachWait) (DetachResult, error) {
+	clock, until := kube.NewServerClock(ctx), in.Since.Add(a.Kube.Draining.Detach)
+	p := a.nodeLocationOf(in.Machine)
 	stay, err := p.volumesOfStayingPods(ctx, in)
 	if err != nil && clock.Now().Before(until) {
-		return Detached{}, err
+		return DetachResult{}, err
 	}
 	here := func(node, _ string) bool { return node == in.NodeName }
-	changes, stop, err := observedrain.Subscribe(p.Sources, in.Machine.UID, observedrain.Filter{Attachment: here})
+	changes, stop, err := observedrain.SubscribeToChanges(
+		p.Sources,
+		in.Machine.UID,
+		observedrain.ChangeFilter{AttachmentMatters: here},
+	)
 	if err != nil {
-		return Detached{}, err
+		return DetachResult{}, err
 	}
 	defer stop()
 	for {
-		left := slices.DeleteFunc(a.Kube.Cluster.AttachedTo(in.NodeName), stay.Has)
+		left := slices.DeleteFunc(a.Kube.Cluster.VolumesAttachedToNode(in.NodeName), stay.Has)
 		activity.RecordHeartbeat(ctx, left[:min(len(left), drain.MaxRows)])
 		known, next := a.Kube.Cluster.KnowsAttachments(), kube.HeartbeatEvery
 		shown := left[:min(len(left), drain.MaxRows)]
 		if known && len(left) == 0 || !clock.Now().Before(until) {
-			return Detached{Left: shown, More: len(left) - len(shown)}, nil
+			return DetachResult{Left: shown, More: len(left) - len(shown)}, nil
 		}
 		if in.hasUnreportedVolumes(shown) {
 			slow := in.Since.Add(slowDetachDelay).Sub(clock.Now())
 			if slow <= 0 {
-				return Detached{GoesOn: true, Until: until, Left: shown, More: len(left) - len(shown)}, nil
+				return DetachResult{GoesOn: true, Until: until, Left: shown, More: len(left) - len(shown)}, nil
 			}
 			next = min(next, slow)
 		}
@@ -73,9 +77,9 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 		}
 		select {
 		case <-ctx.Done():
-			return Detached{}, ctx.Err()
+			return DetachResult{}, ctx.Err()
 		case <-activity.GetWorkerStopChannel(ctx):
-			return Detached{}, newRetryError(ctx, "the worker stops while it waits for the volumes of node "+in.NodeName)
+			return DetachResult{}, newRetryError(ctx, "the worker stops while it waits for the volumes of node "+in.NodeName)
 		case <-time.After(min(next, max(until.Sub(clock.Now()), minTimerWait))):
 		case <-changes:
 		}
@@ -83,7 +87,7 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 }
 
 // volumesOfStayingPods returns the names of the persistent volumes of the pods that stay on a node.
-func (p Place) volumesOfStayingPods(ctx context.Context, in Detaching) (sets.Set[string], error) {
+func (p NodeLocation) volumesOfStayingPods(ctx context.Context, in DetachWait) (sets.Set[string], error) {
 	client := p.client()
 	list, _, err := listPods(ctx, client, in.NodeName)
 	if err != nil {
@@ -95,10 +99,10 @@ func (p Place) volumesOfStayingPods(ctx context.Context, in Detaching) (sets.Set
 	}
 	stay := sets.New[string]()
 	for i, pod := range facts {
-		if mustLeave(pod) {
+		if mustPodLeave(pod) {
 			continue
 		}
-		names, err := volumesOf(ctx, client, list[i])
+		names, err := volumesOfPod(ctx, client, list[i])
 		if err != nil {
 			return nil, err
 		}

@@ -26,39 +26,39 @@ func setNotYetAttached(a *storagev1.VolumeAttachment) { a.Status.Attached = fals
 func runDetachTest(
 	t *testing.T,
 	objects []runtime.Object,
-	test func(*testing.T, *activitiestest.Desk, activities.Detaching),
+	test func(*testing.T, *activitiestest.EvictionWorld, activities.DetachWait),
 ) {
 	t.Helper()
-	runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		test(t, d, activities.Detaching{Machine: in.Machine, NodeName: "n", Since: time.Now()})
+	runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		test(t, d, activities.DetachWait{Machine: in.Machine, NodeName: "n", Since: time.Now()})
 	})
 }
 
 func TestAwaitDetach(t *testing.T) {
 	t.Parallel()
-	agent := activitiestest.Pod("agent", activitiestest.OfDaemonSet, withClaims("a"))
+	agent := activitiestest.Pod("agent", activitiestest.WithDaemonSetOwner, withClaims("a"))
 	web := activitiestest.Pod("web", withClaims("a"))
 	for name, row := range map[string]struct {
 		objects []runtime.Object
 		left    []string // volumes that stay attached forever
 	}{
 		"no volumes":                                  {nil, nil},
-		"those of another node":                       {[]runtime.Object{activitiestest.Attached("a", "other")}, nil},
-		"one of a pod of a DaemonSet":                 {[]runtime.Object{agent, boundClaim("a"), activitiestest.Attached("a", "n")}, nil},
-		"one of a static pod":                         {[]runtime.Object{activitiestest.Pod("x", activitiestest.Mirror, withClaims("a")), boundClaim("a"), activitiestest.Attached("a", "n")}, nil},
-		"one with a claim":                            {[]runtime.Object{boundClaim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
-		"one that nobody claims":                      {[]runtime.Object{activitiestest.Attached("a", "n")}, []string{"pv-a"}},
-		"one that the cluster does not know":          {[]runtime.Object{activitiestest.Attached("", "n")}, []string{"-on-n"}},
-		"one that is being detached":                  {[]runtime.Object{activitiestest.Attached("a", "n", activitiestest.Detaching)}, []string{"pv-a"}},
-		"one that is being attached":                  {[]runtime.Object{activitiestest.Attached("a", "n", setNotYetAttached)}, []string{"pv-a"}},
-		"one whose pod is being deleted":              {[]runtime.Object{activitiestest.Pod("x", withClaims("a"), activitiestest.Going[*corev1.Pod]), boundClaim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
-		"but the others, sorted":                      {[]runtime.Object{agent, boundClaim("a"), activitiestest.Attached("c", "n"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")}, []string{"pv-b", "pv-c"}},
-		"one of a pod that has to go":                 {[]runtime.Object{web, boundClaim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
-		"a pod of a DaemonSet whose claim is missing": {[]runtime.Object{agent, activitiestest.Attached("a", "n")}, []string{"pv-a"}},
+		"those of another node":                       {[]runtime.Object{activitiestest.NewVolumeAttachment("a", "other")}, nil},
+		"one of a pod of a DaemonSet":                 {[]runtime.Object{agent, newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")}, nil},
+		"one of a static pod":                         {[]runtime.Object{activitiestest.Pod("x", activitiestest.WithMirrorAnnotation, withClaims("a")), newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")}, nil},
+		"one with a claim":                            {[]runtime.Object{newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")}, []string{"pv-a"}},
+		"one that nobody claims":                      {[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n")}, []string{"pv-a"}},
+		"one that the cluster does not know":          {[]runtime.Object{activitiestest.NewVolumeAttachment("", "n")}, []string{"-on-n"}},
+		"one that is being detached":                  {[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n", activitiestest.WithDetachRequest)}, []string{"pv-a"}},
+		"one that is being attached":                  {[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n", setNotYetAttached)}, []string{"pv-a"}},
+		"one whose pod is being deleted":              {[]runtime.Object{activitiestest.Pod("x", withClaims("a"), activitiestest.WithDeletionTimestamp[*corev1.Pod]), newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")}, []string{"pv-a"}},
+		"but the others, sorted":                      {[]runtime.Object{agent, newBoundClaim("a"), activitiestest.NewVolumeAttachment("c", "n"), activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "n")}, []string{"pv-b", "pv-c"}},
+		"one of a pod that has to go":                 {[]runtime.Object{web, newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")}, []string{"pv-a"}},
+		"a pod of a DaemonSet whose claim is missing": {[]runtime.Object{agent, activitiestest.NewVolumeAttachment("a", "n")}, []string{"pv-a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runDetachTest(t, row.objects, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
-				got, took := d.AwaitDetach(in).Ends(t)
+			runDetachTest(t, row.objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
+				got, took := d.StartAwaitDetach(in).AwaitResult(t)
 				if row.left == nil {
 					assert.Empty(t, got.Left)
 					assert.Zero(t, took, "at once")
@@ -66,7 +66,7 @@ func TestAwaitDetach(t *testing.T) {
 					assert.Equal(t, row.left, got.Left)
 					assert.Equal(t, kube.DefaultDetachTimeout, took, "not without an end")
 				}
-				assert.Empty(t, d.Writes())
+				assert.Empty(t, d.WriteRequests())
 			})
 		})
 	}
@@ -76,14 +76,14 @@ func TestAwaitDetachReturnsWhenLastVolumeDetaches(t *testing.T) {
 	t.Parallel()
 	runDetachTest(
 		t,
-		[]runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
-		func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
-			a := d.AwaitDetach(in)
-			activitiestest.After(time.Minute)
-			d.Detach("a")
-			a.GoesOn(t)
-			d.Detach("b")
-			got, took := a.Ends(t)
+		[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "n")},
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
+			a := d.StartAwaitDetach(in)
+			activitiestest.AdvanceTime(time.Minute)
+			d.DetachVolume("a")
+			a.AssertRunning(t)
+			d.DetachVolume("b")
+			got, took := a.AwaitResult(t)
 			assert.Zero(t, took)
 			assert.Empty(t, got.Left)
 		},
@@ -106,10 +106,10 @@ func TestAwaitDetachTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runDetachTest(
 				t,
-				[]runtime.Object{activitiestest.Attached("a", "n")},
-				func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+				[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n")},
+				func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
 					d.Draining.Detach, in.Since = row.detach, in.Since.Add(row.since)
-					got, took := d.AwaitDetach(in).Ends(t)
+					got, took := d.StartAwaitDetach(in).AwaitResult(t)
 					assert.Equal(t, row.took, took)
 					assert.Equal(t, []string{"pv-a"}, got.Left)
 				},
@@ -119,11 +119,11 @@ func TestAwaitDetachTimeout(t *testing.T) {
 	t.Run("what is left is told, as far as a status holds it", func(t *testing.T) {
 		var many []runtime.Object
 		for i := range 30 {
-			many = append(many, activitiestest.Attached(fmt.Sprintf("%02d", i), "n"))
+			many = append(many, activitiestest.NewVolumeAttachment(fmt.Sprintf("%02d", i), "n"))
 		}
-		runDetachTest(t, many, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+		runDetachTest(t, many, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
 			d.Draining.Detach = 0
-			got, _ := d.AwaitDetach(in).Ends(t)
+			got, _ := d.StartAwaitDetach(in).AwaitResult(t)
 			require.Len(t, got.Left, drain.MaxRows)
 			assert.Equal(t, 30-drain.MaxRows, got.More)
 			assert.Equal(t, []string{"pv-00", "pv-19"}, []string{got.Left[0], got.Left[19]})
@@ -135,25 +135,25 @@ func TestAwaitDetachReportsRemainingVolumes(t *testing.T) {
 	t.Parallel()
 	runDetachTest(
 		t,
-		[]runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
-		func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+		[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "n")},
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
 			in.Tells = true
 			until := in.Since.Add(kube.DefaultDetachTimeout)
 			for _, row := range []struct {
 				detached string
-				want     activities.Detached
+				want     activities.DetachResult
 				took     time.Duration
 			}{
-				{"", activities.Detached{GoesOn: true, Until: until, Left: []string{"pv-a", "pv-b"}}, 5 * time.Second},
-				{"a", activities.Detached{GoesOn: true, Until: until, Left: []string{"pv-b"}}, 0},
-				{"", activities.Detached{Left: []string{"pv-b"}}, kube.DefaultDetachTimeout - 5*time.Second},
+				{"", activities.DetachResult{GoesOn: true, Until: until, Left: []string{"pv-a", "pv-b"}}, 5 * time.Second},
+				{"a", activities.DetachResult{GoesOn: true, Until: until, Left: []string{"pv-b"}}, 0},
+				{"", activities.DetachResult{Left: []string{"pv-b"}}, kube.DefaultDetachTimeout - 5*time.Second},
 			} {
-				a := d.AwaitDetach(in)
+				a := d.StartAwaitDetach(in)
 				if row.detached != "" {
-					a.GoesOn(t)
-					d.Detach(row.detached)
+					a.AssertRunning(t)
+					d.DetachVolume(row.detached)
 				}
-				got, took := a.Ends(t)
+				got, took := a.AwaitResult(t)
 				assert.Equal(t, row.took, took)
 				assert.True(t, row.want.Until.Equal(got.Until))
 				got.Until = row.want.Until
@@ -167,20 +167,20 @@ func TestAwaitDetachReportsRemainingVolumes(t *testing.T) {
 func TestAwaitDetachEnds(t *testing.T) {
 	t.Parallel()
 	one := []runtime.Object{
-		activitiestest.Attached("a", "n"),
-		activitiestest.Pod("agent", activitiestest.OfDaemonSet, withClaims("x")),
+		activitiestest.NewVolumeAttachment("a", "n"),
+		activitiestest.Pod("agent", activitiestest.WithDaemonSetOwner, withClaims("x")),
 	}
 	t.Run("with its context", func(t *testing.T) {
-		runDetachTest(t, one, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
-			a := d.AwaitDetach(in)
-			a.GoesOn(t)
-			assertCanceled(t, a.Quit())
+		runDetachTest(t, one, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
+			a := d.StartAwaitDetach(in)
+			a.AssertRunning(t)
+			assertCanceled(t, a.CancelAndWait())
 		})
 	})
 	t.Run("with the worker, and another attempt is to look again", func(t *testing.T) {
-		runDetachTest(t, one, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
-			a := d.AwaitDetach(in)
-			a.GoesOn(t)
+		runDetachTest(t, one, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
+			a := d.StartAwaitDetach(in)
+			a.AssertRunning(t)
 			close(a.Stop)
 			var application *temporal.ApplicationError
 			require.ErrorAs(t, (<-a.Ended).Err, &application)
@@ -192,11 +192,11 @@ func TestAwaitDetachEnds(t *testing.T) {
 		{"list", "pods", "list pods of node n: no answer"}, {"get", "persistentvolumeclaims", "get claim web/c-x: no answer"},
 	} {
 		t.Run("it cannot see the volumes of the pods that stay: "+row.resource, func(t *testing.T) {
-			runDetachTest(t, one, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
-				activitiestest.Failing(d.Target, row.verb, row.resource, 1, errors.New("no answer"), nil)
-				_, err := activitiestest.Run[activities.Detached](d.World, newActivities(d.Kube).AwaitDetach, in)
+			runDetachTest(t, one, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
+				activitiestest.FailRequests(d.Target, row.verb, row.resource, 1, errors.New("no answer"), nil)
+				_, err := activitiestest.RunActivity[activities.DetachResult](d.World, newActivities(d.Kube).AwaitDetach, in)
 				require.ErrorContains(t, err, row.message)
-				_, retryable := activitiestest.Failure(t, err)
+				_, retryable := activitiestest.FailureTypeOf(t, err)
 				assert.True(t, retryable)
 			})
 		})

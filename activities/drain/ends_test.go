@@ -29,18 +29,18 @@ func TestEvictPodsEnds(t *testing.T) {
 		Message: "too old",
 	}
 	for name, row := range map[string]struct {
-		end     func(*activitiestest.Emptier, *watch.FakeWatcher)
+		end     func(*activitiestest.RunningEviction, *watch.FakeWatcher)
 		message string
 	}{
-		"with the watch":          {func(_ *activitiestest.Emptier, pods *watch.FakeWatcher) { pods.Stop() }, "the watch of pods of node n has ended"},
-		"with a watch that fails": {func(_ *activitiestest.Emptier, pods *watch.FakeWatcher) { pods.Error(expired) }, "the watch of pods of node n has failed: too old"},
-		"with the worker":         {func(e *activitiestest.Emptier, _ *watch.FakeWatcher) { close(e.Stop) }, "the worker stops while it drains node n"},
+		"with the watch":          {func(_ *activitiestest.RunningEviction, pods *watch.FakeWatcher) { pods.Stop() }, "the watch of pods of node n has ended"},
+		"with a watch that fails": {func(_ *activitiestest.RunningEviction, pods *watch.FakeWatcher) { pods.Error(expired) }, "the watch of pods of node n has failed: too old"},
+		"with the worker":         {func(e *activitiestest.RunningEviction, _ *watch.FakeWatcher) { close(e.Stop) }, "the worker stops while it drains node n"},
 	} {
 		t.Run(name+", and another attempt is to look again", func(t *testing.T) {
-			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				watched := d.WatchBy()
-				e := d.Empty(in)
-				e.GoesOn(t)
+			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				watched := d.UseFakePodWatch()
+				e := d.StartEvictPods(in)
+				e.AssertRunning(t)
 				row.end(e, watched)
 				var application *temporal.ApplicationError
 				require.ErrorAs(t, (<-e.Ended).Err, &application)
@@ -49,70 +49,79 @@ func TestEvictPodsEnds(t *testing.T) {
 				assert.Equal(t, time.Second, application.NextRetryDelay())
 				assert.Equal(t, temporal.ApplicationErrorCategoryBenign, application.Category())
 
-				d.End("a")
-				seen, err := activitiestest.Run[activities.Evicted](d.World, newActivities(d.Kube).EvictPods, in)
+				d.RemovePods("a")
+				seen, err := activitiestest.RunActivity[activities.EvictionResult](d.World, newActivities(d.Kube).EvictPods, in)
 				require.NoError(t, err)
 				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 			})
 		})
 	}
 	t.Run("when it is given up, with what it saw", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a", "b", "c"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			e := d.Empty(in)
-			e.GoesOn(t)
-			d.End("a")
-			e.Cancel()
-			end := <-e.Ended
-			require.NoError(t, end.Err)
-			assert.Equal(t, activities.OutcomeChanged, end.Result.Outcome)
-			assert.Equal(t, 3, end.Result.Accepted)
-		})
+		runEvictionTest(
+			t,
+			leavingPods("a", "b", "c"),
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				e := d.StartEvictPods(in)
+				e.AssertRunning(t)
+				d.RemovePods("a")
+				e.Cancel()
+				end := <-e.Ended
+				require.NoError(t, end.Err)
+				assert.Equal(t, activities.OutcomeChanged, end.Result.Outcome)
+				assert.Equal(t, 3, end.Result.Accepted)
+			},
+		)
 	})
 }
 
 func TestEvictPodsFails(t *testing.T) {
 	t.Parallel()
 	t.Run("to list pods", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			activitiestest.Failing(d.Target, "list", "pods", 1, errors.New("no answer"), nil)
-			_, err := activitiestest.Run[activities.Evicted](d.World, newActivities(d.Kube).EvictPods, in)
+		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			activitiestest.FailRequests(d.Target, "list", "pods", 1, errors.New("no answer"), nil)
+			_, err := activitiestest.RunActivity[activities.EvictionResult](d.World, newActivities(d.Kube).EvictPods, in)
 			require.ErrorContains(t, err, "list pods of node n: no answer")
-			_, retryable := activitiestest.Failure(t, err)
+			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
-			assert.Empty(t, d.Since())
+			assert.Empty(t, d.TakeNewRequests())
 		})
 	})
 	t.Run("to watch pods", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			d.Target.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
 				return true, nil, errors.New("no answer")
 			})
-			_, err := activitiestest.Run[activities.Evicted](d.World, newActivities(d.Kube).EvictPods, in)
+			_, err := activitiestest.RunActivity[activities.EvictionResult](d.World, newActivities(d.Kube).EvictPods, in)
 			require.ErrorContains(t, err, "watch pods of node n: no answer")
-			_, retryable := activitiestest.Failure(t, err)
+			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
-			assert.Empty(t, d.Since(), "who cannot see what becomes of pods asks none")
+			assert.Empty(t, d.TakeNewRequests(), "who cannot see what becomes of pods asks none")
 		})
 	})
 }
 
 func TestNextAttemptContinuesFromHeartbeat(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		in.Gone = 3
-		e := d.Empty(in, activities.Progress{Gone: 5})
-		e.GoesOn(t)
-		d.End("a")
-		seen, _ := e.Ends(t)
-		assert.Equal(t, drain.Counts{Gone: 6}, seen.Picture.Counts, "its heartbeats are newer than what it was called with")
+		e := d.StartEvictPods(in, activities.Progress{Gone: 5})
+		e.AssertRunning(t)
+		d.RemovePods("a")
+		seen, _ := e.AwaitResult(t)
+		assert.Equal(
+			t,
+			drain.PodCounts{Gone: 6},
+			seen.Picture.Counts,
+			"its heartbeats are newer than what it was called with",
+		)
 	})
-	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		in.Gone = 3
-		e := d.Empty(in, "a heartbeat of another version")
-		e.GoesOn(t)
-		d.End("a")
-		seen, _ := e.Ends(t)
-		assert.Equal(t, drain.Counts{Gone: 4}, seen.Picture.Counts)
+		e := d.StartEvictPods(in, "a heartbeat of another version")
+		e.AssertRunning(t)
+		d.RemovePods("a")
+		seen, _ := e.AwaitResult(t)
+		assert.Equal(t, drain.PodCounts{Gone: 4}, seen.Picture.Counts)
 	})
 }
 
@@ -122,23 +131,23 @@ func TestOperatorRequestEndsAttempt(t *testing.T) {
 		patch map[string]any
 		ends  bool
 	}{
-		"force":          {activitiestest.Annotated(v1alpha1.AnnotationForce, "alice: now"), true},
-		"a hold":         {activitiestest.Annotated(v1alpha1.AnnotationHold, "alice looks"), true},
-		"another try":    {activitiestest.Annotated(v1alpha1.AnnotationRetry, "1"), true},
-		"something else": {activitiestest.Annotated("note", "x"), false},
+		"force":          {activitiestest.AnnotationPatch(v1alpha1.AnnotationForce, "alice: now"), true},
+		"a hold":         {activitiestest.AnnotationPatch(v1alpha1.AnnotationHold, "alice looks"), true},
+		"another try":    {activitiestest.AnnotationPatch(v1alpha1.AnnotationRetry, "1"), true},
+		"something else": {activitiestest.AnnotationPatch("note", "x"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				e := d.Empty(in)
-				e.GoesOn(t)
-				d.Edit(cache.Machines, "m", row.patch)
+			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				e := d.StartEvictPods(in)
+				e.AssertRunning(t)
+				d.EditObject(cache.Machines, "m", row.patch)
 				synctest.Wait()
 				require.Len(t, e.Ended, map[bool]int{true: 1}[row.ends])
 				if !row.ends {
-					_ = e.Quit()
+					_ = e.CancelAndWait()
 					return
 				}
-				seen, _ := e.Ends(t)
+				seen, _ := e.AwaitResult(t)
 				assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 			})
 		})
@@ -147,12 +156,12 @@ func TestOperatorRequestEndsAttempt(t *testing.T) {
 		runEvictionTest(
 			t,
 			append(readyPods("a"), newBudget(0)),
-			func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Hurry = true
-				e := d.Empty(in)
-				e.GoesOn(t)
-				assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "whatever its budget says")
-				_ = e.Quit()
+				e := d.StartEvictPods(in)
+				e.AssertRunning(t)
+				assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests(), "whatever its budget says")
+				_ = e.CancelAndWait()
 			},
 		)
 	})

@@ -25,24 +25,24 @@ import (
 type Eviction struct {
 	Machine  kube.Ref
 	NodeName string
-	Means    drain.Means
-	Until    time.Time        // deadline of the means; zero: no deadline
-	Hurry    bool             // an operator requests a new try of every pod, even if the pod's budget allows no disruption
-	Shown    []drain.Blocker  // blockers that the status shows; EvictPods returns when the blockers differ
-	Started  time.Time        // start of the drain; a pod that was created later and tolerates the cordon stays
-	Known    []drain.Row      // attempts of earlier runs of EvictPods; at most drain.MaxRows
-	Gone     int              // number of pods that have left the node in this drain
-	Departed []drain.Departed // pods that have left the node and have volumes that are not attached elsewhere yet
+	Means    drain.RemovalMeans
+	Until    time.Time           // deadline of the means; zero: no deadline
+	Hurry    bool                // an operator requests a new try of every pod, even if the pod's budget allows no disruption
+	Shown    []drain.Blocker     // blockers that the status shows; EvictPods returns when the blockers differ
+	Started  time.Time           // start of the drain; a pod that was created later and tolerates the cordon stays
+	Known    []drain.PodRow      // attempts of earlier runs of EvictPods; at most drain.MaxRows
+	Gone     int                 // number of pods that have left the node in this drain
+	Departed []drain.DepartedPod // pods that have left the node and have volumes that are not attached elsewhere yet
 }
 
-// Evicted is the result of EvictPods.
-type Evicted struct {
+// EvictionResult is the result of EvictPods.
+type EvictionResult struct {
 	Outcome  string // OutcomeEmpty, OutcomeDeadline or OutcomeChanged
-	Picture  drain.Picture
+	Picture  drain.Overview
 	Blockers []drain.Blocker
 	Grace    time.Duration // longest grace period of the remaining pods
 	Left     []string      // first remaining pods, as namespace/name
-	Departed []drain.Departed
+	Departed []drain.DepartedPod
 	Accepted int // number of accepted requests of this run
 }
 
@@ -57,17 +57,17 @@ const (
 // has passed, or when the blockers have changed. Each attempt begins with a live list of pods and continues with one
 // watch. An attempt that begins after the deadline still tries each pod once. The heartbeats hold the progress with
 // which the next attempt continues. A second run of EvictPods does not request pods that are being deleted already.
-func (a *Activities) EvictPods(ctx context.Context, in Eviction) (Evicted, error) {
-	return Evict(ctx, a.placeOf(in.Machine), in)
+func (a *Activities) EvictPods(ctx context.Context, in Eviction) (EvictionResult, error) {
+	return EvictNodePods(ctx, a.nodeLocationOf(in.Machine), in)
 }
 
-// Evict is EvictPods for a node in any Place.
-func Evict(ctx context.Context, p Place, in Eviction) (Evicted, error) {
+// EvictNodePods is EvictPods for a node in any NodeLocation.
+func EvictNodePods(ctx context.Context, p NodeLocation, in Eviction) (EvictionResult, error) {
 	e := &evictionLoop{
-		Place: p, clock: kube.ServerClock(ctx), client: p.client(), input: in,
-		Progress: Progress{Gone: in.Gone, Departed: in.Departed},
-		facts:    map[string]drain.Pod{}, namespaceLabels: namespaceLabels{}, tries: map[string]drain.Tries{},
-		volumes: map[string][]string{}, budgetUses: map[string]budgetUse{}, budgetVersions: map[string]string{},
+		NodeLocation: p, clock: kube.NewServerClock(ctx), client: p.client(), input: in,
+		Progress:   Progress{Gone: in.Gone, Departed: in.Departed},
+		factsByPod: map[string]drain.Pod{}, namespaceLabels: namespaceLabels{}, triesByPod: map[string]drain.TryRecord{},
+		volumesByPod: map[string][]string{}, budgetUses: map[string]budgetUse{}, budgetVersions: map[string]string{},
 		lookLimiter: rate.NewLimiter(rate.Every(minLookInterval), lookBurst),
 	}
 	var last Progress
@@ -76,26 +76,30 @@ func Evict(ctx context.Context, p Place, in Eviction) (Evicted, error) {
 	}
 	changes, stop, err := e.watchPods(ctx)
 	if err != nil {
-		return Evicted{}, err
+		return EvictionResult{}, err
 	}
 	defer stop()
 	e.updateFilter()
-	notifications, unsubscribe, err := observedrain.Subscribe(p.Sources, in.Machine.UID, observedrain.Filter{
-		Budget:     func(namespace string) bool { return e.filter.Load().namespaces.Has(namespace) },
-		Attachment: func(node, volume string) bool { return node == in.NodeName || e.filter.Load().volumes.Has(volume) },
-	})
+	notifications, unsubscribe, err := observedrain.SubscribeToChanges(
+		p.Sources,
+		in.Machine.UID,
+		observedrain.ChangeFilter{
+			BudgetMatters:     func(namespace string) bool { return e.filter.Load().namespaces.Has(namespace) },
+			AttachmentMatters: func(node, volume string) bool { return node == in.NodeName || e.filter.Load().volumes.Has(volume) },
+		},
+	)
 	if err != nil {
-		return Evicted{}, err
+		return EvictionResult{}, err
 	}
 	defer unsubscribe()
 	e.initialRequests = e.operatorRequests()
-	defer func() { e.Kube.Metrics.Blocks(e.metricBlockers, nil) }()
+	defer func() { e.Kube.Metrics.UpdateBlockedPods(e.metricBlockers, nil) }()
 	return e.run(ctx, changes, notifications)
 }
 
 // evictionLoop is one attempt to empty a node.
 type evictionLoop struct {
-	Place
+	NodeLocation
 	// The loop uses the server's clock, because the loop's times are compared with times of the drain, of pods and of
 	// other workers.
 	clock  kube.Clock
@@ -103,13 +107,13 @@ type evictionLoop struct {
 	input  Eviction
 	Progress
 
-	pods  map[string]*corev1.Pod // pods on the node, by pod UID
-	facts map[string]drain.Pod   // facts of the pods at the last look, by pod UID
+	pods       map[string]*corev1.Pod // pods on the node, by pod UID
+	factsByPod map[string]drain.Pod   // factsByPod of the pods at the last look, by pod UID
 	namespaceLabels
-	tries            map[string]drain.Tries
-	volumes          map[string][]string // volumes attached when the pod was first seen, by pod UID
+	triesByPod       map[string]drain.TryRecord
+	volumesByPod     map[string][]string // volumesByPod attached when the pod was first seen, by pod UID
 	budgetUses       map[string]budgetUse
-	budgets          map[string][]*policyv1.PodDisruptionBudget // budgets that select a pod, by pod UID
+	budgetsByPod     map[string][]*policyv1.PodDisruptionBudget // budgetsByPod that select a pod, by pod UID
 	budgetVersions   map[string]string                          // budgets and versions at the last look, by pod UID
 	acceptedRequests int
 	initialRequests  string // operator requests about the drain when the attempt began
@@ -123,8 +127,8 @@ type evictionLoop struct {
 // API server.
 type Progress struct {
 	Gone     int
-	Departed []drain.Departed
-	Picture  drain.Picture
+	Departed []drain.DepartedPod
+	Picture  drain.Overview
 }
 
 // budgetUse counts the disruptions of a budget that were used since the budget's status last changed.
@@ -138,18 +142,18 @@ func (e *evictionLoop) run(
 	ctx context.Context,
 	changes <-chan watch.Event,
 	notifications <-chan struct{},
-) (Evicted, error) {
+) (EvictionResult, error) {
 	for {
-		d, err := e.decideAndSend(ctx)
+		d, err := e.decideAndSendRequests(ctx)
 		if err != nil && e.isPastDeadline() && ctx.Err() == nil { // a failing read does not delay the deadline
 			activity.GetLogger(ctx).
 				Warn("the drain's facts cannot be read, and its deadline has passed", "node", e.input.NodeName, "error", err)
 			return e.evictionResult(OutcomeDeadline, d), nil
 		}
 		if err != nil {
-			return Evicted{}, err
+			return EvictionResult{}, err
 		}
-		e.Kube.Metrics.Blocks(e.metricBlockers, d.Blockers)
+		e.Kube.Metrics.UpdateBlockedPods(e.metricBlockers, d.Blockers)
 		e.Picture, e.metricBlockers = d.Picture, d.Blockers
 		activity.RecordHeartbeat(ctx, e.Progress)
 		now := e.clock.Now()
@@ -168,7 +172,7 @@ func (e *evictionLoop) run(
 			if isCancelledByWorkflow(ctx) { // the workflow cancelled the activity and still needs the result
 				return e.evictionResult(OutcomeChanged, d), nil
 			}
-			return Evicted{}, err
+			return EvictionResult{}, err
 		}
 	}
 }
@@ -186,13 +190,13 @@ func (e *evictionLoop) isPastDeadline() bool {
 	return !e.input.Until.IsZero() && !e.clock.Now().Before(e.input.Until)
 }
 
-// decideAndSend decides and sends requests until no request is left to send, and returns the last decision.
-// decideAndSend also returns after a budget lock timed out, because the facts may have changed.
-func (e *evictionLoop) decideAndSend(ctx context.Context) (drain.Decision, error) {
-	stop := kube.Beat(ctx, e.Progress) // reads of claims and requests may take long
+// decideAndSendRequests decides and sends requests until no request is left to send, and returns the last decision.
+// decideAndSendRequests also returns after a budget lock timed out, because the facts may have changed.
+func (e *evictionLoop) decideAndSendRequests(ctx context.Context) (drain.Decision, error) {
+	stop := kube.StartHeartbeats(ctx, e.Progress) // reads of claims and requests may take long
 	defer stop()
 	for asked, all := false, true; ; asked = true {
-		d, err := e.decide(ctx)
+		d, err := e.decideActions(ctx)
 		if err != nil || len(d.Act) == 0 || asked && (e.isPastDeadline() || !all) || ctx.Err() != nil {
 			return d, err
 		}
@@ -204,17 +208,17 @@ func (e *evictionLoop) decideAndSend(ctx context.Context) (drain.Decision, error
 // would arrive only with the next heartbeat.
 func (e *evictionLoop) operatorRequests() string {
 	if m := e.Machine(); m != nil {
-		return observedrain.Requests(m)
+		return observedrain.RequestsText(m)
 	}
 	return ""
 }
 
-func (e *evictionLoop) evictionResult(outcome string, d drain.Decision) Evicted {
-	r := Evicted{
+func (e *evictionLoop) evictionResult(outcome string, d drain.Decision) EvictionResult {
+	r := EvictionResult{
 		Outcome: outcome, Picture: d.Picture, Blockers: d.Blockers, Departed: e.Departed, Accepted: e.acceptedRequests,
 	}
-	for _, pod := range e.facts {
-		if mustLeave(pod) {
+	for _, pod := range e.factsByPod {
+		if mustPodLeave(pod) {
 			r.Grace = max(r.Grace, pod.Grace)
 			r.Left = append(r.Left, pod.Namespace+"/"+pod.Name)
 		}
@@ -242,7 +246,7 @@ func (e *evictionLoop) updateFilter() {
 
 // volumeNames returns the volumes of the pods on the node and of the departed pods.
 func (e *evictionLoop) volumeNames() []string {
-	names := slices.Concat(slices.Collect(maps.Values(e.volumes))...)
+	names := slices.Concat(slices.Collect(maps.Values(e.volumesByPod))...)
 	for _, d := range e.Departed {
 		names = append(names, d.Pod.Volumes...)
 	}

@@ -21,32 +21,32 @@ func stayingPods() []runtime.Object {
 	return []runtime.Object{
 		activitiestest.Pod(
 			"mirror",
-			activitiestest.Mirror,
+			activitiestest.WithMirrorAnnotation,
 		),
-		activitiestest.Pod("agent", activitiestest.OfDaemonSet),
+		activitiestest.Pod("agent", activitiestest.WithDaemonSetOwner),
 		activitiestest.Pod("kept", skip),
-		activitiestest.Pod("elsewhere", activitiestest.Elsewhere),
+		activitiestest.Pod("elsewhere", activitiestest.WithOtherNode),
 		activitiestest.Pod(
 			"broken",
-			activitiestest.Mirror,
-			activitiestest.InPhase(corev1.PodFailed),
+			activitiestest.WithMirrorAnnotation,
+			activitiestest.WithPodPhase(corev1.PodFailed),
 		),
-		activitiestest.Pod("leaving", activitiestest.OfDaemonSet, activitiestest.Going[*corev1.Pod]),
+		activitiestest.Pod("leaving", activitiestest.WithDaemonSetOwner, activitiestest.WithDeletionTimestamp[*corev1.Pod]),
 	}
 }
 
 func TestNodeWithOnlyStayingPodsIsEmpty(t *testing.T) {
 	t.Parallel()
-	for name, means := range map[string]drain.Means{"by eviction": drain.Evict, "by deletion": drain.Delete, "by force": drain.Kill} {
+	for name, means := range map[string]drain.RemovalMeans{"by eviction": drain.Evict, "by deletion": drain.Delete, "by force": drain.Kill} {
 		t.Run(name, func(t *testing.T) {
-			runEvictionTest(t, stayingPods(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, stayingPods(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Means, in.Until = means, time.Now().Add(-time.Hour)
-				seen := activitiestest.Twice[activities.Evicted](d.World, newActivities(d.Kube).EvictPods, in)
-				assert.Equal(t, activities.Evicted{
-					Outcome: activities.OutcomeEmpty, Picture: drain.Picture{Counts: drain.Counts{Skipped: 5}, Why: "empty"},
+				seen := activitiestest.RunTwice[activities.EvictionResult](d.World, newActivities(d.Kube).EvictPods, in)
+				assert.Equal(t, activities.EvictionResult{
+					Outcome: activities.OutcomeEmpty, Picture: drain.Overview{Counts: drain.PodCounts{Skipped: 5}, Why: "empty"},
 				}, seen)
-				assert.Empty(t, d.Since())
-				assert.Empty(t, d.Writes())
+				assert.Empty(t, d.TakeNewRequests())
+				assert.Empty(t, d.WriteRequests())
 				assert.Equal(t, []string{"list pods", "watch pods", "list pods", "watch pods"}, d.Requests(), "live")
 			})
 		})
@@ -58,17 +58,22 @@ func TestPodsAreEvictedAndWaitedFor(t *testing.T) {
 	runEvictionTest(
 		t,
 		append(leavingPods("a", "b"), stayingPods()...),
-		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			e := d.Empty(in)
-			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evictRequest("a"), evictRequest("b")}, d.Since(), "each with its UID")
-			d.End("a")
-			e.GoesOn(t)
-			activitiestest.After(time.Minute)
-			e.GoesOn(t)
-			assert.Empty(t, d.Since(), "nobody is asked twice")
-			d.End("b")
-			seen, took := e.Ends(t)
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			assert.Equal(
+				t,
+				[]activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("b")},
+				d.TakeNewRequests(),
+				"each with its UID",
+			)
+			d.RemovePods("a")
+			e.AssertRunning(t)
+			activitiestest.AdvanceTime(time.Minute)
+			e.AssertRunning(t)
+			assert.Empty(t, d.TakeNewRequests(), "nobody is asked twice")
+			d.RemovePods("b")
+			seen, took := e.AwaitResult(t)
 			assert.Zero(t, took)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 			assert.Equal(t, 2, seen.Accepted)
@@ -81,13 +86,13 @@ func TestPodsAreEvictedAndWaitedFor(t *testing.T) {
 
 func TestPodPastGracePeriodIsReported(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		seen, took := d.Empty(in).Ends(t)
+	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		seen, took := d.StartEvictPods(in).AwaitResult(t)
 		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 		assert.GreaterOrEqual(t, took, 91*time.Second, "its grace period, and a minute")
 		require.Len(t, seen.Blockers, 1)
 		assert.Equal(t, drain.BlockedByEnding, seen.Blockers[0].Kind)
-		assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
+		assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
 	})
 }
 
@@ -96,14 +101,14 @@ func TestPictureCountsDepartedPods(t *testing.T) {
 	runEvictionTest(
 		t,
 		append(leavingPods("a", "b"), stayingPods()...),
-		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			e := d.Empty(in)
-			e.GoesOn(t)
-			d.End("a", "agent")
-			e.GoesOn(t)
-			d.End("b")
-			seen, _ := e.Ends(t)
-			assert.Equal(t, drain.Counts{Gone: 2, Skipped: 4}, seen.Picture.Counts, "those that had to go")
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			d.RemovePods("a", "agent")
+			e.AssertRunning(t)
+			d.RemovePods("b")
+			seen, _ := e.AwaitResult(t)
+			assert.Equal(t, drain.PodCounts{Gone: 2, Skipped: 4}, seen.Picture.Counts, "those that had to go")
 		},
 	)
 }
@@ -111,59 +116,63 @@ func TestPictureCountsDepartedPods(t *testing.T) {
 func TestTerminatingPodIsNotRequestedAgain(t *testing.T) {
 	t.Parallel()
 	t.Run("by the next attempt", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			first := d.Empty(in)
-			first.GoesOn(t)
-			assert.Len(t, d.Since(), 2)
-			require.NoError(t, first.Quit())
+		runEvictionTest(
+			t,
+			leavingPods("a", "b"),
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				first := d.StartEvictPods(in)
+				first.AssertRunning(t)
+				assert.Len(t, d.TakeNewRequests(), 2)
+				require.NoError(t, first.CancelAndWait())
 
-			second := d.Empty(in)
-			second.GoesOn(t)
-			assert.Empty(t, d.Since(), "their own deletion timestamps tell")
-			d.End("a", "b")
-			seen, _ := second.Ends(t)
-			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
-			assert.Zero(t, seen.Accepted, "they were asked before")
-		})
+				second := d.StartEvictPods(in)
+				second.AssertRunning(t)
+				assert.Empty(t, d.TakeNewRequests(), "their own deletion timestamps tell")
+				d.RemovePods("a", "b")
+				seen, _ := second.AwaitResult(t)
+				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+				assert.Zero(t, seen.Accepted, "they were asked before")
+			},
+		)
 	})
 	t.Run("by the next means, unless that kills", func(t *testing.T) {
 		runEvictionTest(
 			t,
-			[]runtime.Object{activitiestest.Pod("a", activitiestest.Going[*corev1.Pod])},
-			func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				for means, want := range map[drain.Means][]activitiestest.Asked{drain.Evict: {}, drain.Delete: {}, drain.Kill: {killRequest("a")}} {
+			[]runtime.Object{activitiestest.Pod("a", activitiestest.WithDeletionTimestamp[*corev1.Pod])},
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				for means, want := range map[drain.RemovalMeans][]activitiestest.PodRequest{drain.Evict: {}, drain.Delete: {}, drain.Kill: {newKillRequest("a")}} {
 					in.Means = means
-					e := d.Empty(in)
-					e.GoesOn(t)
-					assert.ElementsMatch(t, want, d.Since(), means)
-					require.NoError(t, e.Quit())
+					e := d.StartEvictPods(in)
+					e.AssertRunning(t)
+					assert.ElementsMatch(t, want, d.TakeNewRequests(), means)
+					require.NoError(t, e.CancelAndWait())
 				}
 			},
 		)
 	})
 	t.Run("nor is another one of its name", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("db-0"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			d.WatchBy() // the pod watch delivers no events
-			d.Answer(budgetRefusal("db"), "db-0")
+		runEvictionTest(t, leavingPods("db-0"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			d.UseFakePodWatch() // the pod watch delivers no events
+			d.SetRequestError(budgetRefusal("db"), "db-0")
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget}}
-			e := d.Empty(in)
-			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evictRequest("db-0")}, d.Since())
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("db-0")}, d.TakeNewRequests())
 
-			d.Answer(nil, "db-0")
-			d.End("db-0")
-			next := activitiestest.Pod("db-0", activitiestest.Elsewhere, func(p *corev1.Pod) { p.UID = "uid-next" })
+			d.SetRequestError(nil, "db-0")
+			d.RemovePods("db-0")
+			next := activitiestest.Pod("db-0", activitiestest.WithOtherNode, func(p *corev1.Pod) { p.UID = "uid-next" })
 			require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, next, "web"))
-			seen, _ := e.Ends(t)
+			seen, _ := e.AwaitResult(t)
 			assert.Zero(t, seen.Accepted)
-			assert.Equal(t, []activitiestest.Asked{evictRequest("db-0")}, d.Since(), "it is tried again")
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("db-0")}, d.TakeNewRequests(), "it is tried again")
 			p, err := d.Target.Tracker().Get(activitiestest.PodsResource, "web", "db-0")
 			require.NoError(t, err)
 			assert.Nil(t, p.(*corev1.Pod).DeletionTimestamp)
 
-			seen, _ = d.Empty(in).Ends(t)
+			seen, _ = d.StartEvictPods(in).AwaitResult(t)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
-			assert.Empty(t, d.Since())
+			assert.Empty(t, d.TakeNewRequests())
 		})
 	})
 }
@@ -171,46 +180,50 @@ func TestTerminatingPodIsNotRequestedAgain(t *testing.T) {
 func TestRequestOfEachMeans(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		means drain.Means
-		want  func(string) activitiestest.Asked
+		means drain.RemovalMeans
+		want  func(string) activitiestest.PodRequest
 	}{
-		"eviction":                           {drain.Evict, evictRequest},
-		"deletion, with the pod's own grace": {drain.Delete, deleteRequest},
-		"deletion in order, the same":        {drain.DeleteInOrder, deleteRequest},
-		"force, with none":                   {drain.Kill, killRequest},
+		"eviction":                           {drain.Evict, newEvictRequest},
+		"deletion, with the pod's own grace": {drain.Delete, newDeleteRequest},
+		"deletion in order, the same":        {drain.DeleteInOrder, newDeleteRequest},
+		"force, with none":                   {drain.Kill, newKillRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			long := activitiestest.Pod("a", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(300)) })
-			runEvictionTest(t, append(stayingPods(), long), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				in.Means = row.means
-				e := d.Empty(in)
-				e.GoesOn(t)
-				assert.Equal(t, []activitiestest.Asked{row.want("a")}, d.Since())
-				activitiestest.After(time.Minute)
-				assert.Empty(t, d.Since(), "once")
-				d.End("a")
-				seen, _ := e.Ends(t)
-				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
-				assert.Equal(t, 1, seen.Accepted)
-			})
+			runEvictionTest(
+				t,
+				append(stayingPods(), long),
+				func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+					in.Means = row.means
+					e := d.StartEvictPods(in)
+					e.AssertRunning(t)
+					assert.Equal(t, []activitiestest.PodRequest{row.want("a")}, d.TakeNewRequests())
+					activitiestest.AdvanceTime(time.Minute)
+					assert.Empty(t, d.TakeNewRequests(), "once")
+					d.RemovePods("a")
+					seen, _ := e.AwaitResult(t)
+					assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+					assert.Equal(t, 1, seen.Accepted)
+				},
+			)
 		})
 	}
 }
 
 func TestPodsThatArriveDuringDrainAreEvicted(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		e := d.Empty(in)
-		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
-		for _, p := range []*corev1.Pod{activitiestest.Pod("late"), activitiestest.Pod("agent", activitiestest.OfDaemonSet), activitiestest.Pod("far", activitiestest.Elsewhere)} {
+	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		e := d.StartEvictPods(in)
+		e.AssertRunning(t)
+		assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
+		for _, p := range []*corev1.Pod{activitiestest.Pod("late"), activitiestest.Pod("agent", activitiestest.WithDaemonSetOwner), activitiestest.Pod("far", activitiestest.WithOtherNode)} {
 			require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, p, "web"))
 		}
-		d.End("a")
-		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evictRequest("late")}, d.Since())
-		d.End("late")
-		seen, _ := e.Ends(t)
+		d.RemovePods("a")
+		e.AssertRunning(t)
+		assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("late")}, d.TakeNewRequests())
+		d.RemovePods("late")
+		seen, _ := e.AwaitResult(t)
 		assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 		assert.Equal(t, 1, seen.Picture.Counts.Skipped)
 	})
@@ -218,37 +231,37 @@ func TestPodsThatArriveDuringDrainAreEvicted(t *testing.T) {
 
 func TestHeartbeatsHoldThePicture(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		e := d.Empty(in)
-		e.GoesOn(t)
+	runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		e := d.StartEvictPods(in)
+		e.AssertRunning(t)
 		first := (<-e.Beats).Picture
-		assert.Equal(t, drain.Counts{Terminating: 2}, first.Counts)
+		assert.Equal(t, drain.PodCounts{Terminating: 2}, first.Counts)
 		assert.Equal(t, "2 pods left: 2 are terminating", first.Why)
 		require.Len(t, first.Rows, 2)
 		assert.Equal(t, "web/a", first.Rows[0].Pod)
 		assert.Equal(t, 1, first.Rows[0].Attempts)
-		d.End("a")
+		d.RemovePods("a")
 		for p := range e.Beats { // heartbeats are sent even without changes; the SDK delays some heartbeats
 			if p.Picture.Counts.Terminating == 1 {
 				assert.Equal(t, 1, p.Gone)
 				break
 			}
 		}
-		d.End("b")
-		e.Ends(t)
+		d.RemovePods("b")
+		e.AwaitResult(t)
 	})
 }
 
 func TestAttemptsOfEarlierRunsAreCounted(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		in.Known = []drain.Row{{Pod: "web/a", State: drain.Blocked, Attempts: 7}, {Pod: "other/b", Attempts: 9}}
-		e := d.Empty(in)
-		e.GoesOn(t)
+	runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		in.Known = []drain.PodRow{{Pod: "web/a", State: drain.Blocked, Attempts: 7}, {Pod: "other/b", Attempts: 9}}
+		e := d.StartEvictPods(in)
+		e.AssertRunning(t)
 		rows := (<-e.Beats).Picture.Rows
 		require.Len(t, rows, 2)
 		assert.Equal(t, []int{8, 1}, []int{rows[0].Attempts, rows[1].Attempts})
-		d.End("a", "b")
-		e.Ends(t)
+		d.RemovePods("a", "b")
+		e.AwaitResult(t)
 	})
 }

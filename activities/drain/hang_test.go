@@ -79,14 +79,14 @@ func TestHangingRequestsDelayNoHeartbeat(t *testing.T) {
 	for i := range 25 { // more pods than maxConcurrentRequests
 		names = append(names, fmt.Sprintf("p%02d", i))
 	}
-	runEvictionTest(t, leavingPods(names...), func(t *testing.T, d *activitiestest.Desk, in drain.Eviction) {
-		d.EvictAt(t, func(ctx context.Context, _ string) error {
+	runEvictionTest(t, leavingPods(names...), func(t *testing.T, d *activitiestest.EvictionWorld, in drain.Eviction) {
+		d.RunBeforeEvictions(t, func(ctx context.Context, _ string) error {
 			<-ctx.Done()
 			return errors.New("no answer")
 		})
 		p, begun := &heartbeatRecorder{}, time.Now()
 		in.Until = begun
-		e := activitiestest.AttemptTo[drain.Evicted](
+		e := activitiestest.StartActivity[drain.EvictionResult](
 			d.World,
 			newActivities(d.Kube).EvictPods,
 			in,
@@ -96,7 +96,7 @@ func TestHangingRequestsDelayNoHeartbeat(t *testing.T) {
 				)
 			},
 		)
-		seen, _ := e.Ends(t)
+		seen, _ := e.AwaitResult(t)
 		assert.Equal(t, drain.OutcomeDeadline, seen.Outcome)
 		require.NotEmpty(t, p.heartbeatTimes)
 		assert.Less(
@@ -130,10 +130,10 @@ func TestEvictionsOfOneBudgetAreSequential(t *testing.T) {
 				activitiestest.Pod("c", setReady, ofWeb),
 				activitiestest.Pod("d", setReady, ofWeb),
 			)
-			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in drain.Eviction) {
+			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in drain.Eviction) {
 				var mu sync.Mutex
 				now, most, begun, sent := map[bool]int{}, map[bool]int{}, time.Now(), map[string]time.Duration{}
-				d.EvictAt(t, func(_ context.Context, pod string) error {
+				d.RunBeforeEvictions(t, func(_ context.Context, pod string) error {
 					free := pod == "free"
 					mu.Lock()
 					now[free]++
@@ -147,15 +147,15 @@ func TestEvictionsOfOneBudgetAreSequential(t *testing.T) {
 					return nil
 				})
 				in.Until = begun.Add(row.until)
-				e := d.Empty(in)
+				e := d.StartEvictPods(in)
 				time.Sleep(row.all + time.Second)
-				assert.Len(t, d.Since(), 5, "%v", sent)
+				assert.Len(t, d.TakeNewRequests(), 5, "%v", sent)
 				assert.Equal(t, row.took, sent["free"])
 				if row.until > row.all {
 					assert.Equal(t, 1, most[false])
-					d.End("a", "b", "c", "d", "free")
+					d.RemovePods("a", "b", "c", "d", "free")
 				}
-				e.Ends(t)
+				e.AwaitResult(t)
 			})
 		})
 	}

@@ -32,7 +32,7 @@ func (e *evictionLoop) watchPods(ctx context.Context) (changes <-chan watch.Even
 		e.pods[string(pod.UID)] = pod
 	}
 	e.restoreTries()
-	options := podsOfNode(e.input.NodeName)
+	options := podListOptions(e.input.NodeName)
 	options.ResourceVersion = version
 	w, err := e.client.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, options)
 	if err != nil {
@@ -46,26 +46,26 @@ func (e *evictionLoop) restoreTries() {
 	for uid, pod := range e.pods {
 		for _, row := range e.input.Known {
 			if row.Pod == pod.Namespace+"/"+pod.Name {
-				e.tries[uid] = drain.Tries{Attempts: row.Attempts}
+				e.triesByPod[uid] = drain.TryRecord{Attempts: row.Attempts}
 			}
 		}
 	}
 }
 
-// decide updates the facts of the loop and returns the decision of decide/drain.
-func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
+// decideActions updates the facts of the loop and returns the decision of decide/drain.
+func (e *evictionLoop) decideActions(ctx context.Context) (drain.Decision, error) {
 	e.findVolumes(ctx)
 	e.updateFilter()
-	e.budgets = make(map[string][]*policyv1.PodDisruptionBudget, len(e.pods))
+	e.budgetsByPod = make(map[string][]*policyv1.PodDisruptionBudget, len(e.pods))
 	for uid, pod := range e.pods {
-		e.budgets[uid] = observedrain.BudgetsOf(e.Cluster, pod)
+		e.budgetsByPod[uid] = observedrain.BudgetsOfPod(e.Cluster, pod)
 	}
 	e.retryChangedBudgets()
-	if err := e.updateFacts(ctx); err != nil {
+	if err := e.updatePodFacts(ctx); err != nil {
 		return drain.Decision{}, err
 	}
-	budgets := map[string]drain.Budget{}
-	for _, list := range e.budgets {
+	budgets := map[string]drain.DisruptionBudget{}
+	for _, list := range e.budgetsByPod {
 		for _, b := range list {
 			if _, seen := budgets[b.Namespace+"/"+b.Name]; seen {
 				continue
@@ -73,7 +73,7 @@ func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 			facts := observedrain.BudgetFacts(b)
 			spent, known := e.budgetUses[facts.Key]
 			if !known && facts.Current && !e.input.Hurry { // a budget with an up-to-date status needs no probe now
-				spent.nextProbe = drain.AfterProbe(e.clock.Now(), facts.Misconfigured())
+				spent.nextProbe = drain.NextProbeTime(e.clock.Now(), facts.IsMisconfigured())
 			}
 			if spent.budgetVersion != b.ResourceVersion { // the budget's new status includes the used disruptions
 				spent = budgetUse{budgetVersion: b.ResourceVersion, nextProbe: spent.nextProbe}
@@ -83,8 +83,8 @@ func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 			budgets[facts.Key] = facts
 		}
 	}
-	d := drain.Decide(drain.Observed{
-		Pods:     slices.Collect(maps.Values(e.facts)),
+	d := drain.Decide(drain.Facts{
+		Pods:     slices.Collect(maps.Values(e.factsByPod)),
 		Departed: e.Departed,
 		Means:    e.input.Means,
 		Settings: e.Kube.Draining,
@@ -97,8 +97,8 @@ func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 	return d, nil
 }
 
-// updateFacts updates the facts about the pods on the node.
-func (e *evictionLoop) updateFacts(ctx context.Context) error {
+// updatePodFacts updates the facts about the pods on the node.
+func (e *evictionLoop) updatePodFacts(ctx context.Context) error {
 	uids := slices.Sorted(maps.Keys(e.pods))
 	pods := make([]*corev1.Pod, 0, len(uids))
 	for _, uid := range uids {
@@ -108,28 +108,28 @@ func (e *evictionLoop) updateFacts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	clear(e.facts)
+	clear(e.factsByPod)
 	for i, uid := range uids {
-		facts[i].Tries, facts[i].Volumes = e.tries[uid], e.volumes[uid]
+		facts[i].Tries, facts[i].Volumes = e.triesByPod[uid], e.volumesByPod[uid]
 		facts[i].Returned = !e.input.Started.IsZero() && pods[i].CreationTimestamp.After(e.input.Started) &&
 			observedrain.ToleratesCordon(pods[i])
-		for _, b := range e.budgets[uid] {
+		for _, b := range e.budgetsByPod[uid] {
 			facts[i].Budgets = append(facts[i].Budgets, b.Namespace+"/"+b.Name)
 		}
-		e.facts[uid] = facts[i]
+		e.factsByPod[uid] = facts[i]
 	}
 	return nil
 }
 
 // retryChangedBudgets allows an immediate try of each pod whose budgets have changed since the last look.
 func (e *evictionLoop) retryChangedBudgets() {
-	for uid, list := range e.budgets {
+	for uid, list := range e.budgetsByPod {
 		now := ""
 		for _, b := range list {
 			now += b.Name + " " + b.ResourceVersion + "\n"
 		}
 		if before, known := e.budgetVersions[uid]; known && before != now {
-			e.tries[uid] = drain.EndPause(e.tries[uid])
+			e.triesByPod[uid] = drain.TriesWithoutPause(e.triesByPod[uid])
 		}
 		e.budgetVersions[uid] = now
 	}
@@ -146,12 +146,12 @@ func (e *evictionLoop) recordAnswers(answers []requestAnswer) (all bool) {
 			all = all && pod == nil
 			continue
 		}
-		tries := drain.AfterAttempt(e.tries[a.action.UID], a.Answer, now)
+		tries := drain.TriesAfterAttempt(e.triesByPod[a.action.UID], a.EvictionAnswer, now)
 		if wait := tries.Next.Sub(now); wait > 0 {
 			tries.Next = now.Add(wait + rand.N(wait/5+1))
 		}
-		e.tries[a.action.UID] = tries
-		e.Kube.Metrics.Asked(a.Answer)
+		e.triesByPod[a.action.UID] = tries
+		e.Kube.Metrics.CountPodRequest(a.EvictionAnswer)
 		if a.Result == drain.Gone {
 			e.recordDeparture(pod)
 			continue
@@ -175,16 +175,16 @@ func (e *evictionLoop) recordBudgetUse(pod *corev1.Pod, a requestAnswer, now tim
 		return
 	}
 	uid := string(pod.UID)
-	for _, b := range e.budgets[uid] {
+	for _, b := range e.budgetsByPod[uid] {
 		facts := observedrain.BudgetFacts(b)
-		if !facts.Counts(e.facts[uid]) {
+		if !facts.CountsPod(e.factsByPod[uid]) {
 			continue
 		}
 		spent := e.budgetUses[facts.Key]
 		if counted {
 			spent.usedDisruptions++
 		}
-		spent.nextProbe = drain.AfterProbe(now, len(e.budgets[uid]) > 1 || facts.Misconfigured())
+		spent.nextProbe = drain.NextProbeTime(now, len(e.budgetsByPod[uid]) > 1 || facts.IsMisconfigured())
 		e.budgetUses[facts.Key] = spent
 	}
 }
@@ -192,14 +192,14 @@ func (e *evictionLoop) recordBudgetUse(pod *corev1.Pod, a requestAnswer, now tim
 // recordDeparture records that a pod has left the node.
 func (e *evictionLoop) recordDeparture(pod *corev1.Pod) {
 	uid := string(pod.UID)
-	if f, known := e.facts[uid]; known && mustLeave(f) {
+	if f, known := e.factsByPod[uid]; known && mustPodLeave(f) {
 		e.Gone++
-		f.Volumes = e.volumes[uid]
-		e.Departed = append(e.Departed, drain.RecordDeparture(f, e.clock.Now()))
+		f.Volumes = e.volumesByPod[uid]
+		e.Departed = append(e.Departed, drain.NewDepartedPod(f, e.clock.Now()))
 	}
 	delete(e.pods, uid)
-	delete(e.tries, uid)
-	delete(e.volumes, uid)
+	delete(e.triesByPod, uid)
+	delete(e.volumesByPod, uid)
 	delete(e.budgetVersions, uid)
 }
 
@@ -212,7 +212,7 @@ func (e *evictionLoop) awaitChange(
 	notifications <-chan struct{},
 ) error {
 	next := kube.HeartbeatEvery
-	for _, at := range []time.Time{look, e.input.Until, e.reportAt} {
+	for _, at := range []time.Time{look, e.input.Until, e.nextReportTime} {
 		if at.After(time.Unix(0, 0)) {
 			next = min(next, max(at.Sub(e.clock.Now()), minTimerWait))
 		}
@@ -280,7 +280,7 @@ func newRetryError(ctx context.Context, message string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return temporal.NewApplicationErrorWithOptions(kube.Brief(message), typeWatchEnded,
+	return temporal.NewApplicationErrorWithOptions(kube.ShortenMessage(message), typeWatchEnded,
 		temporal.ApplicationErrorOptions{NextRetryDelay: rewatchDelay, Category: temporal.ApplicationErrorCategoryBenign})
 }
 

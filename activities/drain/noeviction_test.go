@@ -57,7 +57,7 @@ func TestDiscoveryOfEvictionIsCached(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		served []*metav1.APIResourceList
-		means  drain.Means
+		means  drain.RemovalMeans
 		why    string
 		asked  int
 	}{
@@ -68,14 +68,14 @@ func TestDiscoveryOfEvictionIsCached(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+				m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 				w := activitiestest.NewWorld(t, m, activitiestest.Node())
 				w.Target.Resources = row.served
 				assert.Zero(t, discoveryRequests(w), "nobody asks before the first drain")
-				d := activitiestest.Twice[activities.Decision](
+				d := activitiestest.RunTwice[activities.Decision](
 					w,
 					newActivities(w.Kube).DecideDrain,
-					activities.Input{Read: activitiestest.Read(m)},
+					activities.Input{ReadInput: activitiestest.NewRead(m)},
 				)
 				assert.Equal(t, row.means, d.Step.Means)
 				assert.Contains(t, d.Why, row.why)
@@ -96,21 +96,21 @@ func TestFailedDiscoveryIsRetried(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+				m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 				w := activitiestest.NewWorld(t, m, activitiestest.Node())
 				w.Target.Resources = discoveryAnswer(evictionResource("v1"), false)
 				decide := func() activities.Decision {
-					d, err := activitiestest.Run[activities.Decision](
+					d, err := activitiestest.RunActivity[activities.Decision](
 						w,
 						newActivities(w.Kube).DecideDrain,
-						activities.Input{Read: activitiestest.Read(m)},
+						activities.Input{ReadInput: activitiestest.NewRead(m)},
 					)
 					require.NoError(t, err)
 					return d
 				}
 				heal := failDiscovery(w, err)
 				for range 2 {
-					w.Forget()
+					w.ForgetRequests()
 					assert.Equal(t, drain.Evict, decide().Step.Means)
 					assert.Equal(t, 1, discoveryRequests(w))
 				}
@@ -127,20 +127,20 @@ func TestNoDiscoveryUnlessMeansIsEvict(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		machine func(*v1alpha1.Machine)
-		means   drain.Means
+		means   drain.RemovalMeans
 	}{
-		"the drain deletes in order, and another worker has asked": {activitiestest.Draining(time.Hour, drain.DeleteInOrder), drain.DeleteInOrder},
-		"the deadline has passed":                                  {activitiestest.Draining(2*time.Hour, drain.Evict), drain.Delete},
-		"the drain deletes":                                        {activitiestest.Draining(2*time.Hour, drain.Delete), drain.Delete},
+		"the drain deletes in order, and another worker has asked": {activitiestest.WithDrain(time.Hour, drain.DeleteInOrder), drain.DeleteInOrder},
+		"the deadline has passed":                                  {activitiestest.WithDrain(2*time.Hour, drain.Evict), drain.Delete},
+		"the drain deletes":                                        {activitiestest.WithDrain(2*time.Hour, drain.Delete), drain.Delete},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine("m", activitiestest.OnNode, row.machine)
+				m := activitiestest.Machine("m", activitiestest.WithNode, row.machine)
 				w := activitiestest.NewWorld(t, m, activitiestest.Node())
-				d := activitiestest.Twice[activities.Decision](
+				d := activitiestest.RunTwice[activities.Decision](
 					w,
 					newActivities(w.Kube).DecideDrain,
-					activities.Input{Read: activitiestest.Read(m), Grace: time.Hour},
+					activities.Input{ReadInput: activitiestest.NewRead(m), Grace: time.Hour},
 				)
 				assert.Equal(t, row.means, d.Step.Means)
 				assert.Zero(t, discoveryRequests(w))

@@ -9,25 +9,25 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// Place is where a drain happens: the machine, and the cluster of its node.
-type Place struct {
-	Kube    *kube.Kube                         // settings, metrics, and locks of budgets
-	Name    string                             // name of the node's cluster; empty: the target cluster
-	Cluster *cache.Cluster                     // cluster of the node: client, budgets and attachments
-	Sources observedrain.Sources               // caches whose changes wake the drain
-	Machine func() *v1alpha1.Machine           // returns the cached machine; nil: the machine is gone
-	Rules   func() (observedrain.Rules, error) // returns the drain rules that select the machine
+// NodeLocation is where a drain happens: the machine, and the cluster of its node.
+type NodeLocation struct {
+	Kube    *kube.Kube                                // settings, metrics, and locks of budgets
+	Name    string                                    // name of the node's cluster; empty: the target cluster
+	Cluster *cache.Cluster                            // cluster of the node: client, budgets and attachments
+	Sources observedrain.CacheSources                 // caches whose changes wake the drain
+	Machine func() *v1alpha1.Machine                  // returns the cached machine; nil: the machine is gone
+	Rules   func() (observedrain.MachineRules, error) // returns the drain rules that select the machine
 }
 
-// placeOf returns the Place of a machine of Millwright.
-func (a *Activities) placeOf(ref kube.Ref) Place {
+// nodeLocationOf returns the NodeLocation of a machine of Millwright.
+func (a *Activities) nodeLocationOf(ref kube.Ref) NodeLocation {
 	c := a.Kube.Cluster
-	p := Place{Kube: a.Kube, Cluster: c, Sources: observedrain.SourcesOf(c)}
+	p := NodeLocation{Kube: a.Kube, Cluster: c, Sources: observedrain.SourcesOfCluster(c)}
 	p.Machine = func() *v1alpha1.Machine {
 		m, _ := c.Machine(ref.Key())
 		return m
 	}
-	p.Rules = func() (observedrain.Rules, error) {
+	p.Rules = func() (observedrain.MachineRules, error) {
 		if m := p.Machine(); m != nil {
 			return observedrain.ReadRules(c, m)
 		}
@@ -37,4 +37,4 @@ func (a *Activities) placeOf(ref kube.Ref) Place {
 }
 
 // client returns the client of the node's cluster.
-func (p Place) client() kubernetes.Interface { return p.Cluster.Target("") }
+func (p NodeLocation) client() kubernetes.Interface { return p.Cluster.TargetClient("") }

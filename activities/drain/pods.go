@@ -18,8 +18,8 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// podsOfNode selects the pods of one node on the API server, so that no worker caches all pods of a cluster.
-func podsOfNode(node string) metav1.ListOptions {
+// podListOptions selects the pods of one node on the API server, so that no worker caches all pods of a cluster.
+func podListOptions(node string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
 }
 
@@ -29,11 +29,11 @@ func listPods(
 	client kubernetes.Interface,
 	node string,
 ) (pods []*corev1.Pod, version string, err error) {
-	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, podsOfNode(node))
+	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, podListOptions(node))
 	if err != nil {
-		return nil, "", kube.Answered(ctx, fmt.Errorf("list pods of node %s: %w", node, err))
+		return nil, "", kube.ClassifyTargetError(ctx, fmt.Errorf("list pods of node %s: %w", node, err))
 	}
-	return cache.Pointers(list.Items), list.ResourceVersion, nil
+	return cache.PointersToItems(list.Items), list.ResourceVersion, nil
 }
 
 // namespaceLabels holds the labels of the namespaces that were read, by name.
@@ -42,19 +42,19 @@ type namespaceLabels map[string]map[string]string
 // podFacts returns the facts about pods, without their budgets. The facts of a pod include the drain rule of the
 // machine that selects the pod. podFacts reads the labels of each namespace live, once, and only if a rule needs them.
 // An unreadable rule is an error for ordered means, because the rule may protect any pod; other means ignore the rule.
-func (p Place) podFacts(
+func (p NodeLocation) podFacts(
 	ctx context.Context,
 	pods []*corev1.Pod,
 	known namespaceLabels,
-	means drain.Means,
+	means drain.RemovalMeans,
 ) ([]drain.Pod, error) {
 	rules, err := p.Rules()
-	if err != nil && means.Ordered() {
+	if err != nil && means.KeepsPodOrder() {
 		return nil, err
 	}
 	facts := make([]drain.Pod, 0, len(pods))
 	for _, pod := range pods {
-		if _, read := known[pod.Namespace]; !read && rules.Namespaces() {
+		if _, read := known[pod.Namespace]; !read && rules.UsesNamespaceLabels() {
 			ns, err := p.client().CoreV1().Namespaces().Get(ctx, pod.Namespace, metav1.GetOptions{})
 			switch {
 			case apierrors.IsNotFound(err): // the namespace was deleted with its pods
@@ -66,14 +66,14 @@ func (p Place) podFacts(
 			}
 		}
 		f := observedrain.PodFacts(pod)
-		f.Rule = rules.Of(pod, known[pod.Namespace])
+		f.Rule = rules.RuleForPod(pod, known[pod.Namespace])
 		facts = append(facts, f)
 	}
 	return facts, nil
 }
 
-// mustLeave reports whether a drain removes a pod or waits for its end.
-func mustLeave(pod drain.Pod) bool { return drain.Treat(pod).Do != drain.Skip }
+// mustPodLeave reports whether a drain removes a pod or waits for its end.
+func mustPodLeave(pod drain.Pod) bool { return drain.TreatmentOfPod(pod).Do != drain.Skip }
 
 // maxLookups is how often in a row the lookup of a pod's volumes may fail. Source: MCM tries three times.
 const maxLookups = 3
@@ -83,44 +83,44 @@ const maxLookups = 3
 // cannot be looked up is not evicted until the lookup has failed maxLookups times; then the pod counts as a pod
 // without volumes.
 func (e *evictionLoop) findVolumes(ctx context.Context) {
-	if !e.input.Means.Ordered() {
+	if !e.input.Means.KeepsPodOrder() {
 		return // the other means do not wait for volumes
 	}
-	attached := sets.New(e.Cluster.AttachedTo(e.input.NodeName)...)
+	attached := sets.New(e.Cluster.VolumesAttachedToNode(e.input.NodeName)...)
 	if len(attached) == 0 {
 		return
 	}
 	users := map[string]int{}
 	for uid, pod := range e.pods {
-		if _, known := e.volumes[uid]; known || e.tries[uid].Next.After(e.clock.Now()) {
+		if _, known := e.volumesByPod[uid]; known || e.triesByPod[uid].Next.After(e.clock.Now()) {
 			continue
 		}
-		names, err := volumesOf(ctx, e.client, pod)
-		if err != nil && e.tries[uid].Failures < maxLookups {
-			e.tries[uid] = drain.AfterAttempt(
-				e.tries[uid],
-				drain.Answer{Means: e.input.Means, Result: drain.Failed, Message: kube.Brief(err.Error())},
+		names, err := volumesOfPod(ctx, e.client, pod)
+		if err != nil && e.triesByPod[uid].Failures < maxLookups {
+			e.triesByPod[uid] = drain.TriesAfterAttempt(
+				e.triesByPod[uid],
+				drain.EvictionAnswer{Means: e.input.Means, Result: drain.Failed, Message: kube.ShortenMessage(err.Error())},
 				e.clock.Now(),
 			)
 			continue
 		}
-		e.volumes[uid] = slices.DeleteFunc(names, func(name string) bool { return !attached.Has(name) })
+		e.volumesByPod[uid] = slices.DeleteFunc(names, func(name string) bool { return !attached.Has(name) })
 	}
-	for _, names := range e.volumes {
+	for _, names := range e.volumesByPod {
 		for _, name := range names {
 			users[name]++
 		}
 	}
-	for uid, names := range e.volumes {
-		e.volumes[uid] = slices.DeleteFunc(names, func(name string) bool { return users[name] > 1 })
+	for uid, names := range e.volumesByPod {
+		e.volumesByPod[uid] = slices.DeleteFunc(names, func(name string) bool { return users[name] > 1 })
 	}
 }
 
-// volumesOf returns the names of a pod's persistent volumes, sorted. A claim that does not exist or is not bound has no
-// persistent volume.
-func volumesOf(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) ([]string, error) {
+// volumesOfPod returns the names of a pod's persistent volumes, sorted. A claim that does not exist or is not bound has
+// no persistent volume.
+func volumesOfPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) ([]string, error) {
 	var names []string
-	for _, claim := range observedrain.ClaimsOf(pod) {
+	for _, claim := range observedrain.VolumeClaimsOfPod(pod) {
 		pvc, err := client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, claim, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):

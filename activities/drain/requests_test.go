@@ -13,17 +13,18 @@ import (
 	"millwright/decide/drain"
 )
 
-// evictRequest, deleteRequest and killRequest are the requests that the tests expect for the pod with this name.
-func evictRequest(name string) activitiestest.Asked {
-	return activitiestest.Asked{Verb: "evict", Pod: name, UID: "uid-" + name}
+// newEvictRequest, newDeleteRequest and newKillRequest are the requests that the tests expect for the pod with this
+// name.
+func newEvictRequest(name string) activitiestest.PodRequest {
+	return activitiestest.PodRequest{Verb: "evict", Pod: name, UID: "uid-" + name}
 }
 
-func deleteRequest(name string) activitiestest.Asked {
-	return activitiestest.Asked{Verb: "delete", Pod: name, UID: "uid-" + name}
+func newDeleteRequest(name string) activitiestest.PodRequest {
+	return activitiestest.PodRequest{Verb: "delete", Pod: name, UID: "uid-" + name}
 }
 
-func killRequest(name string) activitiestest.Asked {
-	return activitiestest.Asked{Verb: "delete", Pod: name, UID: "uid-" + name, Grace: "0s"}
+func newKillRequest(name string) activitiestest.PodRequest {
+	return activitiestest.PodRequest{Verb: "delete", Pod: name, UID: "uid-" + name, Grace: "0s"}
 }
 
 // runEvictionTest runs a test in a synctest bubble. The machine is being deleted, its node is n, and the target cluster
@@ -31,20 +32,24 @@ func killRequest(name string) activitiestest.Asked {
 func runEvictionTest(
 	t *testing.T,
 	objects []runtime.Object,
-	test func(*testing.T, *activitiestest.Desk, activities.Eviction),
+	test func(*testing.T, *activitiestest.EvictionWorld, activities.Eviction),
 ) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		m := activitiestest.Machine(
 			"m",
-			activitiestest.OnNode,
-			activitiestest.Phase(v1alpha1.MachineTerminating),
-			activitiestest.Going[*v1alpha1.Machine],
+			activitiestest.WithNode,
+			activitiestest.WithPhase(v1alpha1.MachineTerminating),
+			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 		)
 		w := activitiestest.NewWorld(t, append([]runtime.Object{m, activitiestest.Node()}, objects...)...)
 		w.Draining = drain.Settings{Attach: kube.DefaultAttachTimeout, Detach: kube.DefaultDetachTimeout}
 		w.ServePods()
-		test(t, w.TakeRequests(), activities.Eviction{Machine: activitiestest.Ref(m), NodeName: "n", Means: drain.Evict})
+		test(
+			t,
+			w.InterceptPodRequests(),
+			activities.Eviction{Machine: activitiestest.Ref(m), NodeName: "n", Means: drain.Evict},
+		)
 	})
 }
 

@@ -22,10 +22,10 @@ func TestPodsThatCameAfterTheDrainBegan(t *testing.T) {
 		return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now().Add(after)).Rfc3339Copy() }
 	}
 	tolerant := func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }
-	for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
+	for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
 		t.Run(string(means), func(t *testing.T) {
 			// The pods are created inside the bubble, because their timestamps come from its clock.
-			runEvictionTest(t, nil, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, nil, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Means, in.Started = means, time.Now().Add(-time.Minute)
 				for _, pod := range []*corev1.Pod{
 					activitiestest.Pod("before", created(-time.Hour)),
@@ -35,15 +35,15 @@ func TestPodsThatCameAfterTheDrainBegan(t *testing.T) {
 				} {
 					assert.NoError(t, d.Target.Tracker().Add(pod))
 				}
-				e := d.Empty(in)
-				e.GoesOn(t)
+				e := d.StartEvictPods(in)
+				e.AssertRunning(t)
 				var asked []string
-				for _, request := range d.Since() {
+				for _, request := range d.TakeNewRequests() {
 					asked = append(asked, request.Pod)
 				}
 				assert.Equal(t, []string{"before", "before-tolerant", "late"}, asked)
-				d.End("before", "before-tolerant", "late")
-				seen, _ := e.Ends(t)
+				d.RemovePods("before", "before-tolerant", "late")
+				seen, _ := e.AwaitResult(t)
 				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome, "the drain does not wait for a pod that stays")
 			})
 		})

@@ -24,7 +24,7 @@ const maxConcurrentRequests = 20
 
 // requestAnswer is the API server's answer to one request.
 type requestAnswer struct {
-	drain.Answer
+	drain.EvictionAnswer
 	action drain.Action
 }
 
@@ -51,7 +51,7 @@ func (e *evictionLoop) sendActions(ctx context.Context, actions []drain.Action) 
 			}
 			bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
-			answers[i].Answer = classifyAnswer(removePod(bounded, e.client, action.Means, pod))
+			answers[i].EvictionAnswer = classifyAnswer(removePod(bounded, e.client, action.Means, pod))
 			answers[i].Means = action.Means
 		})
 	}
@@ -64,9 +64,9 @@ func (e *evictionLoop) sendActions(ctx context.Context, actions []drain.Action) 
 // than evictions one after the other. Pods with several budgets need no lock, because the API server rejects their
 // evictions without touching a budget. lockBudget waits at most until the drain's deadline.
 func (e *evictionLoop) lockBudget(ctx context.Context, action drain.Action) (unlock func(), locked bool) {
-	budgets := e.budgets[action.UID]
+	budgets := e.budgetsByPod[action.UID]
 	if action.Means != drain.Evict || len(budgets) != 1 ||
-		!observedrain.BudgetFacts(budgets[0]).Counts(e.facts[action.UID]) {
+		!observedrain.BudgetFacts(budgets[0]).CountsPod(e.factsByPod[action.UID]) {
 		return func() {}, true
 	}
 	most := budgetLockTimeout
@@ -78,7 +78,7 @@ func (e *evictionLoop) lockBudget(ctx context.Context, action drain.Action) (unl
 
 // removePod evicts or deletes one pod. The pod's UID is the precondition, because another pod may have the same name
 // now.
-func removePod(ctx context.Context, client kubernetes.Interface, means drain.Means, pod *corev1.Pod) error {
+func removePod(ctx context.Context, client kubernetes.Interface, means drain.RemovalMeans, pod *corev1.Pod) error {
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}
 	pods := client.CoreV1().Pods(pod.Namespace)
 	switch means {
@@ -95,11 +95,11 @@ func removePod(ctx context.Context, client kubernetes.Interface, means drain.Mea
 
 // classifyAnswer turns the API server's answer into a result for decide/drain. classifyAnswer reads status codes and
 // causes, never texts.
-func classifyAnswer(err error) drain.Answer {
+func classifyAnswer(err error) drain.EvictionAnswer {
 	if err == nil {
-		return drain.Answer{Result: drain.Accepted}
+		return drain.EvictionAnswer{Result: drain.Accepted}
 	}
-	a := drain.Answer{Result: drain.Failed, Message: kube.Brief(err.Error())}
+	a := drain.EvictionAnswer{Result: drain.Failed, Message: kube.ShortenMessage(err.Error())}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return a
@@ -112,7 +112,7 @@ func classifyAnswer(err error) drain.Answer {
 	case apierrors.IsNotFound(err) && hasObjectName(status.Status(), err):
 		a.Result = drain.Gone
 	case refused:
-		a.Result, a.Message = drain.Refused, kube.Brief(refusal.Message)
+		a.Result, a.Message = drain.Refused, kube.ShortenMessage(refusal.Message)
 	case apierrors.IsTooManyRequests(err):
 		a.Result = drain.Throttled
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):

@@ -17,11 +17,11 @@ import (
 // A drain reads live each object that it acts on, or its write fails because the cached object was old.
 func TestAStaleReadDoesNoHarm(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	t.Run("of a node that is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Pod("a"))
-		activitiestest.Failing(
+		activitiestest.FailRequests(
 			w.Target,
 			"patch",
 			"nodes",
@@ -29,38 +29,43 @@ func TestAStaleReadDoesNoHarm(t *testing.T) {
 			nil,
 			func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
 		)
-		load, err := activitiestest.Run[activities.NodeLoad](
+		load, err := activitiestest.RunActivity[activities.NodeLoad](
 			w,
 			newActivities(w.Kube).CordonAndCountPods,
-			activitiestest.Read(m),
+			activitiestest.NewRead(m),
 		)
 		require.NoError(t, err)
 		assert.Equal(t, activities.NodeLoad{Versions: kube.MinVersions{}}, load, "nothing to drain")
 	})
 	t.Run("of a node that somebody has just cordoned", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
-			w.Edit("nodes", "n", map[string]any{"spec": map[string]any{"unschedulable": true}})
+		activitiestest.FailRequests(w.Target, "patch", "nodes", 1, nil, func() {
+			w.EditObject("nodes", "n", map[string]any{"spec": map[string]any{"unschedulable": true}})
 		})
-		load, err := activitiestest.Run[activities.NodeLoad](
+		load, err := activitiestest.RunActivity[activities.NodeLoad](
 			w,
 			newActivities(w.Kube).CordonAndCountPods,
-			activitiestest.Read(m),
+			activitiestest.NewRead(m),
 		)
 		require.NoError(t, err)
-		assert.Equal(t, w.Current(), load.Versions)
-		assert.Equal(t, []string{"patch nodes"}, w.Writes(), "refused, and not sent again")
+		assert.Equal(t, w.NodeVersions(), load.Versions)
+		assert.Equal(t, []string{"patch nodes"}, w.WriteRequests(), "refused, and not sent again")
 	})
 	t.Run("of a pod that is another one by now", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			d.Answer(apierrors.NewConflict(activitiestest.PodsResource.GroupResource(), "a", nil), "a")
-			e := d.Empty(in)
-			e.GoesOn(t)
-			d.End("a")
-			seen, took := e.Ends(t)
+		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			d.SetRequestError(apierrors.NewConflict(activitiestest.PodsResource.GroupResource(), "a", nil), "a")
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			d.RemovePods("a")
+			seen, took := e.AwaitResult(t)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 			assert.Zero(t, took)
-			assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "once, and with the UID that was read")
+			assert.Equal(
+				t,
+				[]activitiestest.PodRequest{newEvictRequest("a")},
+				d.TakeNewRequests(),
+				"once, and with the UID that was read",
+			)
 			assert.Zero(t, seen.Accepted)
 		})
 	})
@@ -69,14 +74,14 @@ func TestAStaleReadDoesNoHarm(t *testing.T) {
 // The node is cordoned before its pods are listed, so that no pod is scheduled in between.
 func TestNodeIsCordonedBeforePodsAreListed(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Pod("a"))
 	w.ServePods()
-	activitiestest.Failing(w.Target, "list", "pods", 1, nil, func() { assert.True(t, w.Node().Spec.Unschedulable) })
-	load, err := activitiestest.Run[activities.NodeLoad](
+	activitiestest.FailRequests(w.Target, "list", "pods", 1, nil, func() { assert.True(t, w.Node().Spec.Unschedulable) })
+	load, err := activitiestest.RunActivity[activities.NodeLoad](
 		w,
 		newActivities(w.Kube).CordonAndCountPods,
-		activitiestest.Read(m),
+		activitiestest.NewRead(m),
 	)
 	require.NoError(t, err)
 	assert.Equal(t, 1, load.Pods)

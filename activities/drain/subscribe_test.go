@@ -24,27 +24,27 @@ func TestBurstOfChangesCausesFewLooks(t *testing.T) {
 	runEvictionTest(
 		t,
 		append(readyPods("a"), newBudget(1)),
-		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
-			d.Answer(budgetRefusal("all"), "a")
-			e := d.Empty(in)
-			activitiestest.After(time.Second) // the first looks of the drain use up part of the rate limit
-			e.GoesOn(t)
-			d.Since()
+			d.SetRequestError(budgetRefusal("all"), "a")
+			e := d.StartEvictPods(in)
+			activitiestest.AdvanceTime(time.Second) // the first looks of the drain use up part of the rate limit
+			e.AssertRunning(t)
+			d.TakeNewRequests()
 			current := func(b *policyv1.PodDisruptionBudget) { b.ResourceVersion = "" } // no precondition
 			for i := range 200 {
-				d.Count(newBudget(1+int32(i%2), current))
+				d.UpdateBudgetStatus(newBudget(1+int32(i%2), current))
 				synctest.Wait()
 			}
-			e.GoesOn(t)
-			assert.Len(t, d.Since(), 10, "a few at once")
-			activitiestest.After(50 * time.Millisecond)
-			assert.Len(t, d.Since(), 1, "and what came meanwhile in one")
-			activitiestest.After(time.Second)
-			d.Count(newBudget(1, current))
+			e.AssertRunning(t)
+			assert.Len(t, d.TakeNewRequests(), 10, "a few at once")
+			activitiestest.AdvanceTime(50 * time.Millisecond)
+			assert.Len(t, d.TakeNewRequests(), 1, "and what came meanwhile in one")
+			activitiestest.AdvanceTime(time.Second)
+			d.UpdateBudgetStatus(newBudget(1, current))
 			synctest.Wait()
-			assert.Len(t, d.Since(), 1, "then at once again")
-			_ = e.Quit()
+			assert.Len(t, d.TakeNewRequests(), 1, "then at once again")
+			_ = e.CancelAndWait()
 		},
 	)
 }
@@ -57,26 +57,26 @@ func TestBudgetInNamespaceOfNewPodIsWatched(t *testing.T) {
 	runEvictionTest(
 		t,
 		append(readyPods("a"), newBudget(0), newBudget(0, in("db"))),
-		func(t *testing.T, d *activitiestest.Desk, eviction activities.Eviction) {
+		func(t *testing.T, d *activitiestest.EvictionWorld, eviction activities.Eviction) {
 			eviction.Shown = []drain.Blocker{
 				{Kind: drain.BlockedByBudget, Name: "db/all"},
 				{Kind: drain.BlockedByBudget, Name: "web/all"},
 			}
-			e := d.Empty(eviction)
-			e.GoesOn(t)
+			e := d.StartEvictPods(eviction)
+			e.AssertRunning(t)
 			late := readyPods("late")[0].(*corev1.Pod)
 			late.Namespace = "db"
 			require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, late, "db"))
-			e.GoesOn(t)
-			assert.Empty(t, d.Since())
-			d.Answer(budgetRefusal("all"), "late")
+			e.AssertRunning(t)
+			assert.Empty(t, d.TakeNewRequests())
+			d.SetRequestError(budgetRefusal("all"), "late")
 			_, err := d.Target.PolicyV1().
 				PodDisruptionBudgets("db").
 				UpdateStatus(t.Context(), newBudget(1, in("db")), metav1.UpdateOptions{})
 			require.NoError(t, err)
 			synctest.Wait()
-			assert.Equal(t, []activitiestest.Asked{evictRequest("late")}, d.Since(), "at once")
-			_ = e.Quit()
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("late")}, d.TakeNewRequests(), "at once")
+			_ = e.CancelAndWait()
 		},
 	)
 }
@@ -89,20 +89,20 @@ func TestFlappingBlockersAreDebounced(t *testing.T) {
 		"job",
 		func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "wait-completed"} },
 	)
-	runEvictionTest(t, []runtime.Object{job}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+	runEvictionTest(t, []runtime.Object{job}, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		begun := time.Now()
-		e := d.Empty(in)
+		e := d.StartEvictPods(in)
 		for range 45 { // the 45 rounds take 29.7 s
-			activitiestest.After(330 * time.Millisecond)
+			activitiestest.AdvanceTime(330 * time.Millisecond)
 			require.NoError(
 				t,
 				d.Target.Tracker().Create(activitiestest.PodsResource, activitiestest.Pod("a", withDoNotDisrupt("true")), "web"),
 			)
-			activitiestest.After(330 * time.Millisecond)
-			d.End("a")
-			e.GoesOn(t)
+			activitiestest.AdvanceTime(330 * time.Millisecond)
+			d.RemovePods("a")
+			e.AssertRunning(t)
 		}
-		seen, _ := e.Ends(t)
+		seen, _ := e.AwaitResult(t)
 		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 		assert.Equal(t, 30*time.Second, time.Since(begun))
 	})

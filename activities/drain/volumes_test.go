@@ -19,8 +19,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// boundClaim returns the claim c-<name>, which is bound to the volume pv-<name>.
-func boundClaim(name string) *corev1.PersistentVolumeClaim {
+// newBoundClaim returns the claim c-<name>, which is bound to the volume pv-<name>.
+func newBoundClaim(name string) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       "web",
@@ -50,10 +50,10 @@ func podsWithVolumes(more ...runtime.Object) []runtime.Object {
 		more,
 		activitiestest.Pod("a", withClaims("a")),
 		activitiestest.Pod("b", withClaims("b")),
-		boundClaim("a"),
-		boundClaim("b"),
-		activitiestest.Attached("a", "n"),
-		activitiestest.Attached("b", "n"),
+		newBoundClaim("a"),
+		newBoundClaim("b"),
+		activitiestest.NewVolumeAttachment("a", "n"),
+		activitiestest.NewVolumeAttachment("b", "n"),
 	)
 }
 
@@ -62,30 +62,30 @@ func TestPodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
 	runEvictionTest(
 		t,
 		podsWithVolumes(activitiestest.Pod("c")),
-		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			e := d.Empty(in)
-			e.GoesOn(t)
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
 			assert.Equal(
 				t,
-				[]activitiestest.Asked{evictRequest("a"), evictRequest("c")},
-				d.Since(),
+				[]activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("c")},
+				d.TakeNewRequests(),
 				"those without volumes do not wait",
 			)
-			d.End("a", "c")
-			e.GoesOn(t)
-			assert.Empty(t, d.Since(), "its volume is attached here")
-			d.Detach("a")
-			e.GoesOn(t)
-			assert.Empty(t, d.Since(), "its volume is attached nowhere")
-			d.Attach("a")
-			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evictRequest("b")}, d.Since())
-			d.End("b")
-			e.GoesOn(t)
-			d.Detach("b")
-			e.GoesOn(t)
-			d.Attach("b")
-			seen, took := e.Ends(t)
+			d.RemovePods("a", "c")
+			e.AssertRunning(t)
+			assert.Empty(t, d.TakeNewRequests(), "its volume is attached here")
+			d.DetachVolume("a")
+			e.AssertRunning(t)
+			assert.Empty(t, d.TakeNewRequests(), "its volume is attached nowhere")
+			d.AttachVolume("a")
+			e.AssertRunning(t)
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("b")}, d.TakeNewRequests())
+			d.RemovePods("b")
+			e.AssertRunning(t)
+			d.DetachVolume("b")
+			e.AssertRunning(t)
+			d.AttachVolume("b")
+			seen, took := e.AwaitResult(t)
 			assert.Zero(t, took)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 			assert.Equal(t, 3, seen.Accepted)
@@ -99,30 +99,30 @@ func TestWithoutEvictionPodsWithVolumesAreDeletedOneAfterTheOther(t *testing.T) 
 	runEvictionTest(
 		t,
 		podsWithVolumes(activitiestest.Pod("c"), activitiestest.Pod("kept", withDoNotDisrupt("true"))),
-		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Means = drain.DeleteInOrder
-			e := d.Empty(in)
-			e.GoesOn(t)
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
 			assert.Equal(
 				t,
-				[]activitiestest.Asked{deleteRequest("a"), deleteRequest("c")},
-				d.Since(),
+				[]activitiestest.PodRequest{newDeleteRequest("a"), newDeleteRequest("c")},
+				d.TakeNewRequests(),
 				"those without volumes do not wait",
 			)
-			d.End("a", "c")
-			d.Detach("a")
-			e.GoesOn(t)
-			assert.Empty(t, d.Since(), "its volume is attached nowhere")
-			d.Attach("a")
-			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{deleteRequest("b")}, d.Since())
-			d.End("b")
-			d.Detach("b")
-			d.Attach("b")
-			seen, _ := e.Ends(t)
+			d.RemovePods("a", "c")
+			d.DetachVolume("a")
+			e.AssertRunning(t)
+			assert.Empty(t, d.TakeNewRequests(), "its volume is attached nowhere")
+			d.AttachVolume("a")
+			e.AssertRunning(t)
+			assert.Equal(t, []activitiestest.PodRequest{newDeleteRequest("b")}, d.TakeNewRequests())
+			d.RemovePods("b")
+			d.DetachVolume("b")
+			d.AttachVolume("b")
+			seen, _ := e.AwaitResult(t)
 			assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 			assert.Equal(t, []string{"web/kept"}, seen.Left, "its protection ends with the deadline")
-			assert.Empty(t, d.Since())
+			assert.Empty(t, d.TakeNewRequests())
 		},
 	)
 }
@@ -137,15 +137,15 @@ func TestWaitForVolumesHasTimeout(t *testing.T) {
 		"attached nowhere by now": {true, kube.DefaultAttachTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				e := d.Empty(in)
-				e.GoesOn(t)
-				d.End("a")
-				if e.GoesOn(t); row.free {
-					d.Detach("a")
+			runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				e := d.StartEvictPods(in)
+				e.AssertRunning(t)
+				d.RemovePods("a")
+				if e.AssertRunning(t); row.free {
+					d.DetachVolume("a")
 				}
-				d.Since()
-				seen, took := e.Ends(t)
+				d.TakeNewRequests()
+				seen, took := e.AwaitResult(t)
 				assert.Equal(t, 31*time.Second, took, "people hear of it")
 				assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 				require.Len(t, seen.Blockers, 1)
@@ -154,12 +154,12 @@ func TestWaitForVolumesHasTimeout(t *testing.T) {
 				require.Len(t, seen.Departed, 1)
 
 				in.Shown, in.Departed, in.Gone = seen.Blockers, seen.Departed, seen.Picture.Counts.Gone
-				e = d.Empty(in)
-				activitiestest.After(row.wait - 31*time.Second - time.Millisecond)
-				assert.Empty(t, d.Since(), "the next run knows what it waits for, and since when")
-				activitiestest.After(2 * time.Millisecond)
-				assert.Equal(t, []activitiestest.Asked{evictRequest("b")}, d.Since())
-				seen, took = e.Ends(t)
+				e = d.StartEvictPods(in)
+				activitiestest.AdvanceTime(row.wait - 31*time.Second - time.Millisecond)
+				assert.Empty(t, d.TakeNewRequests(), "the next run knows what it waits for, and since when")
+				activitiestest.AdvanceTime(2 * time.Millisecond)
+				assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("b")}, d.TakeNewRequests())
+				seen, took = e.AwaitResult(t)
 				assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 				assert.Equal(t, 999*time.Millisecond, took, "people hear a second after that it goes on")
 				assert.Empty(t, seen.Blockers)
@@ -167,26 +167,26 @@ func TestWaitForVolumesHasTimeout(t *testing.T) {
 		})
 	}
 	t.Run("a heartbeat tells the next attempt", func(t *testing.T) {
-		runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			e := d.Empty(in)
-			e.GoesOn(t)
-			d.End("a")
+		runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			d.RemovePods("a")
 			var last activities.Progress
 			for last = range e.Beats {
 				if len(last.Departed) > 0 {
 					break
 				}
 			}
-			_ = e.Quit()
-			d.Since()
-			e = d.Empty(in, last)
-			e.GoesOn(t)
-			assert.Empty(t, d.Since(), "the volume of a pod that it has never seen")
-			d.Detach("a")
-			d.Attach("a")
-			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evictRequest("b")}, d.Since())
-			_ = e.Quit()
+			_ = e.CancelAndWait()
+			d.TakeNewRequests()
+			e = d.StartEvictPods(in, last)
+			e.AssertRunning(t)
+			assert.Empty(t, d.TakeNewRequests(), "the volume of a pod that it has never seen")
+			d.DetachVolume("a")
+			d.AttachVolume("a")
+			e.AssertRunning(t)
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("b")}, d.TakeNewRequests())
+			_ = e.CancelAndWait()
 		})
 	})
 }
@@ -203,24 +203,29 @@ func TestVolumesThatNeedNoWait(t *testing.T) {
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		}
 	})
-	unbound := boundClaim("b")
+	unbound := newBoundClaim("b")
 	unbound.Spec.VolumeName = ""
 	for name, objects := range map[string][]runtime.Object{
-		"they share them":                  {activitiestest.Pod("a", withClaims("x")), activitiestest.Pod("b", withClaims("x")), boundClaim("x"), activitiestest.Attached("x", "n")},
-		"a claim that is not there":        {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), boundClaim("a"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
-		"a claim that is not bound":        {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), boundClaim("a"), unbound, activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
-		"a volume that is not attached":    {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), boundClaim("a"), boundClaim("b"), activitiestest.Attached("a", "n")},
-		"attached to another node":         {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), boundClaim("a"), boundClaim("b"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "other")},
-		"no volumes":                       {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b"), boundClaim("a"), activitiestest.Attached("a", "n")},
-		"a folder of the node":             {activitiestest.Pod("a", withClaims("a")), local, boundClaim("a"), activitiestest.Attached("a", "n")},
-		"an ephemeral one that is nowhere": {activitiestest.Pod("a", withClaims("a")), ephemeral, boundClaim("a"), activitiestest.Attached("a", "n")},
+		"they share them":                  {activitiestest.Pod("a", withClaims("x")), activitiestest.Pod("b", withClaims("x")), newBoundClaim("x"), activitiestest.NewVolumeAttachment("x", "n")},
+		"a claim that is not there":        {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "n")},
+		"a claim that is not bound":        {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), newBoundClaim("a"), unbound, activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "n")},
+		"a volume that is not attached":    {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), newBoundClaim("a"), newBoundClaim("b"), activitiestest.NewVolumeAttachment("a", "n")},
+		"attached to another node":         {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), newBoundClaim("a"), newBoundClaim("b"), activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "other")},
+		"no volumes":                       {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b"), newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")},
+		"a folder of the node":             {activitiestest.Pod("a", withClaims("a")), local, newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")},
+		"an ephemeral one that is nowhere": {activitiestest.Pod("a", withClaims("a")), ephemeral, newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				e := d.Empty(in)
-				e.GoesOn(t)
-				assert.Equal(t, []activitiestest.Asked{evictRequest("a"), evictRequest("b")}, d.Since(), "at once")
-				_ = e.Quit()
+			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				e := d.StartEvictPods(in)
+				e.AssertRunning(t)
+				assert.Equal(
+					t,
+					[]activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("b")},
+					d.TakeNewRequests(),
+					"at once",
+				)
+				_ = e.CancelAndWait()
 			})
 		})
 	}
@@ -231,24 +236,24 @@ func TestVolumesThatNeedNoWait(t *testing.T) {
 				withClaims("a", "x"),
 			),
 			activitiestest.Pod("b", withClaims("b", "x")),
-			boundClaim("a"),
-			boundClaim("b"),
-			boundClaim("x"),
-			activitiestest.Attached("a", "n"),
-			activitiestest.Attached("b", "n"),
-			activitiestest.Attached("x", "n"),
+			newBoundClaim("a"),
+			newBoundClaim("b"),
+			newBoundClaim("x"),
+			activitiestest.NewVolumeAttachment("a", "n"),
+			activitiestest.NewVolumeAttachment("b", "n"),
+			activitiestest.NewVolumeAttachment("x", "n"),
 		}
-		runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			e := d.Empty(in)
-			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
-			d.End("a")
+		runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
+			d.RemovePods("a")
 			synctest.Wait()
-			d.Detach("a")
-			d.Attach("a")
-			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evictRequest("b")}, d.Since(), "x is still here")
-			_ = e.Quit()
+			d.DetachVolume("a")
+			d.AttachVolume("a")
+			e.AssertRunning(t)
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("b")}, d.TakeNewRequests(), "x is still here")
+			_ = e.CancelAndWait()
 		})
 	})
 }
@@ -256,43 +261,43 @@ func TestVolumesThatNeedNoWait(t *testing.T) {
 func TestAPodWhoseVolumesCannotBeLookedUp(t *testing.T) {
 	t.Parallel()
 	t.Run("waits, and is looked up again", func(t *testing.T) {
-		runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			// The claim lookup of each of the two pods fails once.
-			activitiestest.Failing(d.Target, "get", "persistentvolumeclaims", 2, errors.New("no answer"), nil)
-			e := d.Empty(in)
-			e.GoesOn(t)
-			assert.Empty(t, d.Since())
-			seen, _ := e.Ends(t)
+			activitiestest.FailRequests(d.Target, "get", "persistentvolumeclaims", 2, errors.New("no answer"), nil)
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			assert.Empty(t, d.TakeNewRequests())
+			seen, _ := e.AwaitResult(t)
 			require.Len(t, seen.Blockers, 1)
 			assert.Equal(t, drain.BlockedByError, seen.Blockers[0].Kind)
 			assert.Contains(t, seen.Blockers[0].Why, "get claim web/c-a: no answer")
 
-			e = d.Empty(in)
-			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
-			_ = e.Quit()
+			e = d.StartEvictPods(in)
+			e.AssertRunning(t)
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
+			_ = e.CancelAndWait()
 		})
 	})
 	t.Run("for good, goes like one without", func(t *testing.T) {
-		runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			activitiestest.Failing(d.Target, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)
+		runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			activitiestest.FailRequests(d.Target, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByError}}
-			e := d.Empty(in)
-			activitiestest.After(30 * time.Second)
-			assert.Empty(t, d.Since())
-			activitiestest.After(20 * time.Second)
-			assert.ElementsMatch(t, []activitiestest.Asked{evictRequest("a"), evictRequest("b")}, d.Since())
-			_ = e.Quit()
+			e := d.StartEvictPods(in)
+			activitiestest.AdvanceTime(30 * time.Second)
+			assert.Empty(t, d.TakeNewRequests())
+			activitiestest.AdvanceTime(20 * time.Second)
+			assert.ElementsMatch(t, []activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("b")}, d.TakeNewRequests())
+			_ = e.CancelAndWait()
 		})
 	})
-	for _, means := range []drain.Means{drain.Delete, drain.Kill} {
+	for _, means := range []drain.RemovalMeans{drain.Delete, drain.Kill} {
 		t.Run("does not outlast its deadline: "+string(means), func(t *testing.T) {
-			runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				activitiestest.Failing(d.Target, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)
+			runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				activitiestest.FailRequests(d.Target, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)
 				in.Means, in.Until = means, time.Now()
-				seen, _ := d.Empty(in).Ends(t)
+				seen, _ := d.StartEvictPods(in).AwaitResult(t)
 				assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
-				assert.Len(t, d.Since(), 2, "asked once all the same")
+				assert.Len(t, d.TakeNewRequests(), 2, "asked once all the same")
 			})
 		})
 	}

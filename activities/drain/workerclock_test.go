@@ -19,12 +19,12 @@ import (
 func forEachWorkerClock(
 	t *testing.T,
 	objects []runtime.Object,
-	test func(t *testing.T, d *activitiestest.Desk, in activities.Eviction, server time.Time),
+	test func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction, server time.Time),
 ) {
 	t.Helper()
 	for name, ahead := range map[string]time.Duration{"ahead": 10 * time.Minute, "right": 0, "behind": -10 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				d.Ahead = ahead
 				test(t, d, in, time.Now().Add(-ahead))
 			})
@@ -37,9 +37,10 @@ func TestWorkerClockDoesNotMoveDetachDeadline(t *testing.T) {
 	t.Parallel()
 	forEachWorkerClock(
 		t,
-		[]runtime.Object{activitiestest.Attached("a", "n")},
-		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction, server time.Time) {
-			got, took := d.AwaitDetach(activities.Detaching{Machine: in.Machine, NodeName: "n", Since: server}).Ends(t)
+		[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n")},
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction, server time.Time) {
+			got, took := d.StartAwaitDetach(activities.DetachWait{Machine: in.Machine, NodeName: "n", Since: server}).
+				AwaitResult(t)
 			assert.Equal(t, []string{"pv-a"}, got.Left)
 			assert.Equal(t, d.Draining.Detach, took)
 		},
@@ -54,14 +55,14 @@ func TestWorkerClockDoesNotEndEvictions(t *testing.T) {
 	forEachWorkerClock(
 		t,
 		[]runtime.Object{young},
-		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction, server time.Time) {
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction, server time.Time) {
 			pod := young.DeepCopy()
 			pod.Status.StartTime = new(metav1.NewTime(server.Add(-55 * time.Minute)))
 			_, err := d.Target.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
 			require.NoError(t, err)
 			in.Until = server.Add(4 * time.Minute)
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
-			seen, took := d.Empty(in).Ends(t)
+			seen, took := d.StartEvictPods(in).AwaitResult(t)
 			assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
 			assert.Equal(t, 4*time.Minute, took)
 			assert.Zero(t, seen.Accepted)

@@ -11,20 +11,20 @@ import (
 
 // Time returns the time for decisions about deadlines. Time is the workflow's time, because the clock of a worker may
 // be minutes ahead or behind. If the workflow passes no time, Time returns the worker's own time.
-func (r Read) Time() time.Time {
+func (r ReadInput) Time() time.Time {
 	if r.At.IsZero() {
 		return time.Now()
 	}
 	return r.At
 }
 
-// Stamp returns the time that a write records. Stamp returns the later of the workflow's time and the start of the
-// attempt, because decisions of other workers read the record. Stamp uses a later start of the attempt, because a
-// regular activity may be retried for hours. A local activity has no start by the server's clock: Stamp then returns
-// Time.
-func (r Read) Stamp(ctx context.Context) time.Time {
+// TimeToRecord returns the time that a write records. TimeToRecord returns the later of the workflow's time and the
+// start of the attempt, because decisions of other workers read the record. TimeToRecord uses a later start of the
+// attempt, because a regular activity may be retried for hours. A local activity has no start by the server's clock:
+// TimeToRecord then returns Time.
+func (r ReadInput) TimeToRecord(ctx context.Context) time.Time {
 	if info := activity.GetInfo(ctx); !info.IsLocalActivity {
-		return phrase.Later(r.At, info.StartedTime)
+		return phrase.LaterTime(r.At, info.StartedTime)
 	}
 	return r.Time()
 }
@@ -35,9 +35,9 @@ type Clock struct {
 	localStart  time.Time // start of the attempt, by this worker's clock; used only to measure elapsed time
 }
 
-// ServerClock returns the clock of an attempt. Call ServerClock when the attempt begins. A local activity gets the
-// clock of its worker.
-func ServerClock(ctx context.Context) Clock {
+// NewServerClock returns the clock of an attempt. Call NewServerClock when the attempt begins. A local activity gets
+// the clock of its worker.
+func NewServerClock(ctx context.Context) Clock {
 	return Clock{activity.GetInfo(ctx).StartedTime, time.Now()}
 }
 

@@ -36,25 +36,26 @@ func benignFailure(kind, message string, final bool) error {
 		temporal.ApplicationErrorOptions{NonRetryable: final, Category: temporal.ApplicationErrorCategoryBenign})
 }
 
-// ObjectGone is the failure of an activity whose object is gone.
-func ObjectGone(ref Ref) error {
+// ObjectGoneError is the failure of an activity whose object is gone.
+func ObjectGoneError(ref Ref) error {
 	return benignFailure(TypeObjectGone, "object "+ref.Key()+" is gone", true)
 }
 
-// CacheBehind is the failure of an attempt whose caches are behind. The next attempt reads live or finds newer caches.
-func CacheBehind(message string) error { return benignFailure(TypeCacheBehind, message, false) }
+// CacheBehindError is the failure of an attempt whose caches are behind. The next attempt reads live or finds newer
+// caches.
+func CacheBehindError(message string) error { return benignFailure(TypeCacheBehind, message, false) }
 
-// Conflict is the failure of a write if the object differs from the object that the decision saw.
-func Conflict(ref Ref) error {
+// ConflictError is the failure of a write if the object differs from the object that the decision saw.
+func ConflictError(ref Ref) error {
 	return benignFailure(TypeConflict, "object "+ref.Key()+" changed since it was read", true)
 }
 
 // ReasonTokenGone is the reason of the Problem of an attempt whose bootstrap token is no longer usable.
 const ReasonTokenGone = TypeTokenGone
 
-// TokenNeeded is the failure of a creation without a bootstrap token if the user data now has a placeholder for a
+// TokenNeededError is the failure of a creation without a bootstrap token if the user data now has a placeholder for a
 // token: decide again.
-func TokenNeeded(class string) error {
+func TokenNeededError(class string) error {
 	return benignFailure(
 		TypeConflict,
 		"the user data of MachineClass "+class+" has a place for a bootstrap token by now",
@@ -62,16 +63,16 @@ func TokenNeeded(class string) error {
 	)
 }
 
-// TokenGone is the failure of a creation whose bootstrap token is no longer usable.
-func TokenGone(message string) error { return benignFailure(TypeTokenGone, message, true) }
+// TokenGoneError is the failure of a creation whose bootstrap token is no longer usable.
+func TokenGoneError(message string) error { return benignFailure(TypeTokenGone, message, true) }
 
 // MaxConflicts is how often one attempt of an activity reads an object again after a write conflict. After MaxConflicts
 // reads, the back-off of the retry policy applies: an object that changes all the time must not cause endless requests.
 const MaxConflicts = 3
 
-// Contended is the failure of an attempt whose writes all met a conflict. Contended is retryable, unlike Conflict: the
-// decision stays valid.
-func Contended(ref Ref) error {
+// RepeatedConflictError is the failure of an attempt whose writes all met a conflict. RepeatedConflictError is
+// retryable, unlike ConflictError: the decision stays valid.
+func RepeatedConflictError(ref Ref) error {
 	return benignFailure(
 		TypeConflict,
 		fmt.Sprintf("object %s changed %d times while it was written", ref.Key(), MaxConflicts),
@@ -79,23 +80,23 @@ func Contended(ref Ref) error {
 	)
 }
 
-// Refused is the failure of a request that the API server rejects, now and on each retry.
-func Refused(message string) error {
+// RefusedError is the failure of a request that the API server rejects, now and on each retry.
+func RefusedError(message string) error {
 	return temporal.NewApplicationErrorWithOptions(
-		Brief(message),
+		ShortenMessage(message),
 		TypeRefused,
 		temporal.ApplicationErrorOptions{NonRetryable: true},
 	)
 }
 
-// Failure returns the failure of an activity if the failure has this type.
-func Failure(err error, kind string) (failure *temporal.ApplicationError, is bool) {
+// FailureOfType returns the failure of an activity if the failure has this type.
+func FailureOfType(err error, kind string) (failure *temporal.ApplicationError, is bool) {
 	is = errors.As(err, &failure) && failure.Type() == kind
 	return failure, is
 }
 
-// Brief truncates a text to the length that a status or a history holds.
-func Brief(text string) string { return phrase.Message(text) }
+// ShortenMessage truncates a text to the length that a status or a history holds.
+func ShortenMessage(text string) string { return phrase.CutMessage(text) }
 
 // internalErrorRetryTime is how long an activity is retried while the API server answers with an internal error (500):
 // ADR 0101. Source: a leader election of etcd takes about a second; internalErrorRetryTime has room for three retries.
@@ -116,9 +117,9 @@ func isPastInternalErrorRetry(ctx context.Context) bool {
 // internalErrorFailure returns the failure of a request that the API server answers with an internal error.
 func internalErrorFailure(ctx context.Context, err error) error {
 	if isPastInternalErrorRetry(ctx) {
-		return Refused(err.Error())
+		return RefusedError(err.Error())
 	}
-	return benignFailure(TypeInternal, Brief(err.Error()), false)
+	return benignFailure(TypeInternal, ShortenMessage(err.Error()), false)
 }
 
 // WriteError turns the API server's answer to a write into a failure that workflows distinguish. Other errors stay
@@ -129,12 +130,12 @@ func WriteError(ctx context.Context, ref Ref, err error) error {
 	case err == nil:
 		return nil
 	case apierrors.IsNotFound(err):
-		return ObjectGone(ref)
+		return ObjectGoneError(ref)
 	case apierrors.IsConflict(err):
-		return Conflict(ref)
+		return ConflictError(ref)
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err),
 		apierrors.IsRequestEntityTooLargeError(err):
-		return Refused(err.Error())
+		return RefusedError(err.Error())
 	case apierrors.IsInternalError(err):
 		return internalErrorFailure(ctx, err)
 	default:
@@ -142,9 +143,9 @@ func WriteError(ctx context.Context, ref Ref, err error) error {
 	}
 }
 
-// RefusedWrite returns the API server's message for a write that WriteError counts as refused. RefusedWrite returns ""
-// for an error that may be temporary or needs a new decision.
-func RefusedWrite(ctx context.Context, err error) string {
+// RefusalMessage returns the API server's message for a write that WriteError counts as refused. RefusalMessage returns
+// "" for an error that may be temporary or needs a new decision.
+func RefusalMessage(ctx context.Context, err error) string {
 	var status apierrors.APIStatus
 	switch {
 	case !errors.As(err, &status), apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err),
@@ -152,17 +153,17 @@ func RefusedWrite(ctx context.Context, err error) string {
 		apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		return ""
 	default:
-		return Brief(err.Error())
+		return ShortenMessage(err.Error())
 	}
 }
 
-// Answered sets the failure type of an error of a target cluster if its API server has answered. A request without
-// permission (401, 403) gets TypeDenied and is retried, because people may grant the permission. An internal error is
-// handled as in WriteError. Other errors, and nil, are returned unchanged.
-func Answered(ctx context.Context, err error) error {
+// ClassifyTargetError sets the failure type of an error of a target cluster if its API server has answered. A request
+// without permission (401, 403) gets TypeDenied and is retried, because people may grant the permission. An internal
+// error is handled as in WriteError. Other errors, and nil, are returned unchanged.
+func ClassifyTargetError(ctx context.Context, err error) error {
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return benignFailure(TypeDenied, Brief(err.Error()), false)
+		return benignFailure(TypeDenied, ShortenMessage(err.Error()), false)
 	case apierrors.IsInternalError(err):
 		return internalErrorFailure(ctx, err)
 	default:
@@ -170,15 +171,15 @@ func Answered(ctx context.Context, err error) error {
 	}
 }
 
-// Unanswered reports whether a request failed without an answer of the API server.
-func Unanswered(err error) bool {
+// IsUnanswered reports whether a request failed without an answer of the API server.
+func IsUnanswered(err error) bool {
 	var status apierrors.APIStatus
 	return err != nil && !errors.As(err, &status)
 }
 
-// WithoutWords returns the error of a request about a Secret without the API server's message, but with its code and
-// reason. The message may quote the Secret, because an admission webhook has seen the Secret.
-func WithoutWords(doing string, err error) error {
+// ErrorWithoutMessage returns the error of a request about a Secret without the API server's message, but with its code
+// and reason. The message may quote the Secret, because an admission webhook has seen the Secret.
+func ErrorWithoutMessage(doing string, err error) error {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
 		return fmt.Errorf("%s: %w", doing, err)
@@ -196,22 +197,22 @@ type Problem struct {
 	Failures int // failed calls in a row; only the back-off depends on Failures
 }
 
-// ClassProblem is a problem of a class or its Secret. People have to fix the class or the Secret.
-func ClassProblem(reason, format string, words ...any) *Problem {
+// NewClassProblem is a problem of a class or its Secret. People have to fix the class or the Secret.
+func NewClassProblem(reason, format string, words ...any) *Problem {
 	return &Problem{Reason: reason, React: UntilCredential, Message: fmt.Sprintf(format, words...)}
 }
 
-// ClassNotFound is the problem of a machine whose class does not exist.
-func ClassNotFound(namespace, name string) *Problem {
-	return ClassProblem(v1alpha1.ReasonClassNotFound, "MachineClass %s does not exist in namespace %s", name, namespace)
+// ClassNotFoundProblem is the problem of a machine whose class does not exist.
+func ClassNotFoundProblem(namespace, name string) *Problem {
+	return NewClassProblem(v1alpha1.ReasonClassNotFound, "MachineClass %s does not exist in namespace %s", name, namespace)
 }
 
-// NoAnswer is the problem of a provider that has not answered in time, or whose task queue no worker serves.
-func NoAnswer(message string) *Problem {
+// NoAnswerProblem is the problem of a provider that has not answered in time, or whose task queue no worker serves.
+func NoAnswerProblem(message string) *Problem {
 	return &Problem{
 		Reason:   provider.DeadlineExceeded.String(),
 		Message:  message,
-		React:    ReactionTo(provider.DeadlineExceeded),
+		React:    ReactionToCode(provider.DeadlineExceeded),
 		Failures: 1,
 	}
 }
@@ -227,8 +228,8 @@ const (
 	UntilCredential Reaction = "UntilCredential" // stop until the class or its Secret changes
 )
 
-// ReactionTo is the only table from codes to reactions. docs/provider.md shows the table.
-func ReactionTo(code provider.Code) Reaction {
+// ReactionToCode is the only table from codes to reactions. docs/provider.md shows the table.
+func ReactionToCode(code provider.Code) Reaction {
 	switch code {
 	case provider.ResourceExhausted:
 		return RetryLong
@@ -247,9 +248,9 @@ func ReactionTo(code provider.Code) Reaction {
 	return Retry
 }
 
-// Beat sends a heartbeat every HeartbeatEvery until stop is called. With heartbeats, a long call can be cancelled, and
-// a dead worker is noticed.
-func Beat(ctx context.Context, details ...any) (stop func()) {
+// StartHeartbeats sends a heartbeat every HeartbeatEvery until stop is called. With heartbeats, a long call can be
+// cancelled, and a dead worker is noticed.
+func StartHeartbeats(ctx context.Context, details ...any) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	go func() {
 		_ = wait.PollUntilContextCancel(ctx, HeartbeatEvery, false, func(ctx context.Context) (bool, error) {

@@ -20,7 +20,7 @@ func TestAWriteThatIsTooLargeIsRefused(t *testing.T) {
 		kube.Ref{Namespace: "shop", Name: "s"},
 		apierrors.NewRequestEntityTooLargeError("3 MiB"),
 	)
-	_, refused := kube.Failure(err, kube.TypeRefused)
+	_, refused := kube.FailureOfType(err, kube.TypeRefused)
 	assert.True(t, refused)
 }
 
@@ -32,9 +32,9 @@ func TestAnInternalErrorThatLastsIsRefused(t *testing.T) {
 		return "", kube.WriteError(ctx, kube.Ref{Namespace: "shop", Name: "s"}, down)
 	}
 	for tried, refused := range map[time.Duration]bool{0: false, time.Second: false, 5 * time.Second: true} {
-		_, err := activitiestest.Execute[string](t, insist, "", activitiestest.Worker{Tried: tried}.Execute)
+		_, err := activitiestest.ExecuteActivity[string](t, insist, "", activitiestest.Worker{Tried: tried}.ExecuteActivity)
 		require.ErrorContains(t, err, "connection refused")
-		kind, retryable := activitiestest.Failure(t, err)
+		kind, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.Equal(t, refused, kind == kube.TypeRefused, "after %v", tried)
 		assert.Equal(t, !refused, retryable, "after %v", tried)
 	}

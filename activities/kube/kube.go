@@ -24,8 +24,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// Ref identifies one object; see cache.Ref.
-type Ref = cache.Ref
+// Ref identifies one object; see cache.ObjectRef.
+type Ref = cache.ObjectRef
 
 // MinVersions holds the versions that caches must have reached before a decision; see cache.MinVersions.
 type MinVersions = cache.MinVersions
@@ -64,18 +64,18 @@ type Kube struct {
 	FreshTokens *FreshTokens // new bootstrap tokens of this process; nil: create calls read each token
 }
 
-// ObjectIsGone is the decision about an object that is gone.
-var ObjectIsGone = attention.Decision{Why: "the object is gone"}
+// ObjectGoneDecision is the decision about an object that is gone.
+var ObjectGoneDecision = attention.Decision{Why: "the object is gone"}
 
-// Read says how fresh the facts of a decision must be.
-type Read struct {
+// ReadInput says how fresh the facts of a decision must be.
+type ReadInput struct {
 	Ref      Ref
 	Versions MinVersions
 	// Live requires reads from the API server instead of caches. Live is set for the first decision about a group in a
 	// run, and for the decision after a conflict.
 	Live bool
 
-	// At is the workflow's time, which comes from the Temporal server. See Time and Stamp.
+	// At is the workflow's time, which comes from the Temporal server. See Time and TimeToRecord.
 	At time.Time
 
 	// Done is the stage of a deletion that the run has finished, even if the status does not record it yet. Done is empty
@@ -98,10 +98,10 @@ func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentIn
 	return a.Cluster.Client().MachineV1alpha1().MachineDeployments(namespace)
 }
 
-// Fresh reports whether the facts must be read live. If the caches are behind, Fresh fails in a local activity with
-// CacheBehind: the workflow then runs a regular activity, which waits longer and then reads live. Fresh fails with
-// Rewound if the caches are behind because an API server was restored to an earlier state.
-func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
+// MustReadLive reports whether the facts must be read live. If the caches are behind, MustReadLive fails in a local
+// activity with CacheBehindError: the workflow then runs a regular activity, which waits longer and then reads live.
+// MustReadLive fails with Rewound if the caches are behind because an API server was restored to an earlier state.
+func (a *Kube) MustReadLive(ctx context.Context, in ReadInput) (live bool, err error) {
 	if in.Live {
 		a.Metrics.countRead("live")
 		return true, nil
@@ -111,14 +111,14 @@ func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 		limit = cacheWaitLocal
 	}
 	switch {
-	case a.Cluster.Await(ctx, in.Versions, limit):
+	case a.Cluster.AwaitVersions(ctx, in.Versions, limit):
 		a.Metrics.countRead("cached")
 		return false, nil
 	case local:
 		a.Metrics.countRead("behind")
-		return false, CacheBehind("the caches have not reached the required versions yet")
+		return false, CacheBehindError("the caches have not reached the required versions yet")
 	}
-	rewound, err := a.Cluster.Rewound(ctx, in.Versions)
+	rewound, err := a.Cluster.IsServerOlder(ctx, in.Versions)
 	if err == nil && rewound {
 		a.Metrics.countRead("rewound")
 		return true, benignFailure(
@@ -131,9 +131,9 @@ func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 	return true, err
 }
 
-// Ours reports whether the namespace of an object is managed by Millwright. An object in another namespace counts as
-// gone: its run ends, and nothing is written.
-func (a *Kube) Ours(in Read) bool { return a.Cluster.ActsOnMachines(in.Ref.Namespace) }
+// IsManaged reports whether the namespace of an object is managed by Millwright. An object in another namespace counts
+// as gone: its run ends, and nothing is written.
+func (a *Kube) IsManaged(in ReadInput) bool { return a.Cluster.ActsOnMachines(in.Ref.Namespace) }
 
 // apiObject is an object of the API server; nil means that the object is gone.
 type apiObject interface {
@@ -146,8 +146,9 @@ type getter[O any] interface {
 	Get(context.Context, string, metav1.GetOptions) (O, error)
 }
 
-// Live reads an object from the API server. Live returns nil if the object is gone, or if another object has its name.
-func Live[O apiObject](ctx context.Context, client getter[O], kind string, ref Ref) (O, error) {
+// ReadLive reads an object from the API server. ReadLive returns nil if the object is gone, or if another object has
+// its name.
+func ReadLive[O apiObject](ctx context.Context, client getter[O], kind string, ref Ref) (O, error) {
 	var none O
 	switch o, err := client.Get(ctx, ref.Name, metav1.GetOptions{}); {
 	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err): // else the resource type is missing
@@ -161,17 +162,24 @@ func Live[O apiObject](ctx context.Context, client getter[O], kind string, ref R
 	}
 }
 
-// LiveAt is Live for an object that must exist at the given resourceVersion. An empty version accepts any
-// resourceVersion. LiveAt returns ObjectGone if the object is gone, and Conflict if its resourceVersion differs.
-func LiveAt[O apiObject](ctx context.Context, client getter[O], kind string, ref Ref, version string) (O, error) {
+// ReadLiveAtVersion is ReadLive for an object that must exist at the given resourceVersion. An empty version accepts
+// any resourceVersion. ReadLiveAtVersion returns ObjectGoneError if the object is gone, and ConflictError if its
+// resourceVersion differs.
+func ReadLiveAtVersion[O apiObject](
+	ctx context.Context,
+	client getter[O],
+	kind string,
+	ref Ref,
+	version string,
+) (O, error) {
 	var none O
-	switch o, err := Live(ctx, client, kind, ref); {
+	switch o, err := ReadLive(ctx, client, kind, ref); {
 	case err != nil:
 		return none, err
 	case o == none:
-		return none, ObjectGone(ref)
+		return none, ObjectGoneError(ref)
 	case version != "" && o.GetResourceVersion() != version:
-		return none, Conflict(ref)
+		return none, ConflictError(ref)
 	default:
 		return o, nil
 	}
@@ -179,16 +187,16 @@ func LiveAt[O apiObject](ctx context.Context, client getter[O], kind string, ref
 
 // Machine returns the machine with the freshness that in requires, and whether it was read live. Machine returns a nil
 // machine if the machine is gone.
-func (a *Kube) Machine(ctx context.Context, in Read) (m *v1alpha1.Machine, live bool, err error) {
-	if !a.Ours(in) {
+func (a *Kube) Machine(ctx context.Context, in ReadInput) (m *v1alpha1.Machine, live bool, err error) {
+	if !a.IsManaged(in) {
 		return nil, false, nil
 	}
-	live, err = a.Fresh(ctx, in)
+	live, err = a.MustReadLive(ctx, in)
 	switch {
 	case err != nil:
 		return nil, false, err
 	case live:
-		m, err = Live(ctx, a.Machines(in.Ref.Namespace), "machine", in.Ref)
+		m, err = ReadLive(ctx, a.Machines(in.Ref.Namespace), "machine", in.Ref)
 		return m, true, err
 	}
 	m, found := a.Cluster.Machine(in.Ref.Key())
@@ -202,10 +210,10 @@ func (a *Kube) Machine(ctx context.Context, in Read) (m *v1alpha1.Machine, live 
 // deleted and its target cluster does not answer within TargetReadTimeout, Node uses the cache.
 func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	if !live {
-		return a.Cluster.NodeOf(m), nil
+		return a.Cluster.NodeOfMachine(m), nil
 	}
 	node, err := a.ExistingNode(ctx, m, live)
-	if Unanswered(err) && m.DeletionTimestamp != nil && ctx.Err() == nil {
+	if IsUnanswered(err) && m.DeletionTimestamp != nil && ctx.Err() == nil {
 		return nil, nil
 	}
 	return node, err
@@ -214,7 +222,7 @@ func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev
 // ExistingNode is Node for a decision that depends on whether the node exists. A cache may lack a node that joined a
 // moment ago: ExistingNode then asks the API server of the target cluster, and fails if the API server does not answer.
 func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
-	name, target, cached := cache.NodeNameOf(m), a.Cluster.Target(m.Namespace), a.Cluster.NodeOf(m)
+	name, target, cached := cache.NodeNameOfMachine(m), a.Cluster.TargetClient(m.Namespace), a.Cluster.NodeOfMachine(m)
 	if name == "" || target == nil || cached != nil && !live {
 		return cached, nil
 	}
@@ -228,7 +236,7 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
-	case Unanswered(err) && m.DeletionTimestamp != nil && cached != nil && ctx.Err() == nil:
+	case IsUnanswered(err) && m.DeletionTimestamp != nil && cached != nil && ctx.Err() == nil:
 		return cached, nil
 	case err != nil:
 		return nil, fmt.Errorf("get node %s of machine %s: %w", name, m.Name, err)
@@ -240,12 +248,12 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 // node with the machine's provider ID, or nil. NodeOfInstance costs one request per 500 nodes: use NodeOfInstance only
 // for a machine without any other link to a node.
 func (a *Kube) NodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *corev1.Node, err error) {
-	nodes := a.Cluster.Target(m.Namespace).CoreV1().Nodes()
+	nodes := a.Cluster.TargetClient(m.Namespace).CoreV1().Nodes()
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return nodes.List(ctx, options)
 	})
 	err = list.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		if n := o.(*corev1.Node); node == nil && ownership.SameInstance(n.Spec.ProviderID, m.Spec.ProviderID) {
+		if n := o.(*corev1.Node); node == nil && ownership.IsSameInstance(n.Spec.ProviderID, m.Spec.ProviderID) {
 			node = n
 		}
 		return nil
@@ -256,16 +264,20 @@ func (a *Kube) NodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *c
 	return node, nil
 }
 
-// NoNode returns nil if the API server of the target cluster proves that a machine has no node: no node of that name
-// exists, or the node is proven to belong to another machine or to no machine. If the machine owns the node, or the
-// owner is in doubt, NoNode returns a Conflict, so that the next decision reports the node.
-func (a *Kube) NoNode(ctx context.Context, m *v1alpha1.Machine) error {
+// ConfirmNoNode returns nil if the API server of the target cluster proves that a machine has no node: no node of that
+// name exists, or the node is proven to belong to another machine or to no machine. If the machine owns the node, or
+// the owner is in doubt, ConfirmNoNode returns a ConflictError, so that the next decision reports the node.
+func (a *Kube) ConfirmNoNode(ctx context.Context, m *v1alpha1.Machine) error {
 	node, err := a.ExistingNode(ctx, m, true)
 	if err != nil || node == nil {
 		return err
 	}
-	if owner := a.Cluster.WhoseNode(m, node); owner.Is(ownership.Ours) || owner.Is(ownership.InDoubt) {
-		return Conflict(Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
+	if owner := a.Cluster.OwnerOfNode(
+		m,
+		node,
+	); owner.HasOwnerKind(ownership.Ours) ||
+		owner.HasOwnerKind(ownership.InDoubt) {
+		return ConflictError(Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
 	}
 	return nil
 }

@@ -57,30 +57,30 @@ func (m Metrics) countRead(freshness string) {
 	}
 }
 
-// Drained counts a drain that has ended.
-func (m Metrics) Drained(result string, took time.Duration) {
+// CountDrain counts a drain that has ended.
+func (m Metrics) CountDrain(result string, took time.Duration) {
 	if m.drainDurations != nil {
 		m.drainDurations.WithLabelValues(result).Observe(took.Seconds())
 	}
 }
 
-// Asked counts a request to evict or delete a pod.
-func (m Metrics) Asked(a drain.Answer) {
+// CountPodRequest counts a request to evict or delete a pod.
+func (m Metrics) CountPodRequest(a drain.EvictionAnswer) {
 	if m.evictions != nil {
 		m.evictions.WithLabelValues(string(a.Means), string(a.Result)).Inc()
 	}
 }
 
-// Swept counts a sweep for orphans, and the instances that the sweep deleted.
-func (m Metrics) Swept(class Ref, result string, deleted int) {
+// CountSweep counts a sweep for orphans, and the instances that the sweep deleted.
+func (m Metrics) CountSweep(class Ref, result string, deleted int) {
 	if m.orphanSweeps != nil {
 		m.orphanSweeps.WithLabelValues(class.Namespace, class.Name, result).Inc()
 		m.collectedOrphans.WithLabelValues(class.Namespace, class.Name).Add(float64(deleted))
 	}
 }
 
-// Blocks replaces the blockers of one drain in the metric.
-func (m Metrics) Blocks(before, now []drain.Blocker) {
+// UpdateBlockedPods replaces the blockers of one drain in the metric.
+func (m Metrics) UpdateBlockedPods(before, now []drain.Blocker) {
 	if m.blockedPods == nil {
 		return
 	}

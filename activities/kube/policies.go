@@ -51,9 +51,9 @@ const (
 	DefaultAttachTimeout = 90 * time.Second
 )
 
-// BackOffFor returns the back-off after a problem: the delay that the cloud requested, or a delay that doubles with
-// each failure in a row.
-func BackOffFor(known Problem, exhaustedRetry time.Duration) time.Duration {
+// BackOffAfterProblem returns the back-off after a problem: the delay that the cloud requested, or a delay that doubles
+// with each failure in a row.
+func BackOffAfterProblem(known Problem, exhaustedRetry time.Duration) time.Duration {
 	if known.After > 0 {
 		return known.After
 	}
@@ -67,16 +67,16 @@ func BackOffFor(known Problem, exhaustedRetry time.Duration) time.Duration {
 		}
 		wait *= 2
 	}
-	return withJitter(min(wait, most))
+	return addJitter(min(wait, most))
 }
 
-// DeletePoll returns the pause before the next poll of a deleted instance. The parameter since is the time since the
-// delete request.
-func DeletePoll(since time.Duration) time.Duration {
-	return withJitter(min(max(since/deletePollDivisor, minDeletePoll), maxDeletePoll))
+// DeletePollInterval returns the pause before the next poll of a deleted instance. The parameter since is the time
+// since the delete request.
+func DeletePollInterval(since time.Duration) time.Duration {
+	return addJitter(min(max(since/deletePollDivisor, minDeletePoll), maxDeletePoll))
 }
 
-// withJitter changes a wait at random, so that a hundred machines do not call at the same time.
-func withJitter(wait time.Duration) time.Duration {
+// addJitter changes a wait at random, so that a hundred machines do not call at the same time.
+func addJitter(wait time.Duration) time.Duration {
 	return wait + time.Duration((rand.Float64()*2-1)*jitterShare*float64(wait))
 }

@@ -30,19 +30,19 @@ type Step struct {
 	Cause      string    // why the step takes time, as a clause without the name of the object
 }
 
-// Reported is the result of a report that wrote the status of a Machine.
-type Reported struct {
+// ReportResult is the result of a report that wrote the status of a Machine.
+type ReportResult struct {
 	Version   string   // resourceVersion of the Machine to wait for
 	WaitsFor  string   // value of status.currentOperation.waitsFor
 	BlockedBy []string // reasons that block the machine; nil: the machine is not blocked
 }
 
 // UnmarshalJSON also reads the result of earlier versions: the resourceVersion alone, as a string.
-func (r *Reported) UnmarshalJSON(data []byte) error {
+func (r *ReportResult) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &r.Version); err == nil {
 		return nil
 	}
-	type plain Reported
+	type plain ReportResult
 	return json.Unmarshal(data, (*plain)(r))
 }
 
@@ -60,8 +60,8 @@ type Address = provider.Address
 // of a drain.
 const maxCauseLength = 600
 
-// Operation converts a step to its form in the status.
-func Operation(s *Step) *v1alpha1.Operation {
+// OperationOfStep converts a step to its form in the status.
+func OperationOfStep(s *Step) *v1alpha1.Operation {
 	if s == nil {
 		return nil
 	}
@@ -71,7 +71,7 @@ func Operation(s *Step) *v1alpha1.Operation {
 		Step:       s.Name,
 		Since:      metav1.NewTime(s.Since).Rfc3339Copy(),
 		BlockedBy:  s.BlockedBy,
-		Cause:      phrase.Cut(s.Cause, maxCauseLength),
+		Cause:      phrase.CutText(s.Cause, maxCauseLength),
 	}
 	if !s.Deadline.IsZero() {
 		o.Deadline = new(metav1.NewTime(s.Deadline).Rfc3339Copy())
@@ -79,11 +79,11 @@ func Operation(s *Step) *v1alpha1.Operation {
 	return o
 }
 
-// Explained adds the blockers of a set or deployment to its current operation. If no operation runs but a machine is
-// blocked, Explained returns an operation without a step.
-func Explained(o *v1alpha1.Operation, blocked explain.Summary) *v1alpha1.Operation {
+// AddBlockersToOperation adds the blockers of a set or deployment to its current operation. If no operation runs but a
+// machine is blocked, AddBlockersToOperation returns an operation without a step.
+func AddBlockersToOperation(o *v1alpha1.Operation, blocked explain.Summary) *v1alpha1.Operation {
 	switch {
-	case blocked.Blocked():
+	case blocked.IsBlocked():
 		if o == nil {
 			o = &v1alpha1.Operation{}
 		}
@@ -113,13 +113,13 @@ func (a *Kube) RecordEvent(object runtime.Object, e *Event) {
 // the API.
 const maxKindLength = 63
 
-// IgnoredKind returns a message that the kind in a class reference has no effect, because the class is found by its
-// name alone. IgnoredKind returns "" for the kind MachineClass.
-func IgnoredKind(class v1alpha1.ClassSpec) string {
-	return phrase.If(
+// IgnoredKindMessage returns a message that the kind in a class reference has no effect, because the class is found by
+// its name alone. IgnoredKindMessage returns "" for the kind MachineClass.
+func IgnoredKindMessage(class v1alpha1.ClassSpec) string {
+	return phrase.TextIf(
 		class.Kind != cache.KindClass,
 		"class.kind %q has no effect: the only kind is %s, and the one named %s is used",
-		phrase.Cut(class.Kind, maxKindLength),
+		phrase.CutText(class.Kind, maxKindLength),
 		cache.KindClass,
 		class.Name,
 	)
@@ -129,9 +129,9 @@ func IgnoredKind(class v1alpha1.ClassSpec) string {
 // Source: one line of text; the machine's own status has the whole description.
 const maxSummaryLength = 200
 
-// Summary returns the summaries of the machines with these names, sorted by name, in the form that MCM's dashboards
-// expect.
-func Summary(machines []*v1alpha1.Machine, names []string) []v1alpha1.MachineSummary {
+// SummarizeMachines returns the summaries of the machines with these names, sorted by name, in the form that MCM's
+// dashboards expect.
+func SummarizeMachines(machines []*v1alpha1.Machine, names []string) []v1alpha1.MachineSummary {
 	var failed []v1alpha1.MachineSummary
 	for _, m := range machines {
 		if slices.Contains(names, m.Name) {
@@ -140,7 +140,7 @@ func Summary(machines []*v1alpha1.Machine, names []string) []v1alpha1.MachineSum
 				ProviderID:    m.Spec.ProviderID,
 				LastOperation: m.Status.LastOperation,
 			}
-			summary.LastOperation.Description = phrase.Cut(summary.LastOperation.Description, maxSummaryLength)
+			summary.LastOperation.Description = phrase.CutText(summary.LastOperation.Description, maxSummaryLength)
 			if owner := metav1.GetControllerOf(m); owner != nil {
 				summary.OwnerRef = owner.Name
 			}

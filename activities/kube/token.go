@@ -27,10 +27,10 @@ type ClassesWithoutToken struct {
 // fleet has in use.
 const maxTokenlessClasses = 1000
 
-// Learn records that the user data of a class with these versions has no placeholder for a token. If
-// maxTokenlessClasses classes are recorded, most of these classes no longer exist: Learn then removes all records. The
+// Add records that the user data of a class with these versions has no placeholder for a token. If
+// maxTokenlessClasses classes are recorded, most of these classes no longer exist: Add then removes all records. The
 // instances of an existing class get a token until the class is recorded again.
-func (t *ClassesWithoutToken) Learn(namespace, class, versions string) {
+func (t *ClassesWithoutToken) Add(namespace, class, versions string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.classes == nil || len(t.classes) >= maxTokenlessClasses {
@@ -39,9 +39,9 @@ func (t *ClassesWithoutToken) Learn(namespace, class, versions string) {
 	t.classes[namespace+"/"+class] = versions
 }
 
-// Knows reports whether the user data of a class with these versions has no placeholder for a token. Empty versions are
-// never recorded.
-func (t *ClassesWithoutToken) Knows(namespace, class, versions string) bool {
+// Contains reports whether the user data of a class with these versions has no placeholder for a token. Empty versions
+// are never recorded.
+func (t *ClassesWithoutToken) Contains(namespace, class, versions string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return versions != "" && t.classes[namespace+"/"+class] == versions

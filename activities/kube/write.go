@@ -24,9 +24,9 @@ type patcher[O any] interface {
 	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (O, error)
 }
 
-// Patch writes a merge patch on an object. Patch succeeds only if the object still has the UID and the resourceVersion
-// of seen.
-func Patch[O apiObject](
+// PatchObject writes a merge patch on an object. PatchObject succeeds only if the object still has the UID and the
+// resourceVersion of seen.
+func PatchObject[O apiObject](
 	ctx context.Context,
 	client patcher[O],
 	seen metav1.Object,
@@ -87,10 +87,10 @@ func mergePatchBetween(before, after metav1.Object) (patch map[string]any, err e
 	return patch, nil
 }
 
-// PatchSeen patches an object. The function look reads the object and returns it with the patch. An empty patch means
-// that PatchSeen writes nothing; a nil object means that the object is gone. On a conflict, PatchSeen calls look again.
-// PatchSeen returns the current resourceVersion of the object, or ObjectGone.
-func PatchSeen[O apiObject](
+// PatchAfterRead patches an object. The function look reads the object and returns it with the patch. An empty patch
+// means that PatchAfterRead writes nothing; a nil object means that the object is gone. On a conflict, PatchAfterRead
+// calls look again. PatchAfterRead returns the current resourceVersion of the object, or ObjectGoneError.
+func PatchAfterRead[O apiObject](
 	ctx context.Context,
 	ref Ref,
 	client patcher[O],
@@ -103,11 +103,11 @@ func PatchSeen[O apiObject](
 		case err != nil:
 			return "", err
 		case o == none:
-			return "", ObjectGone(ref)
+			return "", ObjectGoneError(ref)
 		case len(patch) == 0:
 			return o.GetResourceVersion(), nil
 		}
-		o, err = Patch(ctx, client, o, patch)
+		o, err = PatchObject(ctx, client, o, patch)
 		switch {
 		case err == nil:
 			return o.GetResourceVersion(), nil
@@ -115,7 +115,7 @@ func PatchSeen[O apiObject](
 			return "", WriteError(ctx, ref, err)
 		}
 	}
-	return "", Contended(ref)
+	return "", RepeatedConflictError(ref)
 }
 
 // statusWriter is the part of a client that writes the status of objects of one kind.
@@ -126,9 +126,9 @@ type statusWriter[O any] interface {
 // WriteStatus writes the status of an object. The function look returns the object as read (before) and with the wanted
 // status (after). If before and after are the same pointer, nothing is written; a nil before means that the object is
 // gone. On a conflict, WriteStatus calls look again, with a live read. WriteStatus returns the object as last read and
-// as written, or ObjectGone.
+// as written, or ObjectGoneError.
 func WriteStatus[O apiObject](
-	ctx context.Context, in Read, client statusWriter[O], look func(Read) (before, after O, err error),
+	ctx context.Context, in ReadInput, client statusWriter[O], look func(ReadInput) (before, after O, err error),
 ) (before, after O, err error) {
 	var none O
 	for range MaxConflicts {
@@ -137,7 +137,7 @@ func WriteStatus[O apiObject](
 		case err != nil:
 			return none, none, err
 		case before == none:
-			return none, none, ObjectGone(in.Ref)
+			return none, none, ObjectGoneError(in.Ref)
 		case after == before:
 			return before, after, nil
 		}
@@ -150,13 +150,13 @@ func WriteStatus[O apiObject](
 		}
 		in.Live = true
 	}
-	return none, none, Contended(in.Ref)
+	return none, none, RepeatedConflictError(in.Ref)
 }
 
-// Thaw removes the label freeze and the annotation unfreeze from a set or deployment that still has the resourceVersion
-// of o. Thaw returns the resourceVersion to wait for, or Conflict.
-func Thaw[O apiObject](ctx context.Context, client patcher[O], ref Ref, o O) (string, error) {
-	written, err := Patch(ctx, client, o, map[string]any{"metadata": map[string]any{
+// UnfreezeObject removes the label freeze and the annotation unfreeze from a set or deployment that still has the
+// resourceVersion of o. UnfreezeObject returns the resourceVersion to wait for, or ConflictError.
+func UnfreezeObject[O apiObject](ctx context.Context, client patcher[O], ref Ref, o O) (string, error) {
+	written, err := PatchObject(ctx, client, o, map[string]any{"metadata": map[string]any{
 		"labels": map[string]any{v1alpha1.LabelFreeze: nil}, "annotations": map[string]any{v1alpha1.AnnotationUnfreeze: nil},
 	}})
 	if err != nil {
@@ -167,9 +167,9 @@ func Thaw[O apiObject](ctx context.Context, client patcher[O], ref Ref, o O) (st
 
 // ChangeMachine writes the changes that change makes to a machine, except to its status. On a conflict, ChangeMachine
 // reads the machine live and calls change again. ChangeMachine returns the current resourceVersion of the machine, or
-// ObjectGone.
-func (a *Kube) ChangeMachine(ctx context.Context, in Read, change func(*v1alpha1.Machine)) (string, error) {
-	return PatchSeen(ctx, in.Ref, a.Machines(in.Ref.Namespace), func() (*v1alpha1.Machine, map[string]any, error) {
+// ObjectGoneError.
+func (a *Kube) ChangeMachine(ctx context.Context, in ReadInput, change func(*v1alpha1.Machine)) (string, error) {
+	return PatchAfterRead(ctx, in.Ref, a.Machines(in.Ref.Namespace), func() (*v1alpha1.Machine, map[string]any, error) {
 		m, _, err := a.Machine(ctx, in)
 		if err != nil || m == nil {
 			return nil, nil, err
@@ -182,22 +182,22 @@ func (a *Kube) ChangeMachine(ctx context.Context, in Read, change func(*v1alpha1
 	})
 }
 
-// ChangeMember writes one machine that still has the resourceVersion that the decision saw, unless change returns
-// false. ChangeMember returns the machine's current resourceVersion and whether it wrote. The resourceVersion is empty
-// if the machine is gone. A machine that changed is a Conflict.
-func (a *Kube) ChangeMember(
+// ChangeMachineAtVersion writes one machine that still has the resourceVersion that the decision saw, unless change
+// returns false. ChangeMachineAtVersion returns the machine's current resourceVersion and whether it wrote. The
+// resourceVersion is empty if the machine is gone. A machine that changed is a ConflictError.
+func (a *Kube) ChangeMachineAtVersion(
 	ctx context.Context,
 	ref Ref,
 	seen string,
 	change func(*v1alpha1.Machine) bool,
 ) (version string, changed bool, err error) {
 	machines := a.Machines(ref.Namespace)
-	m, err := Live(ctx, machines, "machine", ref)
+	m, err := ReadLive(ctx, machines, "machine", ref)
 	switch {
 	case err != nil, m == nil:
 		return "", false, err
 	case m.ResourceVersion != seen:
-		return "", false, Conflict(ref)
+		return "", false, ConflictError(ref)
 	case !change(m):
 		return m.ResourceVersion, false, nil
 	}
@@ -210,11 +210,11 @@ func (a *Kube) ChangeMember(
 	return m.ResourceVersion, true, nil
 }
 
-// Cordon cordons the node of a machine; see machine.CordonNode. Cordon reads the node as ChangeNode does.
-func (a *Kube) Cordon(ctx context.Context, in Read, live bool) (MinVersions, error) {
+// CordonNode cordons the node of a machine; see machine.CordonNode. CordonNode reads the node as ChangeNode does.
+func (a *Kube) CordonNode(ctx context.Context, in ReadInput, live bool) (MinVersions, error) {
 	return a.ChangeNode(ctx, in, live, func(m *v1alpha1.Machine, node *corev1.Node) {
 		_, held := m.Annotations[v1alpha1.AnnotationHold]
-		if m.DeletionTimestamp != nil || !held && !drain.InPlaceNode(node).CalledOff() {
+		if m.DeletionTimestamp != nil || !held && !drain.InPlaceFacts(node).IsCalledOff() {
 			node.Spec.Unschedulable = true
 		}
 	})
@@ -225,7 +225,7 @@ func (a *Kube) Cordon(ctx context.Context, in Read, live bool) (MinVersions, err
 // node. A node that is not proven to belong to the machine is not written.
 func (a *Kube) ChangeNode(
 	ctx context.Context,
-	in Read,
+	in ReadInput,
 	live bool,
 	change func(*v1alpha1.Machine, *corev1.Node),
 	subresources ...string,
@@ -240,18 +240,18 @@ func (a *Kube) ChangeNode(
 	}
 	for attempt := range MaxConflicts {
 		node, err := a.ExistingNode(ctx, m, live || attempt > 0)
-		if err != nil || node == nil || !a.Cluster.WhoseNode(m, node).Is(ownership.Ours) {
+		if err != nil || node == nil || !a.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours) {
 			return versions, err
 		}
 		changed := node.DeepCopy()
 		change(m, changed)
 		patch, err := mergePatchBetween(node, changed)
 		if err == nil && len(patch) > 0 {
-			node, err = Patch(ctx, a.Cluster.Target(m.Namespace).CoreV1().Nodes(), node, patch, subresources...)
+			node, err = PatchObject(ctx, a.Cluster.TargetClient(m.Namespace).CoreV1().Nodes(), node, patch, subresources...)
 		}
 		switch {
 		case err == nil:
-			versions.Raise(cache.Nodes, node.ResourceVersion)
+			versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
 			return versions, nil
 		case apierrors.IsNotFound(err): // the node was deleted after the read
 			return versions, nil
@@ -259,17 +259,21 @@ func (a *Kube) ChangeNode(
 			return nil, WriteError(ctx, in.Ref, fmt.Errorf("patch node of machine %s: %w", m.Name, err))
 		}
 	}
-	return nil, Contended(in.Ref)
+	return nil, RepeatedConflictError(in.Ref)
 }
 
 // maxParallelWrites is the maximum number of objects of one batch that are written at the same time. Source: MCM starts
 // 100 at once; API servers give a priority level about 16 seats for one user before they queue.
 const maxParallelWrites = 16
 
-// InParallel does n writes of objects of one kind, up to 16 at a time, and returns the versions to wait for and the
-// first error. A failure stops no other write, because all writes must end before the next read. A write that returns
-// no version adds no version to wait for.
-func InParallel(resource cache.Resource, n int, write func(i int) (version string, err error)) (MinVersions, error) {
+// WriteInParallel does n writes of objects of one kind, up to 16 at a time, and returns the versions to wait for and
+// the first error. A failure stops no other write, because all writes must end before the next read. A write that
+// returns no version adds no version to wait for.
+func WriteInParallel(
+	resource cache.Resource,
+	n int,
+	write func(i int) (version string, err error),
+) (MinVersions, error) {
 	var group errgroup.Group
 	group.SetLimit(maxParallelWrites)
 	versions := make([]string, n)
@@ -282,18 +286,24 @@ func InParallel(resource cache.Resource, n int, write func(i int) (version strin
 	err := group.Wait()
 	written := MinVersions{}
 	for _, version := range versions {
-		written.Raise(resource, version)
+		written.RaiseVersion(resource, version)
 	}
 	return written, err
 }
 
-// Finalize adds Millwright's finalizer to an object that is not being deleted, and removes the finalizer from an empty
-// object that is being deleted. Finalize returns the current resourceVersion of the object, or ObjectGone for a nil
-// object.
-func Finalize[O apiObject](ctx context.Context, client patcher[O], ref Ref, o O, empty bool) (string, error) {
+// AddOrRemoveFinalizer adds Millwright's finalizer to an object that is not being deleted, and removes the finalizer
+// from an empty object that is being deleted. AddOrRemoveFinalizer returns the current resourceVersion of the object,
+// or ObjectGoneError for a nil object.
+func AddOrRemoveFinalizer[O apiObject](
+	ctx context.Context,
+	client patcher[O],
+	ref Ref,
+	o O,
+	empty bool,
+) (string, error) {
 	var none O
 	if o == none {
-		return "", ObjectGone(ref)
+		return "", ObjectGoneError(ref)
 	}
 	list := o.GetFinalizers()
 	has, deleting := cache.HasFinalizer(list), o.GetDeletionTimestamp() != nil
@@ -301,11 +311,11 @@ func Finalize[O apiObject](ctx context.Context, client patcher[O], ref Ref, o O,
 	case !has && !deleting:
 		list = append(slices.Clone(list), v1alpha1.FinalizerMachine)
 	case has && deleting && empty:
-		list = Without(list, v1alpha1.FinalizerMachine)
+		list = WithoutItem(list, v1alpha1.FinalizerMachine)
 	default:
 		return o.GetResourceVersion(), nil
 	}
-	o, err := Patch(ctx, client, o, map[string]any{"metadata": map[string]any{"finalizers": list}})
+	o, err := PatchObject(ctx, client, o, map[string]any{"metadata": map[string]any{"finalizers": list}})
 	if err != nil {
 		return "", WriteError(ctx, ref, err)
 	}
@@ -322,19 +332,19 @@ func SetController(o, controller metav1.Object, kind string) {
 	o.SetOwnerReferences(append(refs, *metav1.NewControllerRef(controller, v1alpha1.SchemeGroupVersion.WithKind(kind))))
 }
 
-// Disown removes the owner references of an object to the owner with this UID.
-func Disown(o metav1.Object, owner types.UID) {
+// RemoveOwner removes the owner references of an object to the owner with this UID.
+func RemoveOwner(o metav1.Object, owner types.UID) {
 	ours := func(ref metav1.OwnerReference) bool { return ref.UID == owner }
 	o.SetOwnerReferences(slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()), ours))
 }
 
-// Without returns a copy of a list without one item.
-func Without(list []string, item string) []string {
+// WithoutItem returns a copy of a list without one item.
+func WithoutItem(list []string, item string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == item })
 }
 
-// MergePatch returns the JSON merge patch of a map (RFC 7396): null removes a key.
-func MergePatch(edit nodesync.Edit) map[string]any {
+// MergePatchOfMap returns the JSON merge patch of a map (RFC 7396): null removes a key.
+func MergePatchOfMap(edit nodesync.MapEdit) map[string]any {
 	patch := map[string]any{}
 	for _, key := range edit.Remove {
 		patch[key] = nil

@@ -19,7 +19,7 @@ import (
 func newWorldWithStaleCache(t *testing.T, m *v1alpha1.Machine, there ...runtime.Object) *activitiestest.World {
 	t.Helper()
 	w := activitiestest.NewWorld(t, m, activitiestest.Class())
-	w.Hold()
+	w.HoldEvents()
 	for _, o := range there {
 		require.NoError(t, w.Target.Tracker().Add(o))
 	}
@@ -33,7 +33,12 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 	going := func(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 		return activitiestest.Machine(
 			"m",
-			append(change, activitiestest.OnNode, activitiestest.Tried, activitiestest.Going[*v1alpha1.Machine])...)
+			append(
+				change,
+				activitiestest.WithNode,
+				activitiestest.WithCreateAttempt,
+				activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+			)...)
 	}
 	for name, row := range map[string]struct {
 		there   []runtime.Object
@@ -49,9 +54,9 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 			m := going()
 			w := newWorldWithStaleCache(t, m, row.there...)
 			if row.err != nil {
-				activitiestest.Failing(w.Target, "get", "nodes", 2, row.err, nil)
+				activitiestest.FailRequests(w.Target, "get", "nodes", 2, row.err, nil)
 			}
-			d := activitiestest.DecideMachine(w, activitiestest.Read(m))
+			d := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
 			require.NotNil(t, d.Deletion)
 			assert.Equal(t, row.stage, d.Deletion.Stage, d.Deletion.Why)
 			assert.Equal(t, row.skipped, d.Deletion.Skipped)
@@ -62,7 +67,7 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 			m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionInstance}
 		})
 		w := newWorldWithStaleCache(t, m)
-		activitiestest.DecideMachine(w, activitiestest.Read(m))
+		activitiestest.DecideMachine(w, activitiestest.NewRead(m))
 		assert.NotContains(t, w.Requests(), "get nodes")
 	})
 }
@@ -72,7 +77,7 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 func TestANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)
-	sick := func(m *v1alpha1.Machine) { unhealthySince(now.Add(-time.Minute))(m) }
+	sick := func(m *v1alpha1.Machine) { withUnhealthySince(now.Add(-time.Minute))(m) }
 	for name, row := range map[string]struct {
 		there []runtime.Object
 		err   error
@@ -83,13 +88,13 @@ func TestANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
 		"the API server does not answer": {nil, errors.New("no answer"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, sick)
+			m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithCreateAttempt, sick)
 			w := newWorldWithStaleCache(t, m, row.there...)
 			if row.err != nil {
-				activitiestest.Failing(w.Target, "get", "nodes", 2, row.err, nil)
+				activitiestest.FailRequests(w.Target, "get", "nodes", 2, row.err, nil)
 			}
-			d := activitiestest.DecideMachine(w, activitiestest.Read(m))
-			assert.Equal(t, row.fails, activitiestest.Failed(d))
+			d := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
+			assert.Equal(t, row.fails, activitiestest.SetsPhaseFailed(d))
 			if row.fails {
 				assert.Equal(t, "NodeDeleted", d.Health.Due.Reason)
 				assert.Equal(t, "Machine m: node n does not exist any more", d.Health.Due.Message)
@@ -112,27 +117,31 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 		"a few of many are gone": {gone: 1, well: 9, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := activitiestest.Dead(row.gone, row.well)
+			objects := activitiestest.NewMachinesWithDeadNodes(row.gone, row.well)
 			m := activitiestest.Machine(
 				"m",
-				activitiestest.OnNode,
-				activitiestest.Tried,
-				unhealthySince(time.Now().Add(-time.Minute)),
+				activitiestest.WithNode,
+				activitiestest.WithCreateAttempt,
+				withUnhealthySince(time.Now().Add(-time.Minute)),
 			)
 			if row.going {
 				dying := func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} }
-				objects = append(objects, activitiestest.Node(activitiestest.Going[*corev1.Node], dying))
+				objects = append(objects, activitiestest.Node(activitiestest.WithDeletionTimestamp[*corev1.Node], dying))
 				for _, o := range objects[:row.gone] {
 					name := o.(*v1alpha1.Machine).Name
 					objects = append(
 						objects,
-						activitiestest.Node(activitiestest.Going[*corev1.Node], dying, func(n *corev1.Node) { n.Name = name }),
+						activitiestest.Node(
+							activitiestest.WithDeletionTimestamp[*corev1.Node],
+							dying,
+							func(n *corev1.Node) { n.Name = name },
+						),
 					)
 				}
 			}
 			w := activitiestest.NewWorld(t, append(objects, m, activitiestest.Class())...)
-			d := activitiestest.DecideMachine(w, activitiestest.Read(m))
-			assert.Equal(t, row.fails, activitiestest.Failed(d))
+			d := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
+			assert.Equal(t, row.fails, activitiestest.SetsPhaseFailed(d))
 			require.NotNil(t, d.Health.Due)
 			assert.Equal(t, "NodeDeleted", d.Health.Due.Reason)
 			if !row.fails {
@@ -149,12 +158,12 @@ func TestAWorkerWhoseClockIsAheadEndsNoTimeout(t *testing.T) {
 	server := time.Now().Add(-10 * time.Minute).Truncate(time.Second)
 	m := activitiestest.Machine(
 		"m",
-		activitiestest.OnNode,
-		activitiestest.Tried,
-		unhealthySince(server.Add(-9*time.Minute)),
+		activitiestest.WithNode,
+		activitiestest.WithCreateAttempt,
+		withUnhealthySince(server.Add(-9*time.Minute)),
 	)
-	silent := activitiestest.Node(withReady("Unknown", server.Add(-9*time.Minute)))
-	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, silent, activitiestest.Class()), readAt(m, server))
-	assert.False(t, activitiestest.Failed(d))
+	silent := activitiestest.Node(withReadyCondition("Unknown", server.Add(-9*time.Minute)))
+	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, silent, activitiestest.Class()), readAtTime(m, server))
+	assert.False(t, activitiestest.SetsPhaseFailed(d))
 	assert.WithinDuration(t, server.Add(time.Minute), d.Health.Deadline, 0)
 }

@@ -18,22 +18,22 @@ import (
 
 func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
 	objects := func(more ...runtime.Object) []runtime.Object {
 		return append(
 			more,
 			m,
 			activitiestest.Node(),
-			activitiestest.Attached("a", "n"),
-			activitiestest.Attached("gone", "n", activitiestest.Detaching),
-			activitiestest.Attached("b", "other"),
-			activitiestest.Attached("", "n"),
+			activitiestest.NewVolumeAttachment("a", "n"),
+			activitiestest.NewVolumeAttachment("gone", "n", activitiestest.WithDetachRequest),
+			activitiestest.NewVolumeAttachment("b", "other"),
+			activitiestest.NewVolumeAttachment("", "n"),
 		)
 	}
 	t.Run("are released, with the node", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects()...)
-		activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
+		activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 		assert.Nil(t, w.Node())
 		assert.Nil(t, w.Attachment("a", "n"))
 		assert.Nil(t, w.Attachment("", "n"), "one whose volume is not known, too")
@@ -53,13 +53,13 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 			uids,
 			"those that live, once each, and no other of their names",
 		)
-		assert.Equal(t, "delete nodes", w.Writes()[2], "before the node")
+		assert.Equal(t, "delete nodes", w.WriteRequests()[2], "before the node")
 	})
 	t.Run("those of an instance that may still run stay, because its volumes are in use", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects()...)
 		stays := removal
 		stays.InstanceStays = true
-		activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, stays)
+		activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, stays)
 		assert.Nil(t, w.Node())
 		assert.NotNil(t, w.Attachment("a", "n"))
 		assert.NotNil(t, w.Attachment("", "n"))
@@ -73,56 +73,56 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, objects()...)
-			activitiestest.Failing(w.Target, "delete", "volumeattachments", 2, refusal, nil)
-			_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteNode, removal)
+			activitiestest.FailRequests(w.Target, "delete", "volumeattachments", 2, refusal, nil)
+			_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteNode, removal)
 			require.NoError(t, err)
 			assert.Nil(t, w.Node())
 		})
 	}
 	t.Run("an API server that fails is asked again, and the node waits for that", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects()...)
-		activitiestest.Failing(w.Target, "delete", "volumeattachments", 1, errors.New("no answer"), nil)
-		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteNode, removal)
+		activitiestest.FailRequests(w.Target, "delete", "volumeattachments", 1, errors.New("no answer"), nil)
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteNode, removal)
 		require.ErrorContains(t, err, "of node n: no answer")
-		_, retryable := activitiestest.Failure(t, err)
+		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
 		assert.NotNil(t, w.Node())
-		activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
+		activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 		assert.Nil(t, w.Node())
 		assert.Nil(t, w.Attachment("a", "n"))
 	})
 	for name, related := range map[string][]runtime.Object{
-		"those of another instance's node stay": {m, activitiestest.Node(activitiestest.ProviderID("fake:///new")), activitiestest.Attached("a", "n")},
+		"those of another instance's node stay": {m, activitiestest.Node(activitiestest.WithProviderID("fake:///new")), activitiestest.NewVolumeAttachment("a", "n")},
 		"those of another machine's node stay": {
-			m, activitiestest.Machine("other", activitiestest.OnNode),
-			activitiestest.Node(activitiestest.MarkedBy(activitiestest.Machine("other"))), activitiestest.Attached("a", "n"),
+			m, activitiestest.Machine("other", activitiestest.WithNode),
+			activitiestest.Node(activitiestest.WithMachineUID(activitiestest.Machine("other"))), activitiestest.NewVolumeAttachment("a", "n"),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, related...)
-			activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
+			activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 			assert.NotNil(t, w.Attachment("a", "n"))
-			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.WriteRequests())
 		})
 	}
 }
 
 func TestANodeThatCannotBeRemovedIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}
 	for _, verb := range []string{"get", "delete"} {
 		w := activitiestest.NewWorld(t, m)
-		release := w.Hold()
+		release := w.HoldEvents()
 		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node())) // missing in the cache
-		activitiestest.Failing(w.Target, verb, "nodes", 1, errors.New("no answer"), nil)
-		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteNode, removal)
+		activitiestest.FailRequests(w.Target, verb, "nodes", 1, errors.New("no answer"), nil)
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteNode, removal)
 		require.ErrorContains(t, err, verb+" node n: no answer")
-		_, retryable := activitiestest.Failure(t, err)
+		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
 		assert.NotNil(t, w.Node())
 		release()
-		activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
+		activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 		assert.Nil(t, w.Node())
 	}
 }

@@ -16,17 +16,17 @@ import (
 
 func TestDeletionWithoutAUsableClass(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+	m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	unusable := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })
-	decide := func(t *testing.T, w *activitiestest.World, in kube.Read) machine.Decision {
+	decide := func(t *testing.T, w *activitiestest.World, in kube.ReadInput) machine.Decision {
 		t.Helper()
-		d, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
+		d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
 		require.NoError(t, err)
 		return d
 	}
 	t.Run("that nothing was ever tried is asked of the API server", func(t *testing.T) {
 		for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, m), activitiestest.NewWorld(t, m, unusable)} {
-			d := decide(t, w, activitiestest.Read(m))
+			d := decide(t, w, activitiestest.NewRead(m))
 			assert.Equal(t, attention.Deletion, d.Need)
 			assert.NotNil(t, d.Problem)
 			assert.True(t, d.NeverTried)
@@ -35,16 +35,16 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 	})
 	t.Run("which may know of a creation that the cache does not", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
-		w.Hold()
+		w.HoldEvents()
 		w.BeginCreation("m")
-		d := decide(t, w, activitiestest.Read(m))
+		d := decide(t, w, activitiestest.NewRead(m))
 		assert.Equal(t, attention.Deletion, d.Need)
 		assert.False(t, d.NeverTried, "there may be an instance, and only its provider can tell")
 		assert.NotNil(t, d.Problem)
 	})
 	t.Run("or that the machine is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.Failing(
+		activitiestest.FailRequests(
 			w.Machines,
 			"get",
 			"machines",
@@ -52,36 +52,44 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 			apierrors.NewNotFound(v1alpha1.Resource("machines"), "m"),
 			nil,
 		)
-		assert.True(t, decide(t, w, activitiestest.Read(m)).Gone)
+		assert.True(t, decide(t, w, activitiestest.NewRead(m)).Gone)
 	})
 	t.Run("or that another machine has its name", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
-		w.Hold()
-		w.Impostor("m")
+		w.HoldEvents()
+		w.ReplaceByOtherMachine("m")
 		assert.Equal(
 			t,
 			machine.Decision{
 				Gone:        true,
 				MachinePlan: attention.MachinePlan{Decision: attention.Decision{Why: "the object is gone"}},
 			},
-			decide(t, w, activitiestest.Read(m)),
+			decide(t, w, activitiestest.NewRead(m)),
 		)
 	})
 	t.Run("an API server that is away is tried again", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.Failing(w.Machines, "get", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideMachine, activitiestest.Read(m))
+		activitiestest.FailRequests(w.Machines, "get", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
+		_, err := activitiestest.RunActivity[machine.Decision](
+			w,
+			newActivities(w.Kube).DecideMachine,
+			activitiestest.NewRead(m),
+		)
 		require.ErrorContains(t, err, "get machine shop/m: away")
-		_, retryable := activitiestest.Failure(t, err)
+		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
 	})
 	t.Run("it is not asked twice, nor where the answer changes nothing", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
-		assert.True(t, decide(t, w, activitiestest.Live(m)).NeverTried)
+		assert.True(t, decide(t, w, activitiestest.NewLiveRead(m)).NeverTried)
 		assert.Equal(t, []string{"get machines", "get machineclasses"}, w.Requests())
-		used := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine], activitiestest.Tried)
+		used := activitiestest.Machine(
+			"m",
+			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+			activitiestest.WithCreateAttempt,
+		)
 		for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, used), activitiestest.NewWorld(t, used, activitiestest.Class())} {
-			decide(t, w, activitiestest.Read(m))
+			decide(t, w, activitiestest.NewRead(m))
 			assert.Empty(t, w.Requests())
 		}
 	})

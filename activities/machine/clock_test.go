@@ -36,22 +36,22 @@ func TestReportOfTheHealthClock(t *testing.T) {
 		"and starts none":                      {nil, machine.Report{Phase: "Unknown"}, nil},
 		"an illness": {
 			nil,
-			machine.Report{Clock: &health.Clock{UnhealthySince: hour(5)}},
+			machine.Report{Clock: &health.UnhealthyClock{UnhealthySince: hour(5)}},
 			&v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(hour(5))},
 		},
 		"a new illness forgets the earlier one": {
 			&old,
-			machine.Report{Clock: &health.Clock{UnhealthySince: hour(5)}},
+			machine.Report{Clock: &health.UnhealthyClock{UnhealthySince: hour(5)}},
 			&v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(hour(5))},
 		},
 		"a recovery keeps when it began": {
 			nil,
-			machine.Report{Clock: &health.Clock{UnhealthySince: hour(5), RecoveredAt: hour(6)}},
+			machine.Report{Clock: &health.UnhealthyClock{UnhealthySince: hour(5), RecoveredAt: hour(6)}},
 			&v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(hour(5)), RecoveredAt: new(metav1.NewTime(hour(6)))},
 		},
 		"times are stored in whole seconds, and said again they are no news": {
 			&v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(hour(5))},
-			machine.Report{Clock: &health.Clock{UnhealthySince: hour(5).Add(time.Millisecond)}},
+			machine.Report{Clock: &health.UnhealthyClock{UnhealthySince: hour(5).Add(time.Millisecond)}},
 			&v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(hour(5))},
 		},
 		"that the instance is gone is said once": {&old, machine.Report{InstanceGone: true}, &old},
@@ -59,7 +59,7 @@ func TestReportOfTheHealthClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := runningMachine()
 			m.Status.Health = row.was
-			row.report.Read = activitiestest.Read(m)
+			row.report.Read = activitiestest.NewRead(m)
 			got := reportMachine(activitiestest.NewWorld(t, m), row.report).Health
 			if row.want == nil {
 				assert.Nil(t, got)
@@ -76,7 +76,7 @@ func TestReportOfTheHealthClock(t *testing.T) {
 		m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: activitiestest.LongAgo}
 		got := reportMachine(
 			activitiestest.NewWorld(t, m),
-			machine.Report{Read: activitiestest.Read(m), InstanceGone: true},
+			machine.Report{Read: activitiestest.NewRead(m), InstanceGone: true},
 		).Health
 		assert.True(t, got.UnhealthySince.Equal(&activitiestest.LongAgo))
 		require.NotNil(t, got.InstanceGoneAt)
@@ -86,8 +86,8 @@ func TestReportOfTheHealthClock(t *testing.T) {
 
 func TestReportOfAStoppedCreation(t *testing.T) {
 	t.Parallel()
-	since := metav1.NewTime(activitiestest.Bubble.Add(-time.Hour))
-	ahead := metav1.NewTime(activitiestest.Bubble.Add(time.Hour))
+	since := metav1.NewTime(activitiestest.BubbleStart.Add(-time.Hour))
+	ahead := metav1.NewTime(activitiestest.BubbleStart.Add(time.Hour))
 	stopped := func(since *metav1.Time, total time.Duration) *v1alpha1.CreationStopped {
 		return &v1alpha1.CreationStopped{Since: since, Total: *activitiestest.Duration(total)}
 	}
@@ -112,7 +112,7 @@ func TestReportOfAStoppedCreation(t *testing.T) {
 				m.Status.CreationStopped = row.was
 				got := reportMachine(
 					activitiestest.NewWorld(t, m),
-					machine.Report{Read: activitiestest.Read(m), Stopped: row.stop},
+					machine.Report{Read: activitiestest.NewRead(m), Stopped: row.stop},
 				).CreationStopped
 				if row.was == nil && !row.stop {
 					assert.Nil(t, got)
@@ -132,12 +132,12 @@ func TestReportOfAStoppedCreation(t *testing.T) {
 			m := runningMachine()
 			m.Status.CreationStopped = stopped(&since, 0)
 			w := activitiestest.NewWorld(t, m)
-			w.Hold()
+			w.HoldEvents()
 			for range 2 {
-				_, err := activitiestest.Run[kube.Reported](
+				_, err := activitiestest.RunActivity[kube.ReportResult](
 					w,
 					newActivities(w.Kube).ReportMachine,
-					machine.Report{Read: activitiestest.Read(m)},
+					machine.Report{Read: activitiestest.NewRead(m)},
 				)
 				require.NoError(t, err)
 				assert.Less(t, w.Machine("m").Status.CreationStopped.Total.Duration, time.Hour+2*activitiestest.Rounding)
@@ -149,7 +149,7 @@ func TestReportOfAStoppedCreation(t *testing.T) {
 			m := activitiestest.Machine("m")
 			m.Status.CreationStopped = stopped(&since, 0)
 			w := activitiestest.NewWorld(t, m)
-			_, err := activitiestest.Run[machine.CreateIntentResult](
+			_, err := activitiestest.RunActivity[machine.CreateIntentResult](
 				w,
 				newActivities(w.Kube).RecordCreateIntent,
 				creationReport(m),
@@ -182,7 +182,7 @@ func TestReportOfAddresses(t *testing.T) {
 			m.Status.Addresses = []corev1.NodeAddress{ip("10.0.0.9")}
 			status := reportMachine(
 				activitiestest.NewWorld(t, m),
-				machine.Report{Read: activitiestest.Read(m), Addresses: row.told},
+				machine.Report{Read: activitiestest.NewRead(m), Addresses: row.told},
 			)
 			assert.Equal(t, row.want, status.Addresses)
 		})
@@ -194,7 +194,7 @@ func TestReportThatAMachineIsDue(t *testing.T) {
 	m := runningMachine()
 	w := activitiestest.NewWorld(t, m)
 	due := machine.Condition{Type: "ReplacementDue", True: true, Reason: "HealthTimeout", Message: "waits for its budget"}
-	status := reportMachine(w, machine.Report{Read: activitiestest.Read(m), Conditions: []machine.Condition{due}})
+	status := reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Conditions: []machine.Condition{due}})
 	require.Len(t, status.Conditions, 2)
 	since := status.Conditions[1].LastTransitionTime
 	assert.Equal(t, v1alpha1.MachineReplacementDue, status.Conditions[1].Type)
@@ -208,23 +208,23 @@ func TestReportThatAMachineIsDue(t *testing.T) {
 	t.Run("since when does not move with what it waits for", func(t *testing.T) {
 		old := w.Machine("m")
 		old.Status.Conditions[1].LastTransitionTime = activitiestest.LongAgo
-		w.Rewrite(old)
+		w.WriteStatus(old)
 		due.Message = "held: half of the nodes are dead"
-		status := reportMachine(w, machine.Report{Read: activitiestest.Read(m), Conditions: []machine.Condition{due}})
+		status := reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Conditions: []machine.Condition{due}})
 		assert.Equal(t, due.Message, status.Conditions[1].Message)
 		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&activitiestest.LongAgo))
 	})
 	t.Run("it outlives the copying of the node's conditions, and reports that do not name it", func(t *testing.T) {
-		w.Create(activitiestest.Node())
-		w.Settle()
-		status := reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Unknown"})
+		w.CreateObjects(activitiestest.Node())
+		w.AwaitCaches()
+		status := reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Phase: "Unknown"})
 		require.Len(t, status.Conditions, 3)
 		assert.Equal(t, corev1.NodeConditionType("Ready"), status.Conditions[0].Type)
 		assert.Equal(t, v1alpha1.MachineReplacementDue, status.Conditions[2].Type)
 	})
 	t.Run("until it recovers", func(t *testing.T) {
 		status := reportMachine(w, machine.Report{
-			Read:       activitiestest.Read(m),
+			Read:       activitiestest.NewRead(m),
 			Conditions: []machine.Condition{{Type: "ReplacementDue", Reason: "Recovered", Message: "well again"}},
 		})
 		assert.Equal(t, corev1.ConditionFalse, status.Conditions[2].Status)
@@ -238,12 +238,12 @@ func TestAReportThatIsRefusedIsAnEvent(t *testing.T) {
 	m := runningMachine()
 	w := activitiestest.NewWorld(t, m)
 	down := apierrors.NewInternalError(errors.New("failed calling webhook dead.example.com"))
-	activitiestest.Failing(w.Machines, "update", "machines", 1, down, nil)
-	_, err := activitiestest.RunOn[kube.Reported](
+	activitiestest.FailRequests(w.Machines, "update", "machines", 1, down, nil)
+	_, err := activitiestest.RunOnWorker[kube.ReportResult](
 		w,
 		activitiestest.Worker{Tried: 5 * time.Second},
 		newActivities(w.Kube).ReportMachine,
-		machine.Report{Read: activitiestest.Read(m), Phase: "Failed"},
+		machine.Report{Read: activitiestest.NewRead(m), Phase: "Failed"},
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	assert.Equal(

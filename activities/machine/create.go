@@ -18,7 +18,7 @@ import (
 
 // AddFinalizer adds Millwright's finalizer to a machine that lacks it, so that the object cannot vanish while its
 // instance is being created. The result is the resource version of the machine.
-func (a *Activities) AddFinalizer(ctx context.Context, in kube.Read) (string, error) {
+func (a *Activities) AddFinalizer(ctx context.Context, in kube.ReadInput) (string, error) {
 	return a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
 		if m.DeletionTimestamp == nil && !cache.HasFinalizer(m.Finalizers) {
 			m.Finalizers = append(m.Finalizers, v1alpha1.FinalizerMachine)
@@ -26,9 +26,9 @@ func (a *Activities) AddFinalizer(ctx context.Context, in kube.Read) (string, er
 	})
 }
 
-// Recorded is the result of CreateInstance, to be written to the machine.
-type Recorded struct {
-	Read       kube.Read
+// InstanceRecord is the result of CreateInstance, to be written to the machine.
+type InstanceRecord struct {
+	Read       kube.ReadInput
 	ProviderID string
 	NodeName   string // the node's name in the target cluster; empty without a target cluster
 	// Told: RecordInstance writes the node name into the status, because the name decides which machine owns the node, and
@@ -39,8 +39,8 @@ type Recorded struct {
 	Tokenless string `json:",omitzero"`
 }
 
-// Record is the result of RecordInstance.
-type Record struct {
+// RecordResult is the result of RecordInstance.
+type RecordResult struct {
 	Version string // resource version of the machine
 	// Stale says why the instance cannot be used: a node of another instance has the same node name. If Stale is set,
 	// nothing was written.
@@ -52,13 +52,13 @@ type Record struct {
 // the name is not a valid label value. In the other cases, the report about the instance writes the node name. An
 // instance whose node name belongs to another instance's node is not recorded, because its kubelet would take over the
 // node.
-func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, error) {
+func (a *Activities) RecordInstance(ctx context.Context, in InstanceRecord) (RecordResult, error) {
 	var stale string
 	told := in.Told || !isLabelValue(in.NodeName)
 	version, err := a.Kube.ChangeMachine(ctx, in.Read, func(m *v1alpha1.Machine) {
 		told = told || m.Status.NodeName != "" && m.Status.NodeName != in.NodeName
 		if in.Tokenless != "" {
-			a.Kube.ClassesWithoutToken.Learn(m.Namespace, m.Spec.Class.Name, in.Tokenless)
+			a.Kube.ClassesWithoutToken.Add(m.Namespace, m.Spec.Class.Name, in.Tokenless)
 		}
 		if stale = a.staleNodeReason(m, in); stale != "" {
 			return
@@ -78,20 +78,20 @@ func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, e
 	if err == nil && stale == "" && told && in.NodeName != "" {
 		version, err = a.recordNodeName(ctx, in)
 	}
-	return Record{Version: version, Stale: stale}, err
+	return RecordResult{Version: version, Stale: stale}, err
 }
 
 func isLabelValue(name string) bool { return len(validation.IsValidLabelValue(name)) == 0 }
 
 // recordNodeName writes the name of a machine's node into the machine's status. The result is the resource version of
 // the machine.
-func (a *Activities) recordNodeName(ctx context.Context, in Recorded) (string, error) {
+func (a *Activities) recordNodeName(ctx context.Context, in InstanceRecord) (string, error) {
 	in.Read.Live = true // the caches may lack the previous write
 	_, after, err := kube.WriteStatus(
 		ctx,
 		in.Read,
 		a.Kube.Machines(in.Read.Ref.Namespace),
-		func(read kube.Read) (m, changed *v1alpha1.Machine, err error) {
+		func(read kube.ReadInput) (m, changed *v1alpha1.Machine, err error) {
 			m, _, err = a.Kube.Machine(ctx, read)
 			if err != nil || m == nil || m.Status.NodeName == in.NodeName {
 				return m, m, err
@@ -111,16 +111,16 @@ func (a *Activities) recordNodeName(ctx context.Context, in Recorded) (string, e
 // not. A node without a provider ID belongs to the machine if the node has the machine's name or is not older than the
 // machine: a cloud may answer after the node has joined. If the machine already had a provider ID, the node may also be
 // older than the machine.
-func (a *Activities) staleNodeReason(m *v1alpha1.Machine, in Recorded) string {
+func (a *Activities) staleNodeReason(m *v1alpha1.Machine, in InstanceRecord) string {
 	node, found := a.Kube.Cluster.Node(in.NodeName)
 	if !found {
 		return ""
 	}
 	recorded := m.DeepCopy()
 	recorded.Spec.ProviderID, recorded.Status.NodeName = in.ProviderID, in.NodeName
-	owner := a.Kube.Cluster.WhoseNode(recorded, node)
+	owner := a.Kube.Cluster.OwnerOfNode(recorded, node)
 	switch {
-	case owner.Is(ownership.Anothers), owner.Is(ownership.Nobodys):
+	case owner.HasOwnerKind(ownership.Anothers), owner.HasOwnerKind(ownership.Nobodys):
 		return "VM using old node obj: " + owner.Why
 	case node.Spec.ProviderID == "" && m.Spec.ProviderID == "" && node.Name != m.Name &&
 		node.CreationTimestamp.Time.Before(m.CreationTimestamp.Time):
@@ -133,7 +133,7 @@ func (a *Activities) staleNodeReason(m *v1alpha1.Machine, in Recorded) string {
 // FinishJoin deletes the bootstrap tokens of a machine whose node has joined or whose creation has failed, unless the
 // machine needed no token. FinishJoin returns the resource version of the machine. If the machine is gone, FinishJoin
 // fails with ObjectGone. The activity is idempotent.
-func (a *Activities) FinishJoin(ctx context.Context, in kube.Read) (string, error) {
+func (a *Activities) FinishJoin(ctx context.Context, in kube.ReadInput) (string, error) {
 	m, _, err := a.Kube.Machine(ctx, in)
 	if err != nil {
 		return "", err
@@ -144,7 +144,7 @@ func (a *Activities) FinishJoin(ctx context.Context, in kube.Read) (string, erro
 		}
 	}
 	if m == nil {
-		return "", kube.ObjectGone(in.Ref)
+		return "", kube.ObjectGoneError(in.Ref)
 	}
 	return m.ResourceVersion, nil
 }
@@ -154,17 +154,17 @@ func mayHaveTokens(m *v1alpha1.Machine) bool {
 	return m.Status.CreationIntent == nil || !m.Status.CreationIntent.WithoutToken
 }
 
-// Releasing names the machine whose finalizer is removed.
-type Releasing struct {
-	kube.Read
+// ReleaseInput names the machine whose finalizer is removed.
+type ReleaseInput struct {
+	kube.ReadInput
 	Hurry bool // a person requires the release even if the target cluster does not answer
 }
 
 // ReleaseMachine removes Millwright's finalizer from a machine that is being deleted, as the last step of the deletion.
 // If the machine never joined, ReleaseMachine first deletes the machine's bootstrap tokens. With Hurry, tokens that
 // cannot be deleted expire by themselves.
-func (a *Activities) ReleaseMachine(ctx context.Context, in Releasing) (string, error) {
-	m, _, err := a.Kube.Machine(ctx, in.Read)
+func (a *Activities) ReleaseMachine(ctx context.Context, in ReleaseInput) (string, error) {
+	m, _, err := a.Kube.Machine(ctx, in.ReadInput)
 	if err != nil {
 		return "", err
 	}
@@ -173,15 +173,15 @@ func (a *Activities) ReleaseMachine(ctx context.Context, in Releasing) (string, 
 			return "", err
 		}
 	}
-	return a.Kube.ChangeMachine(ctx, in.Read, func(m *v1alpha1.Machine) {
+	return a.Kube.ChangeMachine(ctx, in.ReadInput, func(m *v1alpha1.Machine) {
 		if m.DeletionTimestamp != nil {
-			m.Finalizers = kube.Without(m.Finalizers, v1alpha1.FinalizerMachine)
+			m.Finalizers = kube.WithoutItem(m.Finalizers, v1alpha1.FinalizerMachine)
 		}
 	})
 }
 
 // revokeBeforeRelease deletes a machine's bootstrap tokens; with Hurry, the deletion times out after TargetReadTimeout.
-func (a *Activities) revokeBeforeRelease(ctx context.Context, in Releasing) error {
+func (a *Activities) revokeBeforeRelease(ctx context.Context, in ReleaseInput) error {
 	if !in.Hurry {
 		return a.RevokeTokens(ctx, in.Ref)
 	}
@@ -195,10 +195,10 @@ func (a *Activities) revokeBeforeRelease(ctx context.Context, in Releasing) erro
 
 // CreateIntentResult is the result of RecordCreateIntent.
 type CreateIntentResult struct {
-	Version    string        // resource version of the machine
-	NeverTried bool          // no create call was made before this record
-	RunID      string        // the run that wrote the record
-	Reported   kube.Reported `json:",omitzero"` // the machine's status after the write
+	Version    string            // resource version of the machine
+	NeverTried bool              // no create call was made before this record
+	RunID      string            // the run that wrote the record
+	Reported   kube.ReportResult `json:",omitzero"` // the machine's status after the write
 }
 
 // RecordCreateIntent records in the machine's status that a create call may be in progress from now on. The write
@@ -211,10 +211,10 @@ func (a *Activities) RecordCreateIntent(ctx context.Context, in Report) (CreateI
 	if err != nil {
 		return CreateIntentResult{}, err
 	}
-	isNew := in.Read.Stamp(ctx).Sub(before.CreationTimestamp.Time) < kube.NewMachineFor
+	isNew := in.Read.TimeToRecord(ctx).Sub(before.CreationTimestamp.Time) < kube.NewMachineFor
 	return CreateIntentResult{
 		Version:    after.ResourceVersion,
-		NeverTried: isNeverTried(before) && isNew,
+		NeverTried: isCreationNeverTried(before) && isNew,
 		RunID:      in.runID,
 		Reported:   reportedStatus(after),
 	}, nil

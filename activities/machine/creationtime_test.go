@@ -15,12 +15,12 @@ import (
 	"millwright/decide/health"
 )
 
-// readAt returns a Read of a machine for a decision at the given time.
-func readAt(m *v1alpha1.Machine, when time.Time) kube.Read {
-	return kube.Read{Ref: activitiestest.Ref(m), At: when}
+// readAtTime returns a Read of a machine for a decision at the given time.
+func readAtTime(m *v1alpha1.Machine, when time.Time) kube.ReadInput {
+	return kube.ReadInput{Ref: activitiestest.Ref(m), At: when}
 }
 
-func createdAgo(age time.Duration) func(*v1alpha1.Machine) {
+func withAge(age time.Duration) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.CreationTimestamp = metav1.NewTime(time.Now().Add(-age)).Rfc3339Copy() }
 }
 
@@ -31,57 +31,61 @@ func TestCreationThatTakesTooLong(t *testing.T) {
 		why    string
 	}{
 		"nothing was made yet":          {nil, "the provider has not created its instance"},
-		"the cloud refuses to make it":  {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
-		"the cloud cannot initialise":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
-		"its node does not join":        {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending)}, "instance fake:///n exists; node n is not registered"},
-		"whatever was written lately":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), phaseWrittenNow}, "instance fake:///n exists; node n is not registered"},
-		"a machine without a finalizer": {[]func(*v1alpha1.Machine){activitiestest.Bare[*v1alpha1.Machine]}, "the provider has not created its instance"},
+		"the cloud refuses to make it":  {[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
+		"the cloud cannot initialise":   {[]func(*v1alpha1.Machine){activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
+		"its node does not join":        {[]func(*v1alpha1.Machine){activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachinePending)}, "instance fake:///n exists; node n is not registered"},
+		"whatever was written lately":   {[]func(*v1alpha1.Machine){activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachinePending), setPhaseTimeNow}, "instance fake:///n exists; node n is not registered"},
+		"a machine without a finalizer": {[]func(*v1alpha1.Machine){activitiestest.WithoutFinalizers[*v1alpha1.Machine]}, "the provider has not created its instance"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", row.change...)
 			w, end := activitiestest.NewWorld(t, m, activitiestest.Class()), m.CreationTimestamp.Add(20*time.Minute)
-			for way, read := range map[string]func(time.Time) kube.Read{
-				"cached": func(when time.Time) kube.Read { return readAt(m, when) },
-				"live":   func(when time.Time) kube.Read { return kube.Read{Ref: activitiestest.Ref(m), At: when, Live: true} },
+			for way, read := range map[string]func(time.Time) kube.ReadInput{
+				"cached": func(when time.Time) kube.ReadInput { return readAtTime(m, when) },
+				"live": func(when time.Time) kube.ReadInput {
+					return kube.ReadInput{Ref: activitiestest.Ref(m), At: when, Live: true}
+				},
 			} {
 				before := activitiestest.DecideMachine(w, read(end.Add(-time.Second)))
-				assert.False(t, activitiestest.Failed(before), way)
+				assert.False(t, activitiestest.SetsPhaseFailed(before), way)
 				assert.True(t, before.Health.Deadline.Equal(end), way)
 				assert.Equal(t, row.why, before.Health.Why, way)
 
 				d := activitiestest.DecideMachine(w, read(end))
-				require.True(t, activitiestest.Failed(d), way)
+				require.True(t, activitiestest.SetsPhaseFailed(d), way)
 				message := "Machine m failed to join the cluster in 20m: " + row.why
-				assert.Equal(t, health.Change{
+				assert.Equal(t, health.PhaseChange{
 					Phase: "Failed", Operation: "Create", State: "Failed", Reason: "CreationTimeout", Warning: true, Message: message,
 				}, *d.Health.Change, way)
-				assert.Equal(t, health.Due{True: true, Reason: "CreationTimeout", Message: message}, *d.Health.Due, way)
+				assert.Equal(t, health.ReplacementDue{True: true, Reason: "CreationTimeout", Message: message}, *d.Health.Due, way)
 			}
 		})
 	}
 }
 
-func phaseWrittenNow(m *v1alpha1.Machine) { m.Status.CurrentStatus.LastUpdateTime = metav1.Now() }
+func setPhaseTimeNow(m *v1alpha1.Machine) { m.Status.CurrentStatus.LastUpdateTime = metav1.Now() }
 
 // Temporal's clock decides whether a deadline has passed; the worker's clock has no effect.
 func TestDeadlinesFollowTheClockOfTemporal(t *testing.T) {
 	t.Parallel()
-	young, old := activitiestest.Machine("young"), activitiestest.Machine("old", createdAgo(time.Hour))
+	young, old := activitiestest.Machine("young"), activitiestest.Machine("old", withAge(time.Hour))
 	w := activitiestest.NewWorld(t, young, old, activitiestest.Class())
-	assert.False(t, activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(young))))
+	assert.False(t, activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewRead(young))))
 	assert.True(
 		t,
-		activitiestest.Failed(activitiestest.DecideMachine(w, readAt(young, young.CreationTimestamp.Add(20*time.Minute)))),
+		activitiestest.SetsPhaseFailed(
+			activitiestest.DecideMachine(w, readAtTime(young, young.CreationTimestamp.Add(20*time.Minute))),
+		),
 		"the worker's clock is behind",
 	)
 	assert.True(
 		t,
-		activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(old))),
+		activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewRead(old))),
 		"the workflow does not say",
 	)
 	assert.False(
 		t,
-		activitiestest.Failed(activitiestest.DecideMachine(w, readAt(old, old.CreationTimestamp.Time))),
+		activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, readAtTime(old, old.CreationTimestamp.Time))),
 		"the worker's clock is ahead",
 	)
 }
@@ -110,17 +114,17 @@ func TestEffectiveCreationTimeout(t *testing.T) {
 			m := activitiestest.Machine("m", row.change)
 			m.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: row.annotation}
 			w, end := activitiestest.NewWorld(t, m, activitiestest.Class()), m.CreationTimestamp.Add(row.want)
-			d := activitiestest.DecideMachine(w, readAt(m, end.Add(-time.Second)))
+			d := activitiestest.DecideMachine(w, readAtTime(m, end.Add(-time.Second)))
 			assert.WithinDuration(t, end, d.CreateBy, 0)
-			assert.False(t, activitiestest.Failed(d))
-			assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(w, readAt(m, end))))
+			assert.False(t, activitiestest.SetsPhaseFailed(d))
+			assert.True(t, activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, readAtTime(m, end))))
 		})
 	}
 }
 
 func TestTheTimeInWhichACreationWaitsForAPersonDoesNotCount(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff))
+	m := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff))
 	born := m.CreationTimestamp
 	since := metav1.NewTime(born.Add(15 * time.Minute))
 	for name, row := range map[string]struct {
@@ -138,8 +142,8 @@ func TestTheTimeInWhichACreationWaitsForAPersonDoesNotCount(t *testing.T) {
 			m := m.DeepCopy()
 			m.Status.CreationStopped = &row.stopped
 			now := born.Add(row.at)
-			d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), readAt(m, now))
-			assert.Equal(t, row.left < 0, activitiestest.Failed(d))
+			d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), readAtTime(m, now))
+			assert.Equal(t, row.left < 0, activitiestest.SetsPhaseFailed(d))
 			if row.left >= 0 {
 				assert.WithinDuration(t, now.Add(row.left), d.CreateBy, 0)
 			}
@@ -152,9 +156,9 @@ func TestWhatWaitsForAPersonNeverFailsByItself(t *testing.T) {
 	unusable := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })
 	for name, p := range map[string]v1alpha1.MachinePhase{"a new machine": "", "one that was tried": v1alpha1.MachineCrashLoopBackOff} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.Phase(p), createdAgo(100*time.Hour))
+			m := activitiestest.Machine("m", activitiestest.WithPhase(p), withAge(100*time.Hour))
 			for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, m), activitiestest.NewWorld(t, m, unusable)} {
-				for _, in := range []kube.Read{activitiestest.Read(m), activitiestest.Live(m)} {
+				for _, in := range []kube.ReadInput{activitiestest.NewRead(m), activitiestest.NewLiveRead(m)} {
 					d := activitiestest.DecideMachine(w, in)
 					assert.Equal(t, attention.Instance, d.Need)
 					assert.NotNil(t, d.Problem)
@@ -166,12 +170,12 @@ func TestWhatWaitsForAPersonNeverFailsByItself(t *testing.T) {
 	t.Run("one whose instance is there does not wait for its class", func(t *testing.T) {
 		m := activitiestest.Machine(
 			"m",
-			activitiestest.OnNode,
-			activitiestest.Phase(v1alpha1.MachinePending),
-			createdAgo(100*time.Hour),
+			activitiestest.WithNode,
+			activitiestest.WithPhase(v1alpha1.MachinePending),
+			withAge(100*time.Hour),
 		)
-		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.Read(m))
+		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.NewRead(m))
 		assert.NotNil(t, d.Problem)
-		assert.True(t, activitiestest.Failed(d))
+		assert.True(t, activitiestest.SetsPhaseFailed(d))
 	})
 }

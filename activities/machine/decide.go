@@ -33,7 +33,7 @@ type Activities struct{ Kube *kube.Kube }
 // Decision is the next need of a Machine, with the facts for the steps that serve the need.
 type Decision struct {
 	attention.MachinePlan
-	Calling
+	CallInputs
 
 	Gone    bool // the object no longer exists: only Gone and Why are set
 	Phase   string
@@ -56,8 +56,8 @@ type Decision struct {
 	Unsaid     bool           `json:",omitzero"` // the status does not name what blocks the step
 }
 
-// Calling holds the inputs of a provider call for a machine.
-type Calling struct {
+// CallInputs holds the inputs of a provider call for a machine.
+type CallInputs struct {
 	Class    string // name of the MachineClass
 	Provider string // provider of the class; empty if Problem is set
 	Problem  *kube.Problem
@@ -71,13 +71,13 @@ type Calling struct {
 }
 
 // DecideMachine reads a machine, its node and its class, and returns the machine's next need.
-func (a *Activities) DecideMachine(ctx context.Context, in kube.Read) (Decision, error) {
+func (a *Activities) DecideMachine(ctx context.Context, in kube.ReadInput) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in)
 	if err != nil {
 		return Decision{}, err
 	}
 	if m == nil {
-		return goneDecision(), nil
+		return objectGoneDecision(), nil
 	}
 	return a.decideMachine(ctx, in, m, live, nil)
 }
@@ -90,7 +90,7 @@ func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision
 		return Decision{}, err
 	}
 	if m == nil {
-		return Decision{}, kube.ObjectGone(in.Read.Ref)
+		return Decision{}, kube.ObjectGoneError(in.Read.Ref)
 	}
 	return a.decideMachine(ctx, in.Read, m, live, &in)
 }
@@ -99,37 +99,37 @@ func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision
 // the machine after the report. All facts are read before the decision.
 func (a *Activities) decideMachine(
 	ctx context.Context,
-	in kube.Read,
+	in kube.ReadInput,
 	m *v1alpha1.Machine,
 	live bool,
 	report *Report,
 ) (Decision, error) {
-	f, err := a.facts(ctx, in, m, live, report)
+	f, err := a.readFacts(ctx, in, m, live, report)
 	if err != nil {
 		return Decision{}, err
 	}
 	if f.machine == nil {
-		return goneDecision(), nil
+		return objectGoneDecision(), nil
 	}
 	return f.decide(), nil
 }
 
-// facts holds all facts about a machine that a decision needs.
-type facts struct {
+// machineFacts holds all facts about a machine that a decision needs.
+type machineFacts struct {
 	machine *v1alpha1.Machine // the machine after the report; nil: the machine is gone
-	related machine.Related
+	related machine.RelatedObjects
 	attention.MachineFacts
-	callInputs Calling // the field Call is empty
+	callInputs CallInputs // the field Call is empty
 	neverTried bool
 	deletion   deletion.Facts // zero: the machine is not being deleted
 }
 
-// facts reads the facts about a machine, as it will be after the report. Facts beyond the machine and its node are
+// readFacts reads the facts about a machine, as it will be after the report. Facts beyond the machine and its node are
 // read only in states of the machine in which the decision may depend on them.
-func (a *Activities) facts(
-	ctx context.Context, in kube.Read, m *v1alpha1.Machine, live bool, report *Report,
-) (f facts, err error) {
-	if report != nil && isOvertaken(m, *report) {
+func (a *Activities) readFacts(
+	ctx context.Context, in kube.ReadInput, m *v1alpha1.Machine, live bool, report *Report,
+) (f machineFacts, err error) {
+	if report != nil && isReportOutdated(m, *report) {
 		report = nil
 	}
 	if report != nil {
@@ -142,19 +142,19 @@ func (a *Activities) facts(
 	if report != nil {
 		applyReport(m, f.related.Node, *report, in.Time())
 	}
-	f.neverTried = isNeverTried(m)
+	f.neverTried = isCreationNeverTried(m)
 	if f.neverTried && m.DeletionTimestamp != nil && !live {
 		// The deletion of a machine without a create call needs neither class nor Secret. Only a live read can prove that no
 		// create call was begun.
-		now, err := kube.Live(ctx, a.Kube.Machines(m.Namespace), "machine", in.Ref)
+		now, err := kube.ReadLive(ctx, a.Kube.Machines(m.Namespace), "machine", in.Ref)
 		if err != nil || now == nil {
-			return facts{}, err
+			return machineFacts{}, err
 		}
-		f.neverTried = isNeverTried(now)
+		f.neverTried = isCreationNeverTried(now)
 	}
 	f.machine, f.MachineFacts = m, machine.Facts(m, f.related, in.Time())
-	if health.TimedOut(f.Facts) { // the circuit breaker reads every node
-		if open, why, _ := replace.Breaker(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, f.Now), f.Now); open {
+	if health.HasTimedOut(f.Facts) { // the circuit breaker reads every node
+		if open, why, _ := replace.BreakerState(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, f.Now), f.Now); open {
 			f.Breaker = why
 		}
 	}
@@ -167,25 +167,25 @@ func (a *Activities) facts(
 }
 
 // callInputsOf returns the inputs of a provider call for a machine.
-func (a *Activities) callInputsOf(m *v1alpha1.Machine, related machine.Related, live bool) Calling {
-	c := Calling{Class: m.Spec.Class.Name}
+func (a *Activities) callInputsOf(m *v1alpha1.Machine, related machine.RelatedObjects, live bool) CallInputs {
+	c := CallInputs{Class: m.Spec.Class.Name}
 	if c.Provider, c.Problem = providerNameOf(m, related.Class); c.Provider != "" {
-		c.Versions = observeclass.Versions(a.Kube.Cluster, related.Class)
+		c.Versions = observeclass.VersionsText(a.Kube.Cluster, related.Class)
 	}
 	c.Token = !related.NoTarget && a.needsToken(related.Class, c.Versions, live)
-	if machine.MayCall(m) {
-		c.Yields = a.Kube.FairCalls > 0 && machine.Calling(a.Kube.Cluster, m) >= a.Kube.FairCalls
+	if machine.MayCallCloud(m) {
+		c.Yields = a.Kube.FairCalls > 0 && machine.CloudCallCount(a.Kube.Cluster, m) >= a.Kube.FairCalls
 	}
 	return c
 }
 
 // decide returns the machine's next need.
-func (f facts) decide() Decision {
+func (f machineFacts) decide() Decision {
 	m := f.machine
-	waits := machine.Explained(m, f.related.Class, f.Now).WaitsFor()
+	waits := machine.ExplanationFacts(m, f.related.Class, f.Now).CurrentWait()
 	d := Decision{
 		MachinePlan:    attention.PlanMachine(f.MachineFacts),
-		Calling:        f.callInputs,
+		CallInputs:     f.callInputs,
 		Phase:          f.Phase,
 		Version:        m.ResourceVersion,
 		ProviderID:     f.ProviderID,
@@ -197,8 +197,8 @@ func (f facts) decide() Decision {
 		NeverTried:     f.neverTried,
 		CreateBy:       f.CreateBy,
 		Busy:           m.Status.CurrentOperation != nil,
-		Blocked:        waits.Blocked(),
-		Unsaid:         !machine.IsExplained(m, waits),
+		Blocked:        waits.IsBlocked(),
+		Unsaid:         !machine.StatusShowsWait(m, waits),
 	}
 	if d.Need == attention.Instance || d.Need == attention.Deletion {
 		d.Call = callHash(m, f.related.Class, f.callInputs)
@@ -218,7 +218,7 @@ func (f facts) decide() Decision {
 // callHash returns a hash of the inputs of a provider call for a machine: the machine's spec, its class with the
 // Secrets, and the annotations and label with which people change the deletion. Other annotations and labels do not
 // change the call.
-func callHash(m *v1alpha1.Machine, class *v1alpha1.MachineClass, c Calling) string {
+func callHash(m *v1alpha1.Machine, class *v1alpha1.MachineClass, c CallInputs) string {
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "%q %q %d %q", c.Provider, c.Versions, m.Generation, m.Labels[v1alpha1.LabelForceDeletion])
 	if class != nil { // Versions is empty if Secrets are not watched
@@ -238,32 +238,32 @@ func callHash(m *v1alpha1.Machine, class *v1alpha1.MachineClass, c Calling) stri
 // user data may need a token: the previous call may have needed a token although none was expected.
 func (a *Activities) needsToken(class *v1alpha1.MachineClass, versions string, live bool) bool {
 	return class != nil && class.SecretRef != nil &&
-		(live || !a.Kube.ClassesWithoutToken.Knows(class.Namespace, class.Name, versions))
+		(live || !a.Kube.ClassesWithoutToken.Contains(class.Namespace, class.Name, versions))
 }
 
-// goneDecision returns the decision about an object that no longer exists.
-func goneDecision() Decision {
-	return Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: kube.ObjectIsGone}}
+// objectGoneDecision returns the decision about an object that no longer exists.
+func objectGoneDecision() Decision {
+	return Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: kube.ObjectGoneDecision}}
 }
 
 // readRelated returns the related objects of a machine. If the machine was read live, its node and class are also read
 // live, because their caches may be stale as well. A cache alone never proves that a node does not exist.
-func (a *Activities) readRelated(ctx context.Context, m *v1alpha1.Machine, live bool) (machine.Related, error) {
-	related := machine.Read(a.Kube.Cluster, m)
+func (a *Activities) readRelated(ctx context.Context, m *v1alpha1.Machine, live bool) (machine.RelatedObjects, error) {
+	related := machine.ReadRelated(a.Kube.Cluster, m)
 	if !live && !machine.DependsOnNode(m) {
 		return related, nil
 	}
-	node, err := a.namedNode(ctx, m, live)
+	node, err := a.readNamedNode(ctx, m, live)
 	if err != nil && (live && m.DeletionTimestamp == nil || ctx.Err() != nil) {
 		return related, err
 	}
-	related.Sees(a.Kube.Cluster, m, node)
+	related.RecordNode(a.Kube.Cluster, m, node)
 	if related.HasUnknownNode(m) {
-		if related.Found, err = a.Kube.NodeOfInstance(ctx, m); err != nil {
+		if related.FoundNode, err = a.Kube.NodeOfInstance(ctx, m); err != nil {
 			return related, err
 		}
 	}
-	related.NodeUnknown, related.NodeGone = err != nil, err == nil && related.Node == nil && related.Found == nil
+	related.NodeUnknown, related.NodeGone = err != nil, err == nil && related.Node == nil && related.FoundNode == nil
 	if !live {
 		return related, nil
 	}
@@ -280,11 +280,11 @@ func (a *Activities) readRelated(ctx context.Context, m *v1alpha1.Machine, live 
 	return related, nil
 }
 
-// namedNode returns the node that a machine names, as ExistingNode does. A cached node that is not proven to be the
+// readNamedNode returns the node that a machine names, as ExistingNode does. A cached node that is not proven to be the
 // machine's is read live, because another instance may have registered it since.
-func (a *Activities) namedNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
+func (a *Activities) readNamedNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	node, err := a.Kube.ExistingNode(ctx, m, live)
-	if err != nil || node == nil || live || a.Kube.Cluster.WhoseNode(m, node).Is(ownership.Ours) {
+	if err != nil || node == nil || live || a.Kube.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours) {
 		return node, err
 	}
 	return a.Kube.ExistingNode(ctx, m, true)
@@ -294,19 +294,20 @@ func (a *Activities) namedNode(ctx context.Context, m *v1alpha1.Machine, live bo
 func providerNameOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *kube.Problem) {
 	name := m.Spec.Class.Name
 	if class == nil {
-		return "", kube.ClassNotFound(m.Namespace, name)
+		return "", kube.ClassNotFoundProblem(m.Namespace, name)
 	}
 	if err := provider.ValidateName(class.ProviderName()); err != nil { // no worker could poll a task queue of this name
-		return "", kube.ClassProblem(v1alpha1.ReasonClassInvalid, "MachineClass %s cannot be used: %v", name, err)
+		return "", kube.NewClassProblem(v1alpha1.ReasonClassInvalid, "MachineClass %s cannot be used: %v", name, err)
 	}
 	return class.ProviderName(), nil
 }
 
-// isNeverTried reports whether no create call can have been begun for a machine: no create intent and no operation of
-// another controller is recorded, and the machine names no instance and no node. A cached machine may be stale.
-func isNeverTried(m *v1alpha1.Machine) bool {
+// isCreationNeverTried reports whether no create call can have been begun for a machine: no create intent and no
+// operation of another controller is recorded, and the machine names no instance and no node. A cached machine may be
+// stale.
+func isCreationNeverTried(m *v1alpha1.Machine) bool {
 	switch intent := m.Status.CreationIntent; {
-	case m.Spec.ProviderID != "" || cache.NodeNameOf(m) != "": // a machine from a backup may lack a status
+	case m.Spec.ProviderID != "" || cache.NodeNameOfMachine(m) != "": // a machine from a backup may lack a status
 		return false
 	case intent != nil:
 		return intent.RunID == ""

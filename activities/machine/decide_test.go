@@ -29,24 +29,28 @@ func TestAddFinalizer(t *testing.T) {
 		m := activitiestest.Machine("m")
 		m.Finalizers = []string{activitiestest.Backup}
 		w := activitiestest.NewWorld(t, m)
-		version := activitiestest.Twice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.Read(m))
+		version := activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewRead(m))
 		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
 		assert.Equal(t, w.Machine("m").ResourceVersion, version, "the version to wait for")
-		assert.Equal(t, []string{"patch machines"}, w.Writes())
+		assert.Equal(t, []string{"patch machines"}, w.WriteRequests())
 	})
 	t.Run("leaves a machine alone that is being deleted", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 		m.Finalizers = []string{activitiestest.Backup}
 		w := activitiestest.NewWorld(t, m)
-		assert.Equal(t, "900", activitiestest.Twice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.Read(m)))
-		assert.Empty(t, w.Writes())
+		assert.Equal(
+			t,
+			"900",
+			activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewRead(m)),
+		)
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("an object of the same name is not the machine", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Machine("m", activitiestest.Bare))
-		_, err := activitiestest.Run[string](
+		w := activitiestest.NewWorld(t, activitiestest.Machine("m", activitiestest.WithoutFinalizers))
+		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).AddFinalizer,
-			kube.Read{Ref: activitiestest.Stranger(activitiestest.Machine("m"))},
+			kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Machine("m"))},
 		)
 		assertObjectGone(t, err)
 		assert.Empty(t, w.Machine("m").Finalizers)
@@ -55,40 +59,48 @@ func TestAddFinalizer(t *testing.T) {
 
 func TestWritersThatAlwaysGetAConflict(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
-	s, d := activitiestest.Set("s", 1, activitiestest.Bare), activitiestest.Deployment("d", 1, activitiestest.Bare)
+	m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	s, d := activitiestest.NewMachineSet(
+		"s",
+		1,
+		activitiestest.WithoutFinalizers,
+	), activitiestest.Deployment(
+		"d",
+		1,
+		activitiestest.WithoutFinalizers,
+	)
 	for name, row := range map[string]struct {
 		resource string
 		activity func(w *activitiestest.World) error
 	}{
 		"the finalizer": {"machines", func(w *activitiestest.World) error {
-			_, err := activitiestest.Run[string](w, newActivities(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+			_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReleaseMachine, machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)})
 			return err
 		}},
 		"the status of a machine": {"machines", func(w *activitiestest.World) error {
-			_, err := activitiestest.Run[kube.Reported](w, newActivities(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Terminating"})
+			_, err := activitiestest.RunActivity[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, machine.Report{Read: activitiestest.NewRead(m), Phase: "Terminating"})
 			return err
 		}},
 		"the beginning of a creation": {"machines", func(w *activitiestest.World) error {
-			_, err := activitiestest.Run[machine.CreateIntentResult](w, newActivities(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Read(m)})
+			_, err := activitiestest.RunActivity[machine.CreateIntentResult](w, newActivities(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.NewRead(m)})
 			return err
 		}},
 		"the status of a set": {"machinesets", func(w *activitiestest.World) error {
-			_, err := activitiestest.Run[string](w, (&set.Activities{Kube: w.Kube}).ReportSet, set.Report{Input: activitiestest.SetRead(s)})
+			_, err := activitiestest.RunActivity[string](w, (&set.Activities{Kube: w.Kube}).ReportSet, set.Report{Input: activitiestest.NewSetInput(s)})
 			return err
 		}},
 		"the status of a deployment": {"machinedeployments", func(w *activitiestest.World) error {
-			_, err := activitiestest.Run[string](w, (&deployment.Activities{Kube: w.Kube}).ReportDeployment, deployment.Report{Input: activitiestest.DeploymentRead(d)})
+			_, err := activitiestest.RunActivity[string](w, (&deployment.Activities{Kube: w.Kube}).ReportDeployment, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 			return err
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, s, d, activitiestest.Class())
 			busy := apierrors.NewConflict(schema.GroupResource{Resource: row.resource}, "x", nil)
-			activitiestest.Failing(w.Machines, "patch", row.resource, -1, busy, nil)
-			activitiestest.Failing(w.Machines, "update", row.resource, -1, busy, nil)
+			activitiestest.FailRequests(w.Machines, "patch", row.resource, -1, busy, nil)
+			activitiestest.FailRequests(w.Machines, "update", row.resource, -1, busy, nil)
 			activitiestest.AssertFailure(t, row.activity(w), kube.TypeConflict, true)
-			writes := slices.DeleteFunc(w.Writes(), func(what string) bool { return what == "delete-collection secrets" })
+			writes := slices.DeleteFunc(w.WriteRequests(), func(what string) bool { return what == "delete-collection secrets" })
 			assert.Len(t, writes, 3, "a few tries, then its retry policy waits")
 		})
 	}
@@ -96,7 +108,7 @@ func TestWritersThatAlwaysGetAConflict(t *testing.T) {
 
 func creationReport(m *v1alpha1.Machine) machine.Report {
 	return machine.Report{
-		Read:      activitiestest.Read(m),
+		Read:      activitiestest.NewRead(m),
 		Operation: &machine.LastOperation{Type: "Create", State: "Processing", Description: "Creating"},
 	}
 }
@@ -106,7 +118,7 @@ func TestRecordCreateIntent(t *testing.T) {
 	t.Run("is true for the first caller, and for no other", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		first, err := activitiestest.Run[machine.CreateIntentResult](
+		first, err := activitiestest.RunActivity[machine.CreateIntentResult](
 			w,
 			newActivities(w.Kube).RecordCreateIntent,
 			creationReport(m),
@@ -119,17 +131,17 @@ func TestRecordCreateIntent(t *testing.T) {
 				Version:    version,
 				NeverTried: true,
 				RunID:      "default-test-run-id",
-				Reported:   kube.Reported{Version: version},
+				Reported:   kube.ReportResult{Version: version},
 			},
 			first,
 		)
 		assert.Equal(t, v1alpha1.MachineOperationCreate, w.Machine("m").Status.LastOperation.Type)
 		assert.Equal(t, "default-test-run-id", w.Machine("m").Status.CreationIntent.RunID)
 		assert.NotNil(t, w.Machine("m").Status.CreationIntent.Time)
-		w.Settle()
+		w.AwaitCaches()
 		assert.False(
 			t,
-			activitiestest.Twice[machine.CreateIntentResult](
+			activitiestest.RunTwice[machine.CreateIntentResult](
 				w,
 				newActivities(w.Kube).RecordCreateIntent,
 				creationReport(m),
@@ -139,9 +151,9 @@ func TestRecordCreateIntent(t *testing.T) {
 	t.Run("is false when somebody else began and the cache has not heard of it", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		w.Hold()
+		w.HoldEvents()
 		for _, never := range []bool{true, false} {
-			begun, err := activitiestest.Run[machine.CreateIntentResult](
+			begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 				w,
 				newActivities(w.Kube).RecordCreateIntent,
 				creationReport(m),
@@ -154,9 +166,9 @@ func TestRecordCreateIntent(t *testing.T) {
 	t.Run("is true when all that happened is somebody's note", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		w.Hold()
-		w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
-		begun, err := activitiestest.Run[machine.CreateIntentResult](
+		w.HoldEvents()
+		w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch("note", "new"))
+		begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 			w,
 			newActivities(w.Kube).RecordCreateIntent,
 			creationReport(m),
@@ -169,10 +181,10 @@ func TestRecordCreateIntent(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
 		for _, never := range []bool{true, false} {
-			begun, err := activitiestest.Run[machine.CreateIntentResult](
+			begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 				w,
 				newActivities(w.Kube).RecordCreateIntent,
-				machine.Report{Read: activitiestest.Live(m)},
+				machine.Report{Read: activitiestest.NewLiveRead(m)},
 			)
 			require.NoError(t, err)
 			assert.Equal(t, never, begun.NeverTried)
@@ -180,7 +192,7 @@ func TestRecordCreateIntent(t *testing.T) {
 	})
 	t.Run("knows when the machine is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		_, err := activitiestest.Run[machine.CreateIntentResult](
+		_, err := activitiestest.RunActivity[machine.CreateIntentResult](
 			w,
 			newActivities(w.Kube).RecordCreateIntent,
 			creationReport(activitiestest.Machine("m")),

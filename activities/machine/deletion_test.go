@@ -29,8 +29,8 @@ func terminatingCondition(n *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// withTerminating gives a node an old condition Terminating with the given status.
-func withTerminating(status corev1.ConditionStatus, reason string) func(*corev1.Node) {
+// withTerminatingCondition gives a node an old condition Terminating with the given status.
+func withTerminatingCondition(status corev1.ConditionStatus, reason string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
 			Type:               v1alpha1.NodeTerminating,
@@ -45,7 +45,7 @@ func withTerminating(status corev1.ConditionStatus, reason string) func(*corev1.
 func TestAnnounceTermination(t *testing.T) {
 	t.Parallel()
 	recovered := func(m *v1alpha1.Machine) {
-		activitiestest.DueFor("HealthTimeout")(m)
+		activitiestest.WithReplacementDue("HealthTimeout")(m)
 		m.Status.Conditions[len(m.Status.Conditions)-1].Status = corev1.ConditionFalse
 	}
 	for name, row := range map[string]struct {
@@ -54,39 +54,39 @@ func TestAnnounceTermination(t *testing.T) {
 		reason  string // empty: nothing is written
 		message string
 	}{
-		"scaled down":                  {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineRunning)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"scaled down, and known to go": {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"it has failed":                {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
-		"it had failed":                {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.DueFor("HealthTimeout")}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
-		"its replacement was granted":  {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.Granted}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
-		"it had failed and is well":    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), recovered}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"the node said that it stays":  {nil, []func(*corev1.Node){withTerminating("False", "Recovered")}, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"it says why":                  {nil, []func(*corev1.Node){withTerminating("True", "Unhealthy")}, "", ""},
-		"it says why, in own words":    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, []func(*corev1.Node){withTerminating("True", "ScaleDown")}, "", ""},
+		"scaled down":                  {[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachineRunning)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"scaled down, and known to go": {[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachineTerminating)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"it has failed":                {[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachineFailed)}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
+		"it had failed":                {[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachineTerminating), activitiestest.WithReplacementDue("HealthTimeout")}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
+		"its replacement was granted":  {[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachineTerminating), activitiestest.WithReplacementGrant}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
+		"it had failed and is well":    {[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachineTerminating), recovered}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"the node said that it stays":  {nil, []func(*corev1.Node){withTerminatingCondition("False", "Recovered")}, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"it says why":                  {nil, []func(*corev1.Node){withTerminatingCondition("True", "Unhealthy")}, "", ""},
+		"it says why, in own words":    {[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachineFailed)}, []func(*corev1.Node){withTerminatingCondition("True", "ScaleDown")}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := activitiestest.Machine(
 					"m",
-					append(row.machine, activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])...)
+					append(row.machine, activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])...)
 				w := activitiestest.NewWorld(
 					t,
 					m,
-					activitiestest.Node(append([]func(*corev1.Node){activitiestest.Lived}, row.node...)...),
+					activitiestest.Node(append([]func(*corev1.Node){activitiestest.WithForeignMetadata}, row.node...)...),
 				)
 				before := w.Node()
-				versions := activitiestest.Twice[kube.MinVersions](
+				versions := activitiestest.RunTwice[kube.MinVersions](
 					w,
 					newActivities(w.Kube).AnnounceTermination,
-					activitiestest.Read(m),
+					activitiestest.NewRead(m),
 				)
-				assert.Equal(t, w.Current(), versions)
+				assert.Equal(t, w.NodeVersions(), versions)
 				if row.reason == "" {
-					assert.Empty(t, w.Writes())
+					assert.Empty(t, w.WriteRequests())
 					assert.Equal(t, before, w.Node(), "with its own reason, and since when")
 					return
 				}
-				assert.Equal(t, []string{"patch nodes/status"}, w.Writes())
+				assert.Equal(t, []string{"patch nodes/status"}, w.WriteRequests())
 				c := terminatingCondition(w.Node())
 				require.NotNil(t, c)
 				assert.Equal(t, []string{"True", row.reason, row.message}, []string{string(c.Status), c.Reason, c.Message})
@@ -101,29 +101,29 @@ func TestAnnounceTermination(t *testing.T) {
 
 func TestNoTerminationIsAnnounced(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
-	early := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
-	stays := activitiestest.Machine("m", activitiestest.OnNode)
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	early := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	stays := activitiestest.Machine("m", activitiestest.WithNode)
 	for name, row := range map[string]struct {
-		in      kube.Read
+		in      kube.ReadInput
 		related []runtime.Object
 	}{
-		"of a machine that stays":           {activitiestest.Read(stays), []runtime.Object{stays, activitiestest.Node()}},
-		"of one without a node":             {activitiestest.Read(early), []runtime.Object{early, activitiestest.Node()}},
-		"of one whose node is gone":         {activitiestest.Read(m), []runtime.Object{m}},
-		"of one that shares its node":       {activitiestest.Read(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Node()}},
-		"of one that is gone":               {activitiestest.Read(m), []runtime.Object{activitiestest.Node()}},
-		"of one of another object's name":   {kube.Read{Ref: activitiestest.Stranger(m)}, []runtime.Object{m, activitiestest.Node()}},
-		"on a node that goes while we look": {activitiestest.Read(m), []runtime.Object{m, activitiestest.Node()}},
+		"of a machine that stays":           {activitiestest.NewRead(stays), []runtime.Object{stays, activitiestest.Node()}},
+		"of one without a node":             {activitiestest.NewRead(early), []runtime.Object{early, activitiestest.Node()}},
+		"of one whose node is gone":         {activitiestest.NewRead(m), []runtime.Object{m}},
+		"of one that shares its node":       {activitiestest.NewRead(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.WithNode), activitiestest.Node()}},
+		"of one that is gone":               {activitiestest.NewRead(m), []runtime.Object{activitiestest.Node()}},
+		"of one of another object's name":   {kube.ReadInput{Ref: activitiestest.RefOfFormerObject(m)}, []runtime.Object{m, activitiestest.Node()}},
+		"on a node that goes while we look": {activitiestest.NewRead(m), []runtime.Object{m, activitiestest.Node()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, row.related...)
 			if name == "on a node that goes while we look" {
-				activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
+				activitiestest.FailRequests(w.Target, "patch", "nodes", 1, nil, func() {
 					require.NoError(t, w.Target.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "n"))
 				})
 			}
-			versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).AnnounceTermination, row.in)
+			versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).AnnounceTermination, row.in)
 			require.NoError(t, err)
 			assert.Empty(t, versions)
 			if n := w.Node(); n != nil {
@@ -156,7 +156,7 @@ func TestReportOfTheStageOfADeletion(t *testing.T) {
 			}
 			got := reportMachine(
 				activitiestest.NewWorld(t, m),
-				machine.Report{Read: activitiestest.Read(m), Deletion: &machine.DeletionProgress{Stage: told}},
+				machine.Report{Read: activitiestest.NewRead(m), Deletion: &machine.DeletionProgress{Stage: told}},
 			).Deletion
 			if i+j == 0 {
 				continue
@@ -176,20 +176,20 @@ func TestReportOfTheStageOfADeletion(t *testing.T) {
 	}
 	t.Run("a report of something else leaves it", func(t *testing.T) {
 		m := runningMachine()
-		activitiestest.Draining(time.Hour, drain.Delete)(m)
+		activitiestest.WithDrain(time.Hour, drain.Delete)(m)
 		m.DeletionTimestamp = nil
 		w := activitiestest.NewWorld(t, m)
 		assert.Equal(
 			t,
 			m.Status.Deletion,
-			reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Terminating"}).Deletion,
+			reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Phase: "Terminating"}).Deletion,
 		)
 		m.Status.Deletion = nil
 		assert.Nil(
 			t,
 			reportMachine(
 				activitiestest.NewWorld(t, m),
-				machine.Report{Read: activitiestest.Read(m), Phase: "Unknown"},
+				machine.Report{Read: activitiestest.NewRead(m), Phase: "Unknown"},
 			).Deletion,
 		)
 	})
@@ -203,13 +203,13 @@ func TestReportOfADrain(t *testing.T) {
 		clock := func() metav1.Time { return metav1.Now().Rfc3339Copy() }
 		report := func(p machine.DeletionProgress) *v1alpha1.MachineDeletion {
 			t.Helper()
-			activitiestest.After(time.Minute)
-			return reportMachine(w, machine.Report{Read: activitiestest.Read(m), Deletion: &p}).Deletion
+			activitiestest.AdvanceTime(time.Minute)
+			return reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Deletion: &p}).Deletion
 		}
 		want := v1alpha1.MachineDeletion{}
 		check := func(got *v1alpha1.MachineDeletion, message string) {
 			t.Helper()
-			assert.Equal(t, encodeAsStored(t, &want), encodeAsStored(t, got), message)
+			assert.Equal(t, encodeDeletionAsStored(t, &want), encodeDeletionAsStored(t, got), message)
 		}
 
 		got := report(machine.DeletionProgress{Stage: deletion.Drain})
@@ -245,7 +245,7 @@ func TestReportOfADrain(t *testing.T) {
 		got := reportMachine(
 			activitiestest.NewWorld(t, m),
 			machine.Report{
-				Read:     activitiestest.Read(m),
+				Read:     activitiestest.NewRead(m),
 				Deletion: &machine.DeletionProgress{Stage: deletion.Instance, Result: "Skipped"},
 			},
 		).Deletion
@@ -257,10 +257,10 @@ func TestReportOfADrain(t *testing.T) {
 	})
 }
 
-// encodeAsStored encodes the record of a deletion as the API server stores it.
-func encodeAsStored(t *testing.T, d *v1alpha1.MachineDeletion) map[string]any {
+// encodeDeletionAsStored encodes the record of a deletion as the API server stores it.
+func encodeDeletionAsStored(t *testing.T, d *v1alpha1.MachineDeletion) map[string]any {
 	t.Helper()
 	m := &v1alpha1.Machine{}
 	m.Status.Deletion = d
-	return activitiestest.Encode(m)["status"].(map[string]any)["deletion"].(map[string]any)
+	return activitiestest.EncodeObject(m)["status"].(map[string]any)["deletion"].(map[string]any)
 }

@@ -22,9 +22,9 @@ import (
 
 func TestDecideMachineOfANewMachine(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.Bare)
+	m := activitiestest.Machine("m", activitiestest.WithoutFinalizers)
 	w := activitiestest.NewWorld(t, m, activitiestest.Class())
-	d := activitiestest.DecideMachine(w, activitiestest.Read(m))
+	d := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
 	require.NotEmpty(t, d.Call)
 	d.Call = ""
 	createBy := m.CreationTimestamp.Add(20 * time.Minute).In(d.CreateBy.Location())
@@ -34,7 +34,7 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 			Health:   &health.Verdict{Deadline: createBy, Why: "the provider has not created its instance"},
 		},
 		Version:    "900",
-		Calling:    machine.Calling{Class: "small", Versions: "uid-small/900 ", Provider: "fake"},
+		CallInputs: machine.CallInputs{Class: "small", Versions: "uid-small/900 ", Provider: "fake"},
 		Prepare:    true,
 		Target:     true,
 		NeverTried: true,
@@ -46,15 +46,15 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 		assert.True(
 			t,
 			activitiestest.DecideMachine(
-				activitiestest.NewWorld(t, m, activitiestest.WithSecrets("a", "")),
-				activitiestest.Read(m),
+				activitiestest.NewWorld(t, m, activitiestest.NewClassWithSecrets("a", "")),
+				activitiestest.NewRead(m),
 			).Token,
 		)
 		assert.False(
 			t,
 			activitiestest.DecideMachine(
-				activitiestest.NewWorld(t, m, activitiestest.WithSecrets("", "a")),
-				activitiestest.Read(m),
+				activitiestest.NewWorld(t, m, activitiestest.NewClassWithSecrets("", "a")),
+				activitiestest.NewRead(m),
 			).Token,
 		)
 	})
@@ -63,16 +63,16 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 // While the cloud creates fifty machines of a set, further machines of the same set yield to other sets.
 func TestDecideMachineYieldsToOtherSets(t *testing.T) {
 	t.Parallel()
-	huge, small := activitiestest.Set("huge", 60), activitiestest.Set("small", 60)
+	huge, small := activitiestest.NewMachineSet("huge", 60), activitiestest.NewMachineSet("small", 60)
 	yields := func(set *v1alpha1.MachineSet, others int) bool {
-		m := activitiestest.Machine("m", activitiestest.Bare, activitiestest.OwnedBy[*v1alpha1.Machine](set))
+		m := activitiestest.Machine("m", activitiestest.WithoutFinalizers, activitiestest.WithOwner[*v1alpha1.Machine](set))
 		objects := []runtime.Object{activitiestest.Class(), huge, small, m}
 		for i := range others {
 			objects = append(
 				objects,
 				activitiestest.Machine(
 					fmt.Sprint("m-", i),
-					activitiestest.OwnedBy[*v1alpha1.Machine](huge),
+					activitiestest.WithOwner[*v1alpha1.Machine](huge),
 					func(m *v1alpha1.Machine) {
 						m.Spec.ProviderID = ""
 						m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate
@@ -83,7 +83,7 @@ func TestDecideMachineYieldsToOtherSets(t *testing.T) {
 		}
 		w := activitiestest.NewWorld(t, objects...)
 		w.FairCalls = 50
-		return activitiestest.DecideMachine(w, activitiestest.Read(m)).Yields
+		return activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Yields
 	}
 	assert.Equal(t, []bool{false, true, false}, []bool{yields(huge, 49), yields(huge, 50), yields(small, 50)})
 }
@@ -92,21 +92,21 @@ func TestDecideMachineYieldsToOtherSets(t *testing.T) {
 func newIdleWorld(t *testing.T, m *v1alpha1.Machine, objects ...runtime.Object) *activitiestest.World {
 	t.Helper()
 	w := activitiestest.NewWorld(t, append(objects, m, activitiestest.Node())...)
-	activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
-	activitiestest.Twice[kube.Reported](
+	activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+	activitiestest.RunTwice[kube.ReportResult](
 		w,
 		newActivities(w.Kube).ReportMachine,
-		machine.Report{Read: activitiestest.Read(m), Phase: "Running"},
+		machine.Report{Read: activitiestest.NewRead(m), Phase: "Running"},
 	)
-	w.Forget()
+	w.ForgetRequests()
 	return w
 }
 
 func TestDecideMachineOfAMachineInUse(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	m.Status.LastKnownState, m.Status.LastOperation.Type = "state-7", v1alpha1.MachineOperationCreate
-	d := activitiestest.DecideMachine(newIdleWorld(t, m, activitiestest.Class()), activitiestest.Read(m))
+	d := activitiestest.DecideMachine(newIdleWorld(t, m, activitiestest.Class()), activitiestest.NewRead(m))
 	assert.Equal(t, attention.Nothing, d.Need)
 	assert.Equal(t, "Running", d.Phase)
 	assert.Equal(t, []string{"fake:///n", "n", "state-7"}, []string{d.ProviderID, d.NodeName, d.LastKnownState})
@@ -120,11 +120,11 @@ func TestDecideMachineGone(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m, activitiestest.Class())
-	for name, in := range map[string]kube.Read{
+	for name, in := range map[string]kube.ReadInput{
 		"no such object":                         {Ref: kube.Ref{Namespace: activitiestest.Shop, Name: "x", UID: "uid-x"}},
 		"no such object, read live":              {Ref: kube.Ref{Namespace: activitiestest.Shop, Name: "x", UID: "uid-x"}, Live: true},
-		"another object has its name":            {Ref: activitiestest.Stranger(m)},
-		"another object has its name, read live": {Ref: activitiestest.Stranger(m), Live: true},
+		"another object has its name":            {Ref: activitiestest.RefOfFormerObject(m)},
+		"another object has its name, read live": {Ref: activitiestest.RefOfFormerObject(m), Live: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(
@@ -153,7 +153,7 @@ func TestDecideMachineWithoutAUsableClass(t *testing.T) {
 			"ClassInvalid", "MachineClass small cannot be used: name of provider is empty",
 		},
 	} {
-		for way, in := range map[string]kube.Read{"cached": activitiestest.Read(m), "live": activitiestest.Live(m)} {
+		for way, in := range map[string]kube.ReadInput{"cached": activitiestest.NewRead(m), "live": activitiestest.NewLiveRead(m)} {
 			t.Run(name+", "+way, func(t *testing.T) {
 				d := activitiestest.DecideMachine(row.w, in)
 				require.NotNil(t, d.Problem)
@@ -168,7 +168,7 @@ func TestDecideMachineWithoutAUsableClass(t *testing.T) {
 func TestCachesThatAreBehind(t *testing.T) {
 	t.Parallel()
 	type mode = func(w *activitiestest.World, activity, in any) (machine.Decision, error)
-	local, regular := activitiestest.Local[machine.Decision], activitiestest.Run[machine.Decision]
+	local, regular := activitiestest.RunLocalActivity[machine.Decision], activitiestest.RunActivity[machine.Decision]
 	for name, row := range map[string]struct {
 		how  mode
 		live bool   // the read bypasses the caches
@@ -185,9 +185,9 @@ func TestCachesThatAreBehind(t *testing.T) {
 				w := activitiestest.NewWorld(t, m, activitiestest.Class())
 				registry := prometheus.NewRegistry()
 				w.Metrics = kube.NewMetrics(registry)
-				w.Hold()
-				w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
-				in := kube.Read{
+				w.HoldEvents()
+				w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch("note", "new"))
+				in := kube.ReadInput{
 					Ref:      activitiestest.Ref(m),
 					Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion},
 					Live:     row.live,
@@ -234,8 +234,8 @@ func TestAnAPIServerThatWasRestored(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := activitiestest.Machine("m")
 				w := activitiestest.NewWorld(t, m, activitiestest.Class())
-				in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{resource: "999999"}}
-				_, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
+				in := kube.ReadInput{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{resource: "999999"}}
+				_, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
 				activitiestest.AssertFailure(t, err, kube.TypeRewound, false)
 			})
 		})
@@ -244,12 +244,12 @@ func TestAnAPIServerThatWasRestored(t *testing.T) {
 
 func TestALiveDecisionReadsAllObjectsLive(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachinePending))
 	w := activitiestest.NewWorld(t, m)
-	w.Hold() // the caches lack the node of the signal and the class
-	w.Create(activitiestest.Node(), activitiestest.Class())
-	in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}}
-	d, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
+	w.HoldEvents() // the caches lack the node of the signal and the class
+	w.CreateObjects(activitiestest.Node(), activitiestest.Class())
+	in := kube.ReadInput{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}}
+	d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
 	require.NoError(t, err)
 	assert.Equal(t, attention.Health, d.Need, "the node has joined: nobody tells us a second time")
 	assert.Equal(t, "fake", d.Provider)
@@ -260,15 +260,15 @@ func TestAReadWaitsForTheVersionsThatWokeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
-		release := w.Hold()
-		w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
-		in := kube.Read{
+		release := w.HoldEvents()
+		w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch("note", "new"))
+		in := kube.ReadInput{
 			Ref:      activitiestest.Ref(m),
 			Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion},
 		}
-		w.Forget()
+		w.ForgetRequests()
 		time.AfterFunc(20*time.Millisecond, release)
-		d, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
+		d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
 		require.NoError(t, err)
 		assert.Equal(t, in.Versions[cache.Machines], d.Version)
 		assert.Empty(t, w.Requests(), "waiting costs the API server nothing")
@@ -279,9 +279,9 @@ func TestAReadWaitsForTheVersionsThatWokeIt(t *testing.T) {
 func TestInputsOfAProviderCall(t *testing.T) {
 	t.Parallel()
 	of := func(change func(*v1alpha1.Machine)) string {
-		m := activitiestest.Machine("m", activitiestest.Bare, change)
+		m := activitiestest.Machine("m", activitiestest.WithoutFinalizers, change)
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
-		return activitiestest.DecideMachine(w, activitiestest.Read(m)).Call
+		return activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Call
 	}
 	annotated := func(key, value string) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) { m.Annotations = map[string]string{key: value} }
@@ -299,7 +299,7 @@ func TestInputsOfAProviderCall(t *testing.T) {
 	}
 	class := activitiestest.Class()
 	class.Generation++
-	m := activitiestest.Machine("m", activitiestest.Bare)
+	m := activitiestest.Machine("m", activitiestest.WithoutFinalizers)
 	w := activitiestest.NewWorld(t, m, class)
-	require.NotEqual(t, before, activitiestest.DecideMachine(w, activitiestest.Read(m)).Call, "class")
+	require.NotEqual(t, before, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Call, "class")
 }

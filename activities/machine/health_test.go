@@ -18,28 +18,28 @@ import (
 	"millwright/decide/attention"
 )
 
-// withReady gives a node the condition Ready with the given status and transition time.
-func withReady(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) {
+// withReadyCondition gives a node the condition Ready with the given status and transition time.
+func withReadyCondition(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = status, "Because"
 		n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(since)
 	}
 }
 
-// unhealthySince gives a machine a node that is unhealthy since the given time. The phase's time is the present.
-func unhealthySince(since time.Time) func(*v1alpha1.Machine) {
+// withUnhealthySince gives a machine a node that is unhealthy since the given time. The phase's time is the present.
+func withUnhealthySince(since time.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
-		activitiestest.OnNode(m)
+		activitiestest.WithNode(m)
 		m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineUnknown, LastUpdateTime: metav1.Now()}
 		m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(since).Rfc3339Copy()}
 	}
 }
 
-// newGroup returns a deployment, its set, and a change that makes a machine a member of the set.
-func newGroup() (d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, member func(*v1alpha1.Machine)) {
+// newDeploymentWithSet returns a deployment, its set, and a change that makes a machine a member of the set.
+func newDeploymentWithSet() (d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, member func(*v1alpha1.Machine)) {
 	d = activitiestest.Deployment("d", 3)
-	s = activitiestest.Owned(d, "s", 3)
-	return d, s, activitiestest.OwnedBy[*v1alpha1.Machine](s)
+	s = activitiestest.NewOwnedSet(d, "s", 3)
+	return d, s, activitiestest.WithOwner[*v1alpha1.Machine](s)
 }
 
 func TestDecideMachineFollowsTheNode(t *testing.T) {
@@ -62,24 +62,27 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		to, what string // both empty: the phase stays
 	}{
 		"a new node has joined":                  {v1alpha1.MachinePending, nil, "Running", "Create"},
-		"a node that is not ready has not":       {v1alpha1.MachinePending, []func(*corev1.Node){withReady("False", turned)}, "", ""},
+		"a node that is not ready has not":       {v1alpha1.MachinePending, []func(*corev1.Node){withReadyCondition("False", turned)}, "", ""},
 		"nor has one whose disk is full":         {v1alpha1.MachinePending, []func(*corev1.Node){full}, "", ""},
-		"nor has one that is being deleted":      {v1alpha1.MachinePending, []func(*corev1.Node){activitiestest.Going[*corev1.Node]}, "", ""},
+		"nor has one that is being deleted":      {v1alpha1.MachinePending, []func(*corev1.Node){activitiestest.WithDeletionTimestamp[*corev1.Node]}, "", ""},
 		"nor has one without its components":     {v1alpha1.MachinePending, []func(*corev1.Node){held}, "", ""},
 		"which are nothing to one that was":      {v1alpha1.MachineUnknown, []func(*corev1.Node){held}, "Running", "HealthCheck"},
 		"it is well again":                       {v1alpha1.MachineUnknown, nil, "Running", "HealthCheck"},
-		"its kubelet says that it is not ready":  {v1alpha1.MachineRunning, []func(*corev1.Node){withReady("False", turned)}, "Unknown", "HealthCheck"},
-		"its kubelet is silent":                  {v1alpha1.MachineRunning, []func(*corev1.Node){withReady("Unknown", turned)}, "Unknown", "HealthCheck"},
+		"its kubelet says that it is not ready":  {v1alpha1.MachineRunning, []func(*corev1.Node){withReadyCondition("False", turned)}, "Unknown", "HealthCheck"},
+		"its kubelet is silent":                  {v1alpha1.MachineRunning, []func(*corev1.Node){withReadyCondition("Unknown", turned)}, "Unknown", "HealthCheck"},
 		"its disk is full":                       {v1alpha1.MachineRunning, []func(*corev1.Node){full}, "Unknown", "HealthCheck"},
-		"somebody deletes it":                    {v1alpha1.MachineRunning, []func(*corev1.Node){activitiestest.Going[*corev1.Node]}, "Unknown", "HealthCheck"},
+		"somebody deletes it":                    {v1alpha1.MachineRunning, []func(*corev1.Node){activitiestest.WithDeletionTimestamp[*corev1.Node]}, "Unknown", "HealthCheck"},
 		"a failed machine is never taken back":   {v1alpha1.MachineFailed, nil, "", ""},
 		"a Running machine does not wait for it": {v1alpha1.MachineRunning, []func(*corev1.Node){held}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(row.phase))
+			m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(row.phase))
 			n := activitiestest.Node(
 				append(row.node, func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode} })...)
-			d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, n, activitiestest.Class()), activitiestest.Read(m))
+			d := activitiestest.DecideMachine(
+				activitiestest.NewWorld(t, m, n, activitiestest.Class()),
+				activitiestest.NewRead(m),
+			)
 			if row.to == "" {
 				assert.True(t, d.Health == nil || d.Health.Change == nil, "%+v", d.Health)
 				return
@@ -95,11 +98,11 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 			Phase:      "Pending",
 			Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}},
 		}
-		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(""))
+		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(""))
 		m.Status.Conditions = nil
-		made.Read = activitiestest.Read(m)
+		made.Read = activitiestest.NewRead(m)
 		w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class())
-		d, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
+		d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		require.NoError(t, err)
 		require.NotNil(t, d.Health)
 		require.NotNil(t, d.Health.Change)
@@ -107,20 +110,20 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		assert.True(t, d.Health.Change.Joined)
 
 		w = activitiestest.NewWorld(t, m, activitiestest.Class())
-		d, err = activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
+		d, err = activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		require.NoError(t, err)
 		assert.Equal(t, attention.Node, d.Need)
 		assert.True(t, d.Health == nil || d.Health.Change == nil)
 
 		m.DeletionTimestamp = &metav1.Time{Time: turned}
 		w = activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class())
-		d, err = activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
+		d, err = activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		require.NoError(t, err)
 		assert.Equal(t, attention.Deletion, d.Need, "whose instance is to be on record all the same")
 		assert.Nil(t, d.Health)
 
 		w = activitiestest.NewWorld(t)
-		_, err = activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
+		_, err = activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run(
@@ -130,32 +133,32 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 				Phase:      "Pending",
 				Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}},
 			}
-			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
-			again.Read = activitiestest.Read(m)
+			m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+			again.Read = activitiestest.NewRead(m)
 			w := activitiestest.NewWorld(t, m, activitiestest.Class()) // the node is gone
-			d, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, again)
+			d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, again)
 			require.NoError(t, err)
 			assert.Equal(t, "Running", d.Phase)
 			require.NotNil(t, d.Health)
 			require.NotNil(t, d.Health.Change)
 			assert.Equal(t, "Unknown", d.Health.Change.Phase, "not Pending until the creation timeout")
-			_, err = activitiestest.Run[kube.Reported](w, newActivities(w.Kube).ReportMachine, again)
+			_, err = activitiestest.RunActivity[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, again)
 			require.NoError(t, err)
 			assert.Equal(t, v1alpha1.MachineRunning, w.Machine("m").Status.CurrentStatus.Phase)
 		},
 	)
 	t.Run("it went missing", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
-		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.Read(m))
+		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.NewRead(m))
 		require.NotNil(t, d.Health)
 		assert.Equal(t, "Unknown", d.Health.Change.Phase)
 		assert.True(t, d.Health.Look, "the provider may know why")
 	})
 	t.Run("the clock starts when the node says that it turned bad", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 		d := activitiestest.DecideMachine(
-			activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(withReady("False", turned))),
-			activitiestest.Read(m),
+			activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(withReadyCondition("False", turned))),
+			activitiestest.NewRead(m),
 		)
 		require.NotNil(t, d.Health.Clock)
 		assert.WithinDuration(t, turned, d.Health.Clock.UnhealthySince, 0)
@@ -165,7 +168,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 func TestHealthTimeoutOfANode(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)
-	d, s, member := newGroup()
+	d, s, member := newDeploymentWithSet()
 	impatient := func(m *v1alpha1.Machine) {
 		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: activitiestest.Duration(0)}
 	}
@@ -181,22 +184,22 @@ func TestHealthTimeoutOfANode(t *testing.T) {
 		due    string        // reason of the condition
 	}{
 		"not over yet, without a node":               {9 * time.Minute, nil, nil, 0, "NodeDeleted"},
-		"not over yet, with a node":                  {9 * time.Minute, nil, []runtime.Object{activitiestest.Node(withReady("False", now))}, time.Minute, ""},
+		"not over yet, with a node":                  {9 * time.Minute, nil, []runtime.Object{activitiestest.Node(withReadyCondition("False", now))}, time.Minute, ""},
 		"without a timeout, and without a node":      {0, []func(*v1alpha1.Machine){never}, nil, 0, "NodeDeleted"},
-		"over, with a node":                          {10 * time.Minute, nil, []runtime.Object{activitiestest.Node(withReady("Unknown", now))}, 0, "HealthTimeout"},
-		"a timeout of zero ends at once":             {0, []func(*v1alpha1.Machine){impatient}, []runtime.Object{activitiestest.Node(withReady("Unknown", now))}, 0, "HealthTimeout"},
-		"without a timeout it never ends":            {1000 * time.Hour, []func(*v1alpha1.Machine){never}, []runtime.Object{activitiestest.Node(withReady("Unknown", now))}, 0, ""},
+		"over, with a node":                          {10 * time.Minute, nil, []runtime.Object{activitiestest.Node(withReadyCondition("Unknown", now))}, 0, "HealthTimeout"},
+		"a timeout of zero ends at once":             {0, []func(*v1alpha1.Machine){impatient}, []runtime.Object{activitiestest.Node(withReadyCondition("Unknown", now))}, 0, "HealthTimeout"},
+		"without a timeout it never ends":            {1000 * time.Hour, []func(*v1alpha1.Machine){never}, []runtime.Object{activitiestest.Node(withReadyCondition("Unknown", now))}, 0, ""},
 		"unless the instance is gone":                {0, []func(*v1alpha1.Machine){never, vanished}, nil, 0, "InstanceGone"},
 		"an instance that is gone is not waited for": {0, []func(*v1alpha1.Machine){vanished}, nil, 0, "InstanceGone"},
-		"a node that is being deleted neither":       {0, nil, []runtime.Object{activitiestest.Node(activitiestest.Going[*corev1.Node], func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} })}, 0, "NodeDeleted"},
+		"a node that is being deleted neither":       {0, nil, []runtime.Object{activitiestest.Node(activitiestest.WithDeletionTimestamp[*corev1.Node], func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} })}, 0, "NodeDeleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine(
 				"m",
-				append([]func(*v1alpha1.Machine){member, unhealthySince(now.Add(-row.sick))}, row.change...)...)
+				append([]func(*v1alpha1.Machine){member, withUnhealthySince(now.Add(-row.sick))}, row.change...)...)
 			decision := activitiestest.DecideMachine(
 				activitiestest.NewWorld(t, append(row.node, d, s, m, activitiestest.Class())...),
-				readAt(m, now),
+				readAtTime(m, now),
 			)
 			require.NotNil(t, decision.Health)
 			v := *decision.Health
@@ -221,26 +224,26 @@ func TestHealthTimeoutOfANode(t *testing.T) {
 func TestMachinesThatNeedNoGrantForTheirReplacement(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	d, s, member := newGroup()
-	lone := activitiestest.Set("lone", 1)
+	d, s, member := newDeploymentWithSet()
+	lone := activitiestest.NewMachineSet("lone", 1)
 	for name, row := range map[string]struct {
 		owner []func(*v1alpha1.Machine)
 		fails bool
 	}{
 		"a machine of a deployment waits":             {[]func(*v1alpha1.Machine){member}, false},
-		"until it is granted":                         {[]func(*v1alpha1.Machine){member, activitiestest.Granted}, true},
-		"that of a set without a deployment does not": {[]func(*v1alpha1.Machine){activitiestest.OwnedBy[*v1alpha1.Machine](lone)}, true},
+		"until it is granted":                         {[]func(*v1alpha1.Machine){member, activitiestest.WithReplacementGrant}, true},
+		"that of a set without a deployment does not": {[]func(*v1alpha1.Machine){activitiestest.WithOwner[*v1alpha1.Machine](lone)}, true},
 		"nor does one without a set":                  {nil, true},
 	} {
-		for _, change := range []func(*v1alpha1.Machine){func(*v1alpha1.Machine) {}, activitiestest.DueFor("HealthTimeout")} {
+		for _, change := range []func(*v1alpha1.Machine){func(*v1alpha1.Machine) {}, activitiestest.WithReplacementDue("HealthTimeout")} {
 			// with and without a replacement reason that is already recorded
 			t.Run(name, func(t *testing.T) {
-				m := activitiestest.Machine("m", append(row.owner, unhealthySince(now.Add(-time.Hour)), change)...)
+				m := activitiestest.Machine("m", append(row.owner, withUnhealthySince(now.Add(-time.Hour)), change)...)
 				decision := activitiestest.DecideMachine(
 					activitiestest.NewWorld(t, d, s, lone, m, activitiestest.Class()),
-					activitiestest.Read(m),
+					activitiestest.NewRead(m),
 				)
-				assert.Equal(t, row.fails, activitiestest.Failed(decision))
+				assert.Equal(t, row.fails, activitiestest.SetsPhaseFailed(decision))
 			})
 		}
 	}
@@ -259,8 +262,8 @@ func TestACloudThatHasLostMostInstancesIsNotBelieved(t *testing.T) {
 			name := fmt.Sprintf("x-%d", i)
 			machines = append(machines, activitiestest.Machine(
 				name,
-				activitiestest.Tried,
-				unhealthySince(time.Now().Add(-time.Minute)),
+				activitiestest.WithCreateAttempt,
+				withUnhealthySince(time.Now().Add(-time.Minute)),
 				func(m *v1alpha1.Machine) {
 					m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = name, name, "fake:///"+name
 					m.Status.Health.InstanceGoneAt = &activitiestest.LongAgo
@@ -269,15 +272,15 @@ func TestACloudThatHasLostMostInstancesIsNotBelieved(t *testing.T) {
 			objects = append(objects, machines[i])
 			if hasNode {
 				objects = append(objects, activitiestest.Node(
-					activitiestest.NotReady(time.Minute),
-					activitiestest.ProviderID("fake:///"+name),
+					activitiestest.WithNodeNotReady(time.Minute),
+					activitiestest.WithProviderID("fake:///"+name),
 					func(n *corev1.Node) { n.Name = name },
 				))
 			}
 		}
 		w := activitiestest.NewWorld(t, append(objects, activitiestest.Class())...)
-		d := activitiestest.DecideMachine(w, activitiestest.Read(machines[0]))
-		assert.Equal(t, !hasNode, activitiestest.Failed(d))
+		d := activitiestest.DecideMachine(w, activitiestest.NewRead(machines[0]))
+		assert.Equal(t, !hasNode, activitiestest.SetsPhaseFailed(d))
 		require.NotNil(t, d.Health.Due)
 		assert.Equal(t, "InstanceGone", d.Health.Due.Reason)
 		if hasNode {
@@ -290,7 +293,7 @@ func TestACloudThatHasLostMostInstancesIsNotBelieved(t *testing.T) {
 func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	_, s, member := newGroup()
+	_, s, member := newDeploymentWithSet()
 	for name, row := range map[string]struct {
 		gone, well int // other machines; the machine under test also lacks its node
 		holds      bool
@@ -301,14 +304,14 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 		"too few to judge from": {1, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alone := activitiestest.Machine("m", unhealthySince(now.Add(-time.Hour)))
-			belongs := activitiestest.Machine("m", member, unhealthySince(now.Add(-time.Hour)))
-			objects := append(activitiestest.Dead(row.gone, row.well), activitiestest.Class())
+			alone := activitiestest.Machine("m", withUnhealthySince(now.Add(-time.Hour)))
+			belongs := activitiestest.Machine("m", member, withUnhealthySince(now.Add(-time.Hour)))
+			objects := append(activitiestest.NewMachinesWithDeadNodes(row.gone, row.well), activitiestest.Class())
 			decision := activitiestest.DecideMachine(
 				activitiestest.NewWorld(t, append(objects, alone)...),
-				activitiestest.Read(alone),
+				activitiestest.NewRead(alone),
 			)
-			assert.Equal(t, !row.holds, activitiestest.Failed(decision))
+			assert.Equal(t, !row.holds, activitiestest.SetsPhaseFailed(decision))
 			require.NotNil(t, decision.Health.Due, "what is held is said")
 			assert.Equal(t, row.holds, decision.Health.Change == nil)
 			if row.holds {
@@ -316,9 +319,9 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 			}
 			decision = activitiestest.DecideMachine(
 				activitiestest.NewWorld(t, append(objects, belongs, s)...),
-				activitiestest.Read(belongs),
+				activitiestest.NewRead(belongs),
 			)
-			assert.False(t, activitiestest.Failed(decision))
+			assert.False(t, activitiestest.SetsPhaseFailed(decision))
 			if row.holds {
 				assert.Contains(t, decision.Health.Due.Message, "look dead at once")
 			} else {
@@ -329,16 +332,16 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 	t.Run("a creation that took too long is no sign of that", func(t *testing.T) {
 		m := activitiestest.Machine(
 			"m",
-			activitiestest.OnNode,
-			activitiestest.Phase(v1alpha1.MachinePending),
-			createdAgo(time.Hour),
+			activitiestest.WithNode,
+			activitiestest.WithPhase(v1alpha1.MachinePending),
+			withAge(time.Hour),
 		)
 		assert.True(
 			t,
-			activitiestest.Failed(
+			activitiestest.SetsPhaseFailed(
 				activitiestest.DecideMachine(
-					activitiestest.NewWorld(t, append(activitiestest.Dead(5, 0), m, activitiestest.Class())...),
-					activitiestest.Read(m),
+					activitiestest.NewWorld(t, append(activitiestest.NewMachinesWithDeadNodes(5, 0), m, activitiestest.Class())...),
+					activitiestest.NewRead(m),
 				),
 			),
 		)
@@ -349,10 +352,10 @@ func TestARecoveryIsRecorded(t *testing.T) {
 	t.Parallel()
 	since := time.Now().Add(-time.Hour).Truncate(time.Second)
 	now := since.Add(2 * time.Hour)
-	m := activitiestest.Machine("m", unhealthySince(since), activitiestest.DueFor("HealthTimeout"))
+	m := activitiestest.Machine("m", withUnhealthySince(since), activitiestest.WithReplacementDue("HealthTimeout"))
 	d := activitiestest.DecideMachine(
 		activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class()),
-		readAt(m, now),
+		readAtTime(m, now),
 	)
 	require.NotNil(t, d.Health.Change)
 	assert.Equal(t, "Running", d.Health.Change.Phase)

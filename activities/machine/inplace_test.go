@@ -15,7 +15,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-func inPlaceMark(in kube.Read, reason string) machine.InPlaceMark {
+func newInPlaceMark(in kube.ReadInput, reason string) machine.InPlaceMark {
 	return machine.InPlaceMark{Read: in, Reason: reason, Message: "told by " + reason}
 }
 
@@ -27,43 +27,43 @@ func TestMarkInPlace(t *testing.T) {
 		reason string
 		writes bool
 	}{
-		"a candidate for the first time":        {[]func(*corev1.Node){activitiestest.IsCandidate}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, true},
-		"a candidate again":                     {[]func(*corev1.Node){activitiestest.IsCandidate, activitiestest.SaysUpdate("UpdateSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, true},
-		"selected":                              {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.SaysUpdate("CandidateForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonSelectedForUpdate, true},
-		"updated":                               {[]func(*corev1.Node){activitiestest.Updated("successful"), activitiestest.SaysUpdate("ReadyForUpdate")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonUpdateSuccessful, true},
-		"not updated":                           {[]func(*corev1.Node){activitiestest.Updated("failed"), activitiestest.SaysUpdate("ReadyForUpdate")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonUpdateFailed, true},
-		"updated after all":                     {[]func(*corev1.Node){activitiestest.Updated("successful"), activitiestest.SaysUpdate("UpdateFailed")}, v1alpha1.MachineInPlaceUpdateFailed, v1alpha1.ReasonUpdateSuccessful, true},
-		"empty":                                 {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonDrainSuccessful, true},
-		"ready":                                 {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonReadyForUpdate, true},
-		"another reason of a failure":           {[]func(*corev1.Node){activitiestest.Updated("failed"), activitiestest.SaysUpdate("UpdateFailed")}, v1alpha1.MachineInPlaceUpdateFailed, v1alpha1.ReasonUpdateFailed, true},
+		"a candidate for the first time":        {[]func(*corev1.Node){activitiestest.WithCandidateLabel}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, true},
+		"a candidate again":                     {[]func(*corev1.Node){activitiestest.WithCandidateLabel, activitiestest.WithUpdateCondition("UpdateSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, true},
+		"selected":                              {[]func(*corev1.Node){activitiestest.WithSelectedLabels, activitiestest.WithUpdateCondition("CandidateForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonSelectedForUpdate, true},
+		"updated":                               {[]func(*corev1.Node){activitiestest.WithUpdateResult("successful"), activitiestest.WithUpdateCondition("ReadyForUpdate")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonUpdateSuccessful, true},
+		"not updated":                           {[]func(*corev1.Node){activitiestest.WithUpdateResult("failed"), activitiestest.WithUpdateCondition("ReadyForUpdate")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonUpdateFailed, true},
+		"updated after all":                     {[]func(*corev1.Node){activitiestest.WithUpdateResult("successful"), activitiestest.WithUpdateCondition("UpdateFailed")}, v1alpha1.MachineInPlaceUpdateFailed, v1alpha1.ReasonUpdateSuccessful, true},
+		"empty":                                 {[]func(*corev1.Node){activitiestest.WithSelectedLabels, activitiestest.WithCordon, activitiestest.WithUpdateCondition("SelectedForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonDrainSuccessful, true},
+		"ready":                                 {[]func(*corev1.Node){activitiestest.WithSelectedLabels, activitiestest.WithCordon, activitiestest.WithUpdateCondition("DrainSuccessful")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonReadyForUpdate, true},
+		"another reason of a failure":           {[]func(*corev1.Node){activitiestest.WithUpdateResult("failed"), activitiestest.WithUpdateCondition("UpdateFailed")}, v1alpha1.MachineInPlaceUpdateFailed, v1alpha1.ReasonUpdateFailed, true},
 		"no labels":                             {nil, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, false},
 		"no reason":                             {nil, v1alpha1.MachineRunning, "", false},
-		"said already":                          {[]func(*corev1.Node){activitiestest.IsCandidate, activitiestest.SaysUpdate("CandidateForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, false},
-		"further already":                       {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonSelectedForUpdate, false},
-		"empty, and somebody has uncordoned it": {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.SaysUpdate("SelectedForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonDrainSuccessful, false},
-		"empty, and it was called off":          {[]func(*corev1.Node){activitiestest.IsCandidate, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonDrainSuccessful, false},
-		"ready, and its machine does not say":   {[]func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonReadyForUpdate, false},
-		"ready, and the agent was faster":       {[]func(*corev1.Node){activitiestest.Updated("successful"), activitiestest.WithCordon, activitiestest.SaysUpdate("DrainSuccessful")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonReadyForUpdate, false},
+		"said already":                          {[]func(*corev1.Node){activitiestest.WithCandidateLabel, activitiestest.WithUpdateCondition("CandidateForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonCandidateForUpdate, false},
+		"further already":                       {[]func(*corev1.Node){activitiestest.WithSelectedLabels, activitiestest.WithCordon, activitiestest.WithUpdateCondition("DrainSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonSelectedForUpdate, false},
+		"empty, and somebody has uncordoned it": {[]func(*corev1.Node){activitiestest.WithSelectedLabels, activitiestest.WithUpdateCondition("SelectedForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonDrainSuccessful, false},
+		"empty, and it was called off":          {[]func(*corev1.Node){activitiestest.WithCandidateLabel, activitiestest.WithCordon, activitiestest.WithUpdateCondition("SelectedForUpdate")}, v1alpha1.MachineRunning, v1alpha1.ReasonDrainSuccessful, false},
+		"ready, and its machine does not say":   {[]func(*corev1.Node){activitiestest.WithSelectedLabels, activitiestest.WithCordon, activitiestest.WithUpdateCondition("DrainSuccessful")}, v1alpha1.MachineRunning, v1alpha1.ReasonReadyForUpdate, false},
+		"ready, and the agent was faster":       {[]func(*corev1.Node){activitiestest.WithUpdateResult("successful"), activitiestest.WithCordon, activitiestest.WithUpdateCondition("DrainSuccessful")}, v1alpha1.MachineInPlaceUpdating, v1alpha1.ReasonReadyForUpdate, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(row.phase))
+				m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(row.phase))
 				w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
 				before := w.Node()
-				versions := activitiestest.Twice[kube.MinVersions](
+				versions := activitiestest.RunTwice[kube.MinVersions](
 					w,
 					newActivities(w.Kube).MarkInPlace,
-					inPlaceMark(activitiestest.Read(m), row.reason),
+					newInPlaceMark(activitiestest.NewRead(m), row.reason),
 				)
 				n := w.Node()
-				assert.Equal(t, w.Current(), versions)
+				assert.Equal(t, w.NodeVersions(), versions)
 				if !row.writes {
-					assert.Empty(t, w.Writes())
+					assert.Empty(t, w.WriteRequests())
 					assert.Equal(t, before, n)
 					return
 				}
-				assert.Equal(t, []string{"patch nodes/status"}, w.Writes())
-				c := activitiestest.UpdateCondition(n)
+				assert.Equal(t, []string{"patch nodes/status"}, w.WriteRequests())
+				c := activitiestest.FindUpdateCondition(n)
 				require.NotNil(t, c)
 				assert.Equal(t, corev1.ConditionTrue, c.Status)
 				assert.Equal(t, row.reason, c.Reason)
@@ -76,8 +76,8 @@ func TestMarkInPlace(t *testing.T) {
 				)
 				assert.Len(t, n.Status.Conditions, 2)
 				assert.Equal(t, before.Labels, n.Labels)
-				assert.Equal(t, activitiestest.Encode(before)["spec"], activitiestest.Encode(n)["spec"])
-				if was := activitiestest.UpdateCondition(before); was != nil && was.Reason == row.reason {
+				assert.Equal(t, activitiestest.EncodeObject(before)["spec"], activitiestest.EncodeObject(n)["spec"])
+				if was := activitiestest.FindUpdateCondition(before); was != nil && was.Reason == row.reason {
 					assert.Equal(t, activitiestest.LongAgo.Unix(), c.LastTransitionTime.Unix(), "still the same step")
 				} else {
 					assert.WithinDuration(t, time.Now(), c.LastTransitionTime.Time, activitiestest.Rounding, "when the step began")
@@ -95,35 +95,35 @@ func TestCordonNode(t *testing.T) {
 		writes  bool
 		after   bool // the node is cordoned after the activity
 	}{
-		"selected":                                     {nil, []func(*corev1.Node){activitiestest.IsChosen, activitiestest.SaysUpdate("SelectedForUpdate")}, true, true},
-		"with the cordon of a user":                    {nil, []func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, false, true},
+		"selected":                                     {nil, []func(*corev1.Node){activitiestest.WithSelectedLabels, activitiestest.WithUpdateCondition("SelectedForUpdate")}, true, true},
+		"with the cordon of a user":                    {nil, []func(*corev1.Node){activitiestest.WithSelectedLabels, activitiestest.WithCordon, activitiestest.WithUpdateCondition("SelectedForUpdate")}, false, true},
 		"for another purpose":                          {nil, nil, true, true},
-		"called off":                                   {nil, []func(*corev1.Node){activitiestest.IsCandidate, activitiestest.SaysUpdate("SelectedForUpdate")}, false, false},
-		"called off with the cordon of a user":         {nil, []func(*corev1.Node){activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, false, true},
-		"called off, and the machine is being deleted": {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine]}, []func(*corev1.Node){activitiestest.SaysUpdate("SelectedForUpdate")}, true, true},
+		"called off":                                   {nil, []func(*corev1.Node){activitiestest.WithCandidateLabel, activitiestest.WithUpdateCondition("SelectedForUpdate")}, false, false},
+		"called off with the cordon of a user":         {nil, []func(*corev1.Node){activitiestest.WithCordon, activitiestest.WithUpdateCondition("SelectedForUpdate")}, false, true},
+		"called off, and the machine is being deleted": {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]}, []func(*corev1.Node){activitiestest.WithUpdateCondition("SelectedForUpdate")}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine(
 				"m",
-				append(row.machine, activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))...)
+				append(row.machine, activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))...)
 			w := activitiestest.NewWorld(
 				t,
 				m,
-				activitiestest.Node(append([]func(*corev1.Node){activitiestest.Lived}, row.node...)...),
+				activitiestest.Node(append([]func(*corev1.Node){activitiestest.WithForeignMetadata}, row.node...)...),
 			)
 			before := w.Node()
-			versions := activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.Read(m))
-			assert.Equal(t, w.Current(), versions)
+			versions := activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.NewRead(m))
+			assert.Equal(t, w.NodeVersions(), versions)
 			n := w.Node()
 			assert.Equal(t, row.after, n.Spec.Unschedulable)
 			if !row.writes {
-				assert.Empty(t, w.Writes())
+				assert.Empty(t, w.WriteRequests())
 				return
 			}
-			assert.Equal(t, []string{"patch nodes"}, w.Writes())
+			assert.Equal(t, []string{"patch nodes"}, w.WriteRequests())
 			before.Spec.Unschedulable = true
 			before.ResourceVersion, before.Generation = n.ResourceVersion, n.Generation
-			assert.Equal(t, activitiestest.Encode(before), activitiestest.Encode(n), "and nothing else")
+			assert.Equal(t, activitiestest.EncodeObject(before), activitiestest.EncodeObject(n), "and nothing else")
 		})
 	}
 }

@@ -17,45 +17,45 @@ import (
 	"millwright/observe/cache"
 )
 
-// nodeWriteSteps are the activities that write a node, called for a node that needs the write.
-func nodeWriteSteps(w *activitiestest.World, in kube.Read) map[string]func() (kube.MinVersions, error) {
+// nodeWriteActivities are the activities that write a node, called for a node that needs the write.
+func nodeWriteActivities(w *activitiestest.World, in kube.ReadInput) map[string]func() (kube.MinVersions, error) {
 	return map[string]func() (kube.MinVersions, error){
 		"mark": func() (kube.MinVersions, error) {
-			return activitiestest.Run[kube.MinVersions](
+			return activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).MarkInPlace,
-				inPlaceMark(in, v1alpha1.ReasonSelectedForUpdate),
+				newInPlaceMark(in, v1alpha1.ReasonSelectedForUpdate),
 			)
 		},
 		"cordon": func() (kube.MinVersions, error) {
-			return activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CordonNode, in)
+			return activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).CordonNode, in)
 		},
 	}
 }
 
 func TestInPlaceWritesNothing(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
-	early := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachinePending))
-	chosen := activitiestest.Node(activitiestest.IsChosen)
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	early := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
+	chosen := activitiestest.Node(activitiestest.WithSelectedLabels)
 	for name, row := range map[string]struct {
-		in      kube.Read
+		in      kube.ReadInput
 		objects []runtime.Object
 	}{
-		"the node is missing":                       {activitiestest.Read(m), []runtime.Object{m}},
-		"the machine has no node yet":               {activitiestest.Read(early), []runtime.Object{early, chosen}},
-		"the machine is gone":                       {activitiestest.Read(m), []runtime.Object{chosen}},
-		"the machine is gone, read live":            {activitiestest.Live(m), []runtime.Object{chosen}},
-		"another machine has its name":              {kube.Read{Ref: activitiestest.Stranger(m)}, []runtime.Object{m, chosen}},
-		"another machine names the node as its own": {activitiestest.Read(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.OnNode), chosen}},
+		"the node is missing":                       {activitiestest.NewRead(m), []runtime.Object{m}},
+		"the machine has no node yet":               {activitiestest.NewRead(early), []runtime.Object{early, chosen}},
+		"the machine is gone":                       {activitiestest.NewRead(m), []runtime.Object{chosen}},
+		"the machine is gone, read live":            {activitiestest.NewLiveRead(m), []runtime.Object{chosen}},
+		"another machine has its name":              {kube.ReadInput{Ref: activitiestest.RefOfFormerObject(m)}, []runtime.Object{m, chosen}},
+		"another machine names the node as its own": {activitiestest.NewRead(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.WithNode), chosen}},
 	} {
-		for step := range nodeWriteSteps(nil, row.in) {
+		for step := range nodeWriteActivities(nil, row.in) {
 			t.Run(name+", "+step, func(t *testing.T) {
 				w := activitiestest.NewWorld(t, row.objects...)
-				versions, err := nodeWriteSteps(w, row.in)[step]()
+				versions, err := nodeWriteActivities(w, row.in)[step]()
 				require.NoError(t, err)
 				assert.Empty(t, versions)
-				assert.Empty(t, w.Writes())
+				assert.Empty(t, w.WriteRequests())
 			})
 		}
 	}
@@ -65,7 +65,7 @@ func TestInPlaceWritesNothing(t *testing.T) {
 		w.Cluster, err = cache.NewCluster(w.Machines, nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, w.Cluster.Start(t.Context()))
-		for name, step := range nodeWriteSteps(w, activitiestest.Read(m)) {
+		for name, step := range nodeWriteActivities(w, activitiestest.NewRead(m)) {
 			versions, err := step()
 			require.NoError(t, err, name)
 			assert.Empty(t, versions, name)
@@ -74,42 +74,42 @@ func TestInPlaceWritesNothing(t *testing.T) {
 	t.Run("mark, because the machine is being deleted", func(t *testing.T) {
 		leaving := activitiestest.Machine(
 			"m",
-			activitiestest.OnNode,
-			activitiestest.Phase(v1alpha1.MachineRunning),
-			activitiestest.Going[*v1alpha1.Machine],
+			activitiestest.WithNode,
+			activitiestest.WithPhase(v1alpha1.MachineRunning),
+			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 		)
 		w := activitiestest.NewWorld(t, leaving, chosen)
-		_, err := nodeWriteSteps(w, activitiestest.Read(leaving))["mark"]()
+		_, err := nodeWriteActivities(w, activitiestest.NewRead(leaving))["mark"]()
 		require.NoError(t, err)
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 	})
 }
 
 func TestInPlaceRetriesAfterAConflict(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
-	for step := range nodeWriteSteps(nil, activitiestest.Read(m)) {
+	for step := range nodeWriteActivities(nil, activitiestest.NewRead(m)) {
 		t.Run(step+": who wrote something else", func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
-			activitiestest.Failing(
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
+			activitiestest.FailRequests(
 				w.Target,
 				"patch",
 				"nodes",
 				1,
 				nil,
-				func() { w.Edit(cache.Nodes, "n", activitiestest.Annotated("mine", "1")) },
+				func() { w.EditObject(cache.Nodes, "n", activitiestest.AnnotationPatch("mine", "1")) },
 			)
-			versions, err := nodeWriteSteps(w, activitiestest.Read(m))[step]()
+			versions, err := nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
 			require.NoError(t, err)
-			assert.Equal(t, w.Current(), versions)
-			assert.Len(t, w.Writes(), 2, "one was in vain")
+			assert.Equal(t, w.NodeVersions(), versions)
+			assert.Len(t, w.WriteRequests(), 2, "one was in vain")
 			assert.Equal(t, "1", w.Node().Annotations["mine"])
-			assert.True(t, w.Node().Spec.Unschedulable || activitiestest.UpdateCondition(w.Node()) != nil)
+			assert.True(t, w.Node().Spec.Unschedulable || activitiestest.FindUpdateCondition(w.Node()) != nil)
 		})
 		t.Run(step+": each time", func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
-			activitiestest.Failing(
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
+			activitiestest.FailRequests(
 				w.Target,
 				"patch",
 				"nodes",
@@ -117,13 +117,13 @@ func TestInPlaceRetriesAfterAConflict(t *testing.T) {
 				apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil),
 				nil,
 			)
-			_, err := nodeWriteSteps(w, activitiestest.Read(m))[step]()
+			_, err := nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
-			assert.Len(t, w.Writes(), 3)
+			assert.Len(t, w.WriteRequests(), 3)
 		})
 		t.Run(step+": the node goes", func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
-			activitiestest.Failing(
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
+			activitiestest.FailRequests(
 				w.Target,
 				"patch",
 				"nodes",
@@ -131,32 +131,32 @@ func TestInPlaceRetriesAfterAConflict(t *testing.T) {
 				nil,
 				func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
 			)
-			versions, err := nodeWriteSteps(w, activitiestest.Read(m))[step]()
+			versions, err := nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
 			require.NoError(t, err)
 			assert.Empty(t, versions)
 			assert.Nil(t, w.Node())
 		})
 		t.Run(step+": another node takes its place", func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
-			activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
+			activitiestest.FailRequests(w.Target, "patch", "nodes", 1, nil, func() {
 				require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
 				require.NoError(
 					t,
 					w.Target.Tracker().
-						Create(nodes, activitiestest.Node(activitiestest.SaysUpdate("SelectedForUpdate"), func(n *corev1.Node) { n.UID = "uid-new" }), ""),
+						Create(nodes, activitiestest.Node(activitiestest.WithUpdateCondition("SelectedForUpdate"), func(n *corev1.Node) { n.UID = "uid-new" }), ""),
 				)
 			})
-			_, err := nodeWriteSteps(w, activitiestest.Read(m))[step]()
+			_, err := nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
 			require.NoError(t, err)
 			assert.Equal(t, "uid-new", string(w.Node().UID))
 			assert.False(t, w.Node().Spec.Unschedulable)
 			assert.Equal(
 				t,
 				activitiestest.LongAgo.Unix(),
-				activitiestest.UpdateCondition(w.Node()).LastTransitionTime.Unix(),
+				activitiestest.FindUpdateCondition(w.Node()).LastTransitionTime.Unix(),
 				"decided anew, for the new one",
 			)
-			assert.Len(t, w.Writes(), 1)
+			assert.Len(t, w.WriteRequests(), 1)
 		})
 	}
 	t.Run("mark: called off at the last moment", func(t *testing.T) {
@@ -164,36 +164,36 @@ func TestInPlaceRetriesAfterAConflict(t *testing.T) {
 			t,
 			m,
 			activitiestest.Node(
-				activitiestest.IsChosen,
+				activitiestest.WithSelectedLabels,
 				activitiestest.WithCordon,
-				activitiestest.SaysUpdate("SelectedForUpdate"),
+				activitiestest.WithUpdateCondition("SelectedForUpdate"),
 			),
 		)
-		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
-			w.Edit(
+		activitiestest.FailRequests(w.Target, "patch", "nodes", 1, nil, func() {
+			w.EditObject(
 				cache.Nodes,
 				"n",
 				map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelSelectedForUpdate: nil}}},
 			)
 		})
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).MarkInPlace,
-			inPlaceMark(activitiestest.Read(m), v1alpha1.ReasonDrainSuccessful),
+			newInPlaceMark(activitiestest.NewRead(m), v1alpha1.ReasonDrainSuccessful),
 		)
 		require.NoError(t, err)
-		assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, activitiestest.UpdateCondition(w.Node()).Reason)
-		assert.Len(t, w.Writes(), 1)
+		assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, activitiestest.FindUpdateCondition(w.Node()).Reason)
+		assert.Len(t, w.WriteRequests(), 1)
 	})
 }
 
 func TestInPlaceFails(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
-	for step := range nodeWriteSteps(nil, activitiestest.Read(m)) {
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	for step := range nodeWriteActivities(nil, activitiestest.NewRead(m)) {
 		t.Run(step+", for good", func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
-			activitiestest.Failing(
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
+			activitiestest.FailRequests(
 				w.Target,
 				"patch",
 				"nodes",
@@ -201,25 +201,25 @@ func TestInPlaceFails(t *testing.T) {
 				apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil),
 				nil,
 			)
-			_, err := nodeWriteSteps(w, activitiestest.Read(m))[step]()
+			_, err := nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
 			activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 		})
 		for verb, message := range map[string]string{"get": "get node n of machine m: no answer", "patch": "patch node of machine m: no answer"} {
 			t.Run(step+", for now, to "+verb, func(t *testing.T) {
-				w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
-				activitiestest.Failing(w.Target, verb, "nodes", 1, errors.New("no answer"), nil)
-				_, err := nodeWriteSteps(w, activitiestest.Read(m))[step]()
+				w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
+				activitiestest.FailRequests(w.Target, verb, "nodes", 1, errors.New("no answer"), nil)
+				_, err := nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
 				require.ErrorContains(t, err, message)
-				_, retryable := activitiestest.Failure(t, err)
+				_, retryable := activitiestest.FailureTypeOf(t, err)
 				assert.True(t, retryable)
-				_, err = nodeWriteSteps(w, activitiestest.Read(m))[step]()
+				_, err = nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
 				require.NoError(t, err)
 			})
 		}
 		t.Run(step+", for now, to read the machine", func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
-			activitiestest.Failing(w.Machines, "get", "machines", 1, errors.New("no answer"), nil)
-			_, err := nodeWriteSteps(w, activitiestest.Live(m))[step]()
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
+			activitiestest.FailRequests(w.Machines, "get", "machines", 1, errors.New("no answer"), nil)
+			_, err := nodeWriteActivities(w, activitiestest.NewLiveRead(m))[step]()
 			require.ErrorContains(t, err, "get machine shop/m: no answer")
 		})
 	}
@@ -227,20 +227,20 @@ func TestInPlaceFails(t *testing.T) {
 
 func TestInPlaceLeavesTheCachesAlone(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Node(activitiestest.IsChosen, activitiestest.SaysUpdate("CandidateForUpdate")),
+		activitiestest.Node(activitiestest.WithSelectedLabels, activitiestest.WithUpdateCondition("CandidateForUpdate")),
 	)
-	release := w.Hold()
+	release := w.HoldEvents()
 	cached, _ := w.Cluster.Node("n")
 	before := cached.DeepCopy()
-	for name, step := range nodeWriteSteps(w, activitiestest.Read(m)) {
+	for name, step := range nodeWriteActivities(w, activitiestest.NewRead(m)) {
 		_, err := step()
 		require.NoError(t, err, name)
 	}
-	assert.Len(t, w.Writes(), 2)
+	assert.Len(t, w.WriteRequests(), 2)
 	again, _ := w.Cluster.Node("n")
 	require.Same(t, cached, again, "its event has not come")
 	assert.Equal(t, before, cached)

@@ -16,20 +16,24 @@ import (
 
 // classMissingReport returns the workflow's report about a machine whose class is missing.
 func classMissingReport(m *v1alpha1.Machine, operation string) machine.Report {
-	return machine.Report{Read: activitiestest.Live(m), Phase: "CrashLoopBackOff", Operation: &machine.LastOperation{
-		Type:        operation,
-		State:       "Failed",
-		Description: "Cloud provider message - MachineClass small does not exist",
-		ErrorCode:   v1alpha1.ReasonClassNotFound,
-	}}
+	return machine.Report{
+		Read:  activitiestest.NewLiveRead(m),
+		Phase: "CrashLoopBackOff",
+		Operation: &machine.LastOperation{
+			Type:        operation,
+			State:       "Failed",
+			Description: "Cloud provider message - MachineClass small does not exist",
+			ErrorCode:   v1alpha1.ReasonClassNotFound,
+		},
+	}
 }
 
 // decideDeletion returns the decision about a machine after somebody has deleted it.
 func decideDeletion(t *testing.T, m *v1alpha1.Machine) machine.Decision {
 	t.Helper()
 	m = m.DeepCopy()
-	activitiestest.Going(m)
-	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.Read(m))
+	activitiestest.WithDeletionTimestamp(m)
+	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.NewRead(m))
 	require.Equal(t, attention.Deletion, d.Need)
 	require.NotNil(t, d.Problem)
 	return d
@@ -41,7 +45,11 @@ func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 	w := activitiestest.NewWorld(t, m)
 	for _, operation := range []string{"Create", "Create", "Delete"} {
 		// the machine waits for its class twice, and then for its deletion
-		_, err := activitiestest.Run[kube.Reported](w, newActivities(w.Kube).ReportMachine, classMissingReport(m, operation))
+		_, err := activitiestest.RunActivity[kube.ReportResult](
+			w,
+			newActivities(w.Kube).ReportMachine,
+			classMissingReport(m, operation),
+		)
 		require.NoError(t, err)
 		assert.Equal(
 			t,
@@ -56,15 +64,19 @@ func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 		)
 	}
 
-	begun, err := activitiestest.Run[machine.CreateIntentResult](
+	begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 		w,
 		newActivities(w.Kube).RecordCreateIntent,
-		machine.Report{Read: activitiestest.Live(m)},
+		machine.Report{Read: activitiestest.NewLiveRead(m)},
 	)
 	require.NoError(t, err)
 	assert.True(t, begun.NeverTried, "what was reported before was no creation")
 	assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried)
-	_, err = activitiestest.Run[kube.Reported](w, newActivities(w.Kube).ReportMachine, classMissingReport(m, "Create"))
+	_, err = activitiestest.RunActivity[kube.ReportResult](
+		w,
+		newActivities(w.Kube).ReportMachine,
+		classMissingReport(m, "Create"),
+	)
 	require.NoError(t, err)
 	assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried, "no report takes the mark away")
 }
@@ -73,7 +85,7 @@ func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1alpha1.Machine){
-		"being created":                       activitiestest.Tried,
+		"being created":                       activitiestest.WithCreateAttempt,
 		"being deleted":                       func(m *v1alpha1.Machine) { m.Status.LastOperation.Type = v1alpha1.MachineOperationDelete },
 		"restored without its status":         func(m *v1alpha1.Machine) { m.Spec.ProviderID = "fake:///i-1" },
 		"restored, with the name of its node": func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n" },
@@ -82,13 +94,17 @@ func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 			m := activitiestest.Machine("m", change)
 			w := activitiestest.NewWorld(t, m)
 			assert.False(t, decideDeletion(t, m).NeverTried)
-			_, err := activitiestest.Run[kube.Reported](w, newActivities(w.Kube).ReportMachine, classMissingReport(m, "Create"))
+			_, err := activitiestest.RunActivity[kube.ReportResult](
+				w,
+				newActivities(w.Kube).ReportMachine,
+				classMissingReport(m, "Create"),
+			)
 			require.NoError(t, err)
 			assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried, "a report says nothing about the time before")
-			begun, err := activitiestest.Run[machine.CreateIntentResult](
+			begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 				w,
 				newActivities(w.Kube).RecordCreateIntent,
-				machine.Report{Read: activitiestest.Live(m)},
+				machine.Report{Read: activitiestest.NewLiveRead(m)},
 			)
 			require.NoError(t, err)
 			assert.False(t, begun.NeverTried)
@@ -100,9 +116,9 @@ func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 func TestAnOldMachineWithoutARecordIsSearchedForFirst(t *testing.T) {
 	t.Parallel()
 	for age, never := range map[time.Duration]bool{time.Minute: true, 3 * time.Minute: false} {
-		m := activitiestest.Machine("m", createdAgo(age))
+		m := activitiestest.Machine("m", withAge(age))
 		w := activitiestest.NewWorld(t, m)
-		begun, err := activitiestest.Run[machine.CreateIntentResult](
+		begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 			w,
 			newActivities(w.Kube).RecordCreateIntent,
 			creationReport(m),

@@ -16,10 +16,10 @@ import (
 func TestTheJoinIsRecorded(t *testing.T) {
 	t.Parallel()
 	running := func(m *v1alpha1.Machine) machine.Report {
-		return machine.Report{Read: activitiestest.Read(m), Phase: "Running", Joined: true}
+		return machine.Report{Read: activitiestest.NewRead(m), Phase: "Running", Joined: true}
 	}
 	t.Run("from the write that says Running", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachinePending))
+		m := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
 		w := activitiestest.NewWorld(t, m)
 		status := reportMachine(w, running(m))
 		require.NotNil(t, status.JoinedAt)
@@ -29,7 +29,7 @@ func TestTheJoinIsRecorded(t *testing.T) {
 	t.Run("and stays", func(t *testing.T) {
 		m := activitiestest.Machine(
 			"m",
-			activitiestest.Phase(v1alpha1.MachinePending),
+			activitiestest.WithPhase(v1alpha1.MachinePending),
 			func(m *v1alpha1.Machine) { m.Status.JoinedAt = new(activitiestest.LongAgo) },
 		)
 		w := activitiestest.NewWorld(t, m)
@@ -41,7 +41,7 @@ func TestTheJoinIsRecorded(t *testing.T) {
 		)
 	})
 	t.Run("also where an annotation says so", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachinePending))
+		m := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
 		m.Annotations = map[string]string{v1alpha1.AnnotationMachineJoinDuration: "7s"}
 		w := activitiestest.NewWorld(t, m)
 		assert.Nil(t, reportMachine(w, running(m)).JoinedAt, "when is not known")
@@ -49,7 +49,7 @@ func TestTheJoinIsRecorded(t *testing.T) {
 	t.Run("and not before the node has joined", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		assert.Nil(t, reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Failed"}).JoinedAt)
+		assert.Nil(t, reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Phase: "Failed"}).JoinedAt)
 	})
 }
 
@@ -57,120 +57,133 @@ func TestFinishJoin(t *testing.T) {
 	t.Parallel()
 	for name, phase := range map[string]v1alpha1.MachinePhase{"the node has joined": v1alpha1.MachineRunning, "the creation has failed": v1alpha1.MachineFailed} {
 		t.Run("the tokens go: "+name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.Phase(phase))
+			m := activitiestest.Machine("m", activitiestest.WithPhase(phase))
 			w := activitiestest.NewWorld(t, m)
-			issueToken(w, m, "1", activitiestest.Soon())
-			issueToken(w, m, "2", activitiestest.Soon())
-			other := issueToken(w, activitiestest.Machine("other"), "1", activitiestest.Soon())
-			w.Forget()
-			version := activitiestest.Twice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.Read(m))
+			issueToken(w, m, "1", activitiestest.TokenExpiration())
+			issueToken(w, m, "2", activitiestest.TokenExpiration())
+			other := issueToken(w, activitiestest.Machine("other"), "1", activitiestest.TokenExpiration())
+			w.ForgetRequests()
+			version := activitiestest.RunTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewRead(m))
 			assert.Equal(t, w.Machine("m").ResourceVersion, version)
-			assert.Equal(t, []string{other.Name}, w.Tokens())
-			assert.Equal(t, []string{"delete-collection secrets", "delete-collection secrets"}, w.Writes(), "one for each run")
+			assert.Equal(t, []string{other.Name}, w.TokenNames())
+			assert.Equal(
+				t,
+				[]string{"delete-collection secrets", "delete-collection secrets"},
+				w.WriteRequests(),
+				"one for each run",
+			)
 		})
 	}
 	t.Run("no token is forgotten", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachineRunning))
+		m := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachineRunning))
 		w := activitiestest.NewWorld(t, m)
-		issueToken(w, m, "1", activitiestest.Soon())
-		activitiestest.Failing(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[string](w, newActivities(w.Kube).FinishJoin, activitiestest.Read(m))
+		issueToken(w, m, "1", activitiestest.TokenExpiration())
+		activitiestest.FailRequests(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
+		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewRead(m))
 		require.Error(t, err)
-		_, retryable := activitiestest.Failure(t, err)
+		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
-		activitiestest.Twice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.Read(m))
-		assert.Empty(t, w.Tokens())
+		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewRead(m))
+		assert.Empty(t, w.TokenNames())
 	})
 	t.Run("those of a machine that is gone go, too", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, activitiestest.Machine("other"))
-		issueToken(w, m, "1", activitiestest.Soon())
-		_, err := activitiestest.Run[string](w, newActivities(w.Kube).FinishJoin, activitiestest.Read(m))
+		issueToken(w, m, "1", activitiestest.TokenExpiration())
+		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewRead(m))
 		assertObjectGone(t, err)
-		assert.Empty(t, w.Tokens())
+		assert.Empty(t, w.TokenNames())
 	})
 }
 
 func TestReleaseMachine(t *testing.T) {
 	t.Parallel()
 	t.Run("takes off our finalizer, and ours alone", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 		m.Finalizers = append(m.Finalizers, activitiestest.Backup)
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.Twice[string](w, newActivities(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+		activitiestest.RunTwice[string](
+			w,
+			newActivities(w.Kube).ReleaseMachine,
+			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
+		)
 		assert.Equal(t, []string{activitiestest.Backup}, w.Machine("m").Finalizers)
 	})
 	t.Run("is the end of a machine that nobody else holds", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 		w := activitiestest.NewWorld(t, m)
-		_, err := activitiestest.Run[string](
+		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.Releasing{Read: activitiestest.Read(m)},
+			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
 		)
 		require.NoError(t, err)
 		assert.Nil(t, w.Machine("m"))
-		w.Settle()
-		_, err = activitiestest.Run[string](
+		w.AwaitCaches()
+		_, err = activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.Releasing{Read: activitiestest.Read(m)},
+			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
 		)
 		assertObjectGone(t, err)
 	})
 	t.Run("never releases a machine that is to live, nor takes its tokens", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		token := issueToken(w, m, "1", activitiestest.Soon())
-		w.Forget()
-		activitiestest.Twice[string](w, newActivities(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
-		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
-		assert.NotNil(t, w.Token(token), "its instance may be booting with it")
-		assert.Empty(t, w.Writes())
-	})
-	t.Run("takes the tokens of a machine that never joined, before it goes", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
-		w := activitiestest.NewWorld(t, m)
-		issueToken(w, m, "1", activitiestest.Soon())
-		issueToken(w, m, "2", activitiestest.Soon())
-		activitiestest.Failing(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[string](
+		token := issueToken(w, m, "1", activitiestest.TokenExpiration())
+		w.ForgetRequests()
+		activitiestest.RunTwice[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.Releasing{Read: activitiestest.Read(m)},
+			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
+		)
+		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
+		assert.NotNil(t, w.Token(token), "its instance may be booting with it")
+		assert.Empty(t, w.WriteRequests())
+	})
+	t.Run("takes the tokens of a machine that never joined, before it goes", func(t *testing.T) {
+		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+		w := activitiestest.NewWorld(t, m)
+		issueToken(w, m, "1", activitiestest.TokenExpiration())
+		issueToken(w, m, "2", activitiestest.TokenExpiration())
+		activitiestest.FailRequests(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
+		_, err := activitiestest.RunActivity[string](
+			w,
+			newActivities(w.Kube).ReleaseMachine,
+			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
 		)
 		require.Error(t, err)
 		assert.NotNil(t, w.Machine("m"), "nobody would take them afterwards")
-		_, err = activitiestest.Run[string](
+		_, err = activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.Releasing{Read: activitiestest.Read(m)},
+			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
 		)
 		require.NoError(t, err)
-		assert.Empty(t, w.Tokens())
+		assert.Empty(t, w.TokenNames())
 		assert.Nil(t, w.Machine("m"))
 	})
 	t.Run("does not look for those of a machine that joined", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 		m.Status.JoinedAt = new(activitiestest.LongAgo)
 		w := activitiestest.NewWorld(t, m)
-		_, err := activitiestest.Run[string](
+		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.Releasing{Read: activitiestest.Read(m)},
+			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
 		)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"patch machines"}, w.Requests())
 	})
 	t.Run("in a hurry it leaves tokens to expire that it cannot take", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 		w := activitiestest.NewWorld(t, m)
-		issueToken(w, m, "1", activitiestest.Soon())
-		activitiestest.Failing(w.Target, "delete-collection", "secrets", 1, errors.New("no answer"), nil)
-		_, err := activitiestest.Run[string](
+		issueToken(w, m, "1", activitiestest.TokenExpiration())
+		activitiestest.FailRequests(w.Target, "delete-collection", "secrets", 1, errors.New("no answer"), nil)
+		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.Releasing{Read: activitiestest.Read(m), Hurry: true},
+			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m), Hurry: true},
 		)
 		require.NoError(t, err)
 		assert.Nil(t, w.Machine("m"))

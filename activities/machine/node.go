@@ -27,13 +27,13 @@ import (
 // SyncNode writes the settings of the machine's node template and class, Millwright's finalizer and the machine's name
 // to the machine's node. SyncNode writes nothing if the node is in sync or missing, or if the machine is being deleted.
 // The result holds the node's resource version if the node was written. The activity is idempotent.
-func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
+func (a *Activities) SyncNode(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	versions := kube.MinVersions{}
 	m, live, err := a.Kube.Machine(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	if m == nil || m.DeletionTimestamp != nil || cache.NodeNameOf(m) == "" {
+	if m == nil || m.DeletionTimestamp != nil || cache.NodeNameOfMachine(m) == "" {
 		return versions, nil
 	}
 	related, err := a.readRelated(ctx, m, live)
@@ -42,14 +42,14 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 	}
 	for attempt := range kube.MaxConflicts {
 		node, err := a.nodeToWrite(ctx, m, related.Node, attempt > 0)
-		if err != nil || node == nil || !a.Kube.Cluster.WhoseNode(m, node).Is(ownership.Ours) {
+		if err != nil || node == nil || !a.Kube.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours) {
 			return versions, err
 		}
 		changes := nodesync.Decide(machine.NodeSyncFacts(m, related.Class, node))
 		if attempt == 0 && isNewNode(node, changes) {
 			err = a.patchNewNode(ctx, m.Namespace, node, a.withAutoscalerGuard(related.Set, node, changes), versions)
 		} else {
-			err = a.writeIfMachineStays(ctx, in.Ref, node, changes, versions)
+			err = a.writeNodeIfMachineStays(ctx, in.Ref, node, changes, versions)
 		}
 		switch {
 		case err == nil, apierrors.IsNotFound(err): // in sync, or the node was deleted since the read
@@ -58,15 +58,15 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 			return nil, kube.WriteError(ctx, in.Ref, err)
 		}
 	}
-	return nil, kube.Contended(in.Ref)
+	return nil, kube.RepeatedConflictError(in.Ref)
 }
 
 // isNewNode reports whether no machine has written to a node yet, and only metadata must be written. While a node
 // joins, other controllers write it several times a second. A patch of Millwright's metadata reverts none of these
 // writes; an update of the taint list or the capacity might.
 func isNewNode(node *corev1.Node, changes nodesync.Changes) bool {
-	return node.Labels[v1alpha1.LabelMachineName] == "" && changes.Finalizer && changes.Taints.Empty() &&
-		changes.Capacity.Empty()
+	return node.Labels[v1alpha1.LabelMachineName] == "" && changes.Finalizer && changes.Taints.IsEmpty() &&
+		changes.Capacity.IsEmpty()
 }
 
 // withAutoscalerGuard adds annotations to the first changes of a node while its deployment is rolled out: the
@@ -78,8 +78,8 @@ func (a *Activities) withAutoscalerGuard(
 	changes nodesync.Changes,
 ) nodesync.Changes {
 	_, wanted := changes.Annotations.Set[v1alpha1.AnnotationScaleDownDisabled]
-	if wanted || node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "" || a.Kube.Cluster.Unguided ||
-		!a.isRolledOut(set) {
+	if wanted || node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "" || a.Kube.Cluster.WithoutAutoscalerGuard ||
+		!a.isSetRolledOut(set) {
 		return changes
 	}
 	changes.Annotations.Put(v1alpha1.AnnotationScaleDownDisabled, v1alpha1.ValueLowerTrue)
@@ -87,14 +87,14 @@ func (a *Activities) withAutoscalerGuard(
 	return changes
 }
 
-// isRolledOut reports whether the status of a set's deployment names a rollout. The set may be nil.
-func (a *Activities) isRolledOut(set *v1alpha1.MachineSet) bool {
+// isSetRolledOut reports whether the status of a set's deployment names a rollout. The set may be nil.
+func (a *Activities) isSetRolledOut(set *v1alpha1.MachineSet) bool {
 	if set == nil || !machine.HasDeployment(set) {
 		return false
 	}
 	owner := metav1.GetControllerOf(set)
 	d, found := a.Kube.Cluster.Deployment(set.Namespace + "/" + owner.Name)
-	return found && d.UID == owner.UID && observedeployment.Named(d) != ""
+	return found && d.UID == owner.UID && observedeployment.NamedRollout(d) != ""
 }
 
 // patchNewNode makes the first changes on a node, regardless of the node's resource version, and raises the versions.
@@ -110,12 +110,12 @@ func (a *Activities) patchNewNode(
 ) error {
 	node, err := kube.PatchAnyVersion(
 		ctx,
-		a.Kube.Cluster.Target(namespace).CoreV1().Nodes(),
+		a.Kube.Cluster.TargetClient(namespace).CoreV1().Nodes(),
 		seen.UID,
 		seen.Name,
 		map[string]any{
-			"labels":      kube.MergePatch(changes.Labels),
-			"annotations": kube.MergePatch(changes.Annotations),
+			"labels":      kube.MergePatchOfMap(changes.Labels),
+			"annotations": kube.MergePatchOfMap(changes.Annotations),
 			"finalizers":  []string{v1alpha1.FinalizerNode},
 		},
 	)
@@ -125,7 +125,7 @@ func (a *Activities) patchNewNode(
 	case err != nil:
 		return fmt.Errorf("write labels and annotations of new node: %w", err)
 	}
-	versions.Raise(cache.Nodes, node.ResourceVersion)
+	versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
 	return nil
 }
 
@@ -143,13 +143,13 @@ func (a *Activities) nodeToWrite(
 	return a.Kube.Node(ctx, m, true)
 }
 
-// writeIfMachineStays makes changes on a node that is unchanged since it was read. Before the changes add Millwright's
-// finalizer, the machine is read live; if the machine is gone or is being deleted, nothing is written. Reason: a person
-// may have removed the machine's finalizer by force; a new finalizer on the node would then stay until the next sweep
-// for orphans. The machine is read after the node: if a person removes both finalizers after the read, the node has
-// changed, and the write gets a conflict. patchNewNode needs no live read of the machine, because a new node had no
-// finalizer before.
-func (a *Activities) writeIfMachineStays(
+// writeNodeIfMachineStays makes changes on a node that is unchanged since it was read. Before the changes add
+// Millwright's finalizer, the machine is read live; if the machine is gone or is being deleted, nothing is written.
+// Reason: a person may have removed the machine's finalizer by force; a new finalizer on the node would then stay until
+// the next sweep for orphans. The machine is read after the node: if a person removes both finalizers after the read,
+// the node has changed, and the write gets a conflict. patchNewNode needs no live read of the machine, because a new
+// node had no finalizer before.
+func (a *Activities) writeNodeIfMachineStays(
 	ctx context.Context,
 	ref kube.Ref,
 	node *corev1.Node,
@@ -157,7 +157,7 @@ func (a *Activities) writeIfMachineStays(
 	versions kube.MinVersions,
 ) error {
 	if changes.Finalizer {
-		if m, err := kube.Live(ctx, a.Kube.Machines(ref.Namespace), "machine", ref); err != nil || m == nil ||
+		if m, err := kube.ReadLive(ctx, a.Kube.Machines(ref.Namespace), "machine", ref); err != nil || m == nil ||
 			m.DeletionTimestamp != nil {
 			return err
 		}
@@ -174,29 +174,29 @@ func (a *Activities) writeNode(
 	changes nodesync.Changes,
 	versions kube.MinVersions,
 ) error {
-	nodes := a.Kube.Cluster.Target(namespace).CoreV1().Nodes()
-	if !changes.Capacity.Empty() {
+	nodes := a.Kube.Cluster.TargetClient(namespace).CoreV1().Nodes()
+	if !changes.Capacity.IsEmpty() {
 		var err error
-		patch := map[string]any{"status": map[string]any{"capacity": kube.MergePatch(changes.Capacity)}}
-		if node, err = kube.Patch(ctx, nodes, node, patch, "status"); err != nil {
+		patch := map[string]any{"status": map[string]any{"capacity": kube.MergePatchOfMap(changes.Capacity)}}
+		if node, err = kube.PatchObject(ctx, nodes, node, patch, "status"); err != nil {
 			return fmt.Errorf("write capacity of node: %w", err)
 		}
-		versions.Raise(cache.Nodes, node.ResourceVersion)
+		versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
 	}
-	changes.Capacity = nodesync.Edit{}
-	if changes.Empty() {
+	changes.Capacity = nodesync.MapEdit{}
+	if changes.IsEmpty() {
 		return nil
 	}
-	node, err := nodes.Update(ctx, withChanges(node, changes), metav1.UpdateOptions{})
+	node, err := nodes.Update(ctx, withNodeChanges(node, changes), metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("write labels, annotations and taints of node: %w", err)
 	}
-	versions.Raise(cache.Nodes, node.ResourceVersion)
+	versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
 	return nil
 }
 
-// withChanges returns a copy of a node with changed metadata and taints.
-func withChanges(node *corev1.Node, changes nodesync.Changes) *corev1.Node {
+// withNodeChanges returns a copy of a node with changed metadata and taints.
+func withNodeChanges(node *corev1.Node, changes nodesync.Changes) *corev1.Node {
 	node = node.DeepCopy()
 	node.Labels = changes.Labels.Apply(node.Labels)
 	node.Annotations = changes.Annotations.Apply(node.Annotations)
@@ -224,7 +224,7 @@ func editTaints(list []corev1.Taint, edit nodesync.TaintEdit) []corev1.Taint {
 
 // InPlaceMark is the condition InPlaceUpdate that decide/inplace decided for a machine's node.
 type InPlaceMark struct {
-	Read    kube.Read
+	Read    kube.ReadInput
 	Reason  string
 	Message string
 }
@@ -235,7 +235,7 @@ type InPlaceMark struct {
 // the result is empty if the machine has no node, or shares its node with another machine. The activity is idempotent.
 func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinVersions, error) {
 	return a.Kube.ChangeNode(ctx, in.Read, true, func(m *v1alpha1.Machine, node *corev1.Node) {
-		now := drain.InPlaceNode(node)
+		now := drain.InPlaceFacts(node)
 		next := inplace.Decide(now, string(m.Status.CurrentStatus.Phase))
 		switch {
 		case m.DeletionTimestamp != nil,
@@ -249,20 +249,20 @@ func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinV
 			return c.Type == v1alpha1.NodeInPlaceUpdate && c.Reason != in.Reason
 		})
 		c := Condition{Type: string(v1alpha1.NodeInPlaceUpdate), True: true, Reason: in.Reason, Message: in.Message}
-		node.Status.Conditions = setCondition(others, c, metav1.NewTime(in.Read.Stamp(ctx)).Rfc3339Copy())
+		node.Status.Conditions = setCondition(others, c, metav1.NewTime(in.Read.TimeToRecord(ctx)).Rfc3339Copy())
 	}, "status")
 }
 
 // CordonNode cordons the node of a machine. CordonNode keeps an existing cordon, and skips a node whose in-place update
 // was cancelled or is held. The result holds the node's resource version; the result is empty if the machine has no
 // node, or shares its node with another machine. The activity is idempotent.
-func (a *Activities) CordonNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
-	return a.Kube.Cordon(ctx, in, true)
+func (a *Activities) CordonNode(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
+	return a.Kube.CordonNode(ctx, in, true)
 }
 
 // UncordonNode uncordons the node of a machine, unless the machine is being deleted. The result holds the node's
 // resource version, as for CordonNode. The activity is idempotent.
-func (a *Activities) UncordonNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
+func (a *Activities) UncordonNode(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	return a.Kube.ChangeNode(ctx, in, true, func(m *v1alpha1.Machine, node *corev1.Node) {
 		node.Spec.Unschedulable = node.Spec.Unschedulable && m.DeletionTimestamp != nil
 	})
@@ -272,11 +272,11 @@ func (a *Activities) UncordonNode(ctx context.Context, in kube.Read) (kube.MinVe
 // condition with status True keeps its reason. The result holds the node's resource version; the result is empty if the
 // machine has no node, shares its node with another machine, or is not yet being deleted according to the cache. The
 // activity is idempotent.
-func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
+func (a *Activities) AnnounceTermination(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	known := false
 	versions, err := a.Kube.ChangeNode(ctx, in, in.Live, func(m *v1alpha1.Machine, node *corev1.Node) {
 		known = m.DeletionTimestamp != nil
-		if !known || cache.IsTrue(node.Status.Conditions, v1alpha1.NodeTerminating) {
+		if !known || cache.IsConditionTrue(node.Status.Conditions, v1alpha1.NodeTerminating) {
 			return
 		}
 		c := Condition{
@@ -285,11 +285,12 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 			Reason:  v1alpha1.ReasonScaleDown,
 			Message: v1alpha1.MessageTerminatingScaleDown,
 		}
-		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m) || machine.IsGranted(m) {
+		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsReplacementDue(m) ||
+			machine.IsReplacementGranted(m) {
 			// the phase may have changed from Failed to Terminating already
 			c.Reason, c.Message = v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy
 		}
-		node.Status.Conditions = setCondition(node.Status.Conditions, c, metav1.NewTime(in.Stamp(ctx)).Rfc3339Copy())
+		node.Status.Conditions = setCondition(node.Status.Conditions, c, metav1.NewTime(in.TimeToRecord(ctx)).Rfc3339Copy())
 	}, "status")
 	if err != nil || !known {
 		return kube.MinVersions{}, err
@@ -304,15 +305,15 @@ func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) erro
 	if in.InstanceStays {
 		return nil
 	}
-	attachments := a.Kube.Cluster.Target(in.Machine.Namespace).StorageV1().VolumeAttachments()
-	for _, item := range a.Kube.Cluster.AttachmentsOf(in.NodeName) {
+	attachments := a.Kube.Cluster.TargetClient(in.Machine.Namespace).StorageV1().VolumeAttachments()
+	for _, item := range a.Kube.Cluster.AttachmentsOfNode(in.NodeName) {
 		if item.DeletionTimestamp != nil {
 			continue
 		}
 		err := attachments.Delete(ctx, item.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &item.UID}})
 		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		case kube.Unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
+		case kube.IsUnanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
 			// the API server was too busy: Temporal retries
 			return fmt.Errorf("delete attachment %s of node %s: %w", item.Name, in.NodeName, err)
 		default:
@@ -338,22 +339,22 @@ type NodeRemoval struct {
 // second node while the instance writes to the volume. Kubernetes removes these attachments when it considers the
 // removal safe.
 func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
-	target := a.Kube.Cluster.Target(in.Machine.Namespace)
+	target := a.Kube.Cluster.TargetClient(in.Machine.Namespace)
 	if in.NodeName == "" || target == nil {
 		return nil
 	}
 	for attempt := range kube.MaxConflicts {
 		// Attachments are deleted before the precondition checks the node. If attachments exist, the node is therefore read
 		// live.
-		node, err := a.nodeOfRemoval(ctx, in, attempt > 0 || len(a.Kube.Cluster.AttachmentsOf(in.NodeName)) > 0)
+		node, err := a.nodeOfRemoval(ctx, in, attempt > 0 || len(a.Kube.Cluster.AttachmentsOfNode(in.NodeName)) > 0)
 		switch {
 		case err != nil:
 			return err
 		case node != nil:
-			switch owner := a.Kube.Cluster.WhoseNode(a.machineOfRemoval(in), node); owner.Whose {
+			switch owner := a.Kube.Cluster.OwnerOfNode(a.machineOfRemoval(in), node); owner.Whose {
 			case ownership.Ours:
 			case ownership.InDoubt:
-				return kube.Conflict(in.Machine)
+				return kube.ConflictError(in.Machine)
 			default:
 				return nil
 			}
@@ -365,7 +366,7 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 			return err
 		}
 	}
-	return kube.Contended(in.Machine)
+	return kube.RepeatedConflictError(in.Machine)
 }
 
 // machineOfRemoval returns the machine whose node is removed, from the cache if it is there. If the cache lacks the
@@ -386,19 +387,22 @@ func (a *Activities) nodeOfRemoval(ctx context.Context, in NodeRemoval, live boo
 	if node, found := a.Kube.Cluster.Node(in.NodeName); found && !live {
 		return node, nil
 	}
-	node, err := a.Kube.Cluster.Target(in.Machine.Namespace).CoreV1().Nodes().Get(ctx, in.NodeName, metav1.GetOptions{})
+	node, err := a.Kube.Cluster.TargetClient(in.Machine.Namespace).
+		CoreV1().
+		Nodes().
+		Get(ctx, in.NodeName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, kube.Answered(ctx, fmt.Errorf("get node %s: %w", in.NodeName, err))
+		return nil, kube.ClassifyTargetError(ctx, fmt.Errorf("get node %s: %w", in.NodeName, err))
 	}
 	return node, nil
 }
 
 // removeNode removes Millwright's finalizer from a node and deletes the node.
 func removeNode(ctx context.Context, nodes typedcorev1.NodeInterface, node *corev1.Node) error {
-	if list := kube.Without(node.Finalizers, v1alpha1.FinalizerNode); len(list) != len(node.Finalizers) {
+	if list := kube.WithoutItem(node.Finalizers, v1alpha1.FinalizerNode); len(list) != len(node.Finalizers) {
 		node = node.DeepCopy()
 		node.Finalizers = list
 		var err error
@@ -406,7 +410,7 @@ func removeNode(ctx context.Context, nodes typedcorev1.NodeInterface, node *core
 		case apierrors.IsNotFound(err):
 			return nil
 		case err != nil:
-			return kube.Answered(ctx, fmt.Errorf("release node: %w", err))
+			return kube.ClassifyTargetError(ctx, fmt.Errorf("release node: %w", err))
 		}
 	}
 	err := nodes.Delete(
@@ -415,7 +419,7 @@ func removeNode(ctx context.Context, nodes typedcorev1.NodeInterface, node *core
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion}},
 	)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return kube.Answered(ctx, fmt.Errorf("delete node %s: %w", node.Name, err))
+		return kube.ClassifyTargetError(ctx, fmt.Errorf("delete node %s: %w", node.Name, err))
 	}
 	return nil
 }

@@ -18,9 +18,9 @@ import (
 
 func TestDeleteNode(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	other := func(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
-		return activitiestest.Machine("other", append(change, activitiestest.OnNode)...)
+		return activitiestest.Machine("other", append(change, activitiestest.WithNode)...)
 	}
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
 	nameless, unknown, regional := removal, removal, removal
@@ -31,58 +31,58 @@ func TestDeleteNode(t *testing.T) {
 		deleted bool
 	}{
 		"that of another machine, by its mark": {
-			removal, []runtime.Object{m, other(), activitiestest.Node(activitiestest.MarkedBy(other()))}, false,
+			removal, []runtime.Object{m, other(), activitiestest.Node(activitiestest.WithMachineUID(other()))}, false,
 		},
 		"a node of a machine that names no instance": {
 			unknown,
 			[]runtime.Object{
-				activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine]),
-				activitiestest.Node(activitiestest.ProviderID("fake:///control-plane-0")),
+				activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]),
+				activitiestest.Node(activitiestest.WithProviderID("fake:///control-plane-0")),
 			},
 			false,
 		},
-		"the node of the instance":                           {removal, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///n"))}, true},
+		"the node of the instance":                           {removal, []runtime.Object{m, activitiestest.Node(activitiestest.WithProviderID("fake:///n"))}, true},
 		"one that never got a provider ID":                   {removal, []runtime.Object{m, activitiestest.Node()}, true},
-		"one whose instance was never known":                 {unknown, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///n"))}, true},
-		"one whose provider ID has the zone, not the region": {regional, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("aws:///eu-1a/i-1"))}, true},
-		"that of another instance":                           {removal, []runtime.Object{m, activitiestest.Node(activitiestest.ProviderID("fake:///new"))}, false},
-		"its own by its mark, which a copy names":            {removal, []runtime.Object{m, other(), activitiestest.Node(activitiestest.MarkedBy(m))}, true},
+		"one whose instance was never known":                 {unknown, []runtime.Object{m, activitiestest.Node(activitiestest.WithProviderID("fake:///n"))}, true},
+		"one whose provider ID has the zone, not the region": {regional, []runtime.Object{m, activitiestest.Node(activitiestest.WithProviderID("aws:///eu-1a/i-1"))}, true},
+		"that of another instance":                           {removal, []runtime.Object{m, activitiestest.Node(activitiestest.WithProviderID("fake:///new"))}, false},
+		"its own by its mark, which a copy names":            {removal, []runtime.Object{m, other(), activitiestest.Node(activitiestest.WithMachineUID(m))}, true},
 		"none: the machine had no node":                      {nameless, []runtime.Object{m, activitiestest.Node()}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, row.objects...)
-			activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, row.in)
+			activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, row.in)
 			assert.Equal(t, row.deleted, w.Node() == nil)
 		})
 	}
 	t.Run("one that a copy names, too, and that has no mark", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, other(), activitiestest.Node(), activitiestest.Attached("a", "n"))
-		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteNode, removal)
+		w := activitiestest.NewWorld(t, m, other(), activitiestest.Node(), activitiestest.NewVolumeAttachment("a", "n"))
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteNode, removal)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("a node that was deleted by hand", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
-		assert.Empty(t, w.Writes())
+		activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
+		assert.Empty(t, w.WriteRequests())
 	})
 }
 
 func TestDeleteNodeTakesOffOurFinalizerFirst(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	w := activitiestest.NewWorld(
 		t,
 		m,
 		activitiestest.Node(func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode, activitiestest.Backup} }),
 	)
-	_, err := activitiestest.Run[any](
+	_, err := activitiestest.RunActivity[any](
 		w,
 		newActivities(w.Kube).DeleteNode,
 		machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"},
 	)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"update nodes", "delete nodes"}, w.Writes())
+	assert.Equal(t, []string{"update nodes", "delete nodes"}, w.WriteRequests())
 	assert.Equal(
 		t,
 		[]string{activitiestest.Backup},
@@ -103,38 +103,38 @@ func TestDeleteNodeTakesOffOurFinalizerFirst(t *testing.T) {
 
 func TestDeleteNodeThatWasReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.ProviderID("fake:///n")))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithProviderID("fake:///n")))
 	tracker, nodes := w.Target.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")
-	activitiestest.Failing(w.Target, "delete", "nodes", 1, nil, func() {
+	activitiestest.FailRequests(w.Target, "delete", "nodes", 1, nil, func() {
 		require.NoError(t, tracker.Delete(nodes, "", "n"))
-		replacement := activitiestest.Node(activitiestest.ProviderID("fake:///new"))
+		replacement := activitiestest.Node(activitiestest.WithProviderID("fake:///new"))
 		replacement.UID = "uid-new"
 		require.NoError(t, tracker.Create(nodes, replacement, ""))
 	})
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
-	activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
+	activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 	assert.Equal(t, "uid-new", string(w.Node().UID))
 }
 
 func TestDeleteNodeRetriesAfterAConflict(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	w := activitiestest.NewWorld(
 		t,
 		m,
 		activitiestest.Node(func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode} }),
 	)
-	activitiestest.Failing(
+	activitiestest.FailRequests(
 		w.Target,
 		"update",
 		"nodes",
 		1,
 		nil,
-		func() { w.Edit(cache.Nodes, "n", activitiestest.Annotated("note", "new")) },
+		func() { w.EditObject(cache.Nodes, "n", activitiestest.AnnotationPatch("note", "new")) },
 	)
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}
-	activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
+	activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 	assert.Nil(t, w.Node())
-	assert.Equal(t, []string{"update nodes", "update nodes", "delete nodes"}, w.Writes())
+	assert.Equal(t, []string{"update nodes", "update nodes", "delete nodes"}, w.WriteRequests())
 }

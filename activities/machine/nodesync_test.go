@@ -43,14 +43,19 @@ func capacityOf(n *corev1.Node) map[string]string {
 
 func TestSyncNode(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
-	w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node(activitiestest.Lived))
+	m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
+	w := activitiestest.NewWorld(
+		t,
+		m,
+		activitiestest.Class(withDongles),
+		activitiestest.Node(activitiestest.WithForeignMetadata),
+	)
 	before := w.Node()
-	n := activitiestest.SyncNode(w, activitiestest.Read(m))
+	n := activitiestest.SyncNode(w, activitiestest.NewRead(m))
 	assert.Equal(
 		t,
 		[]string{"patch nodes/status", "update nodes"},
-		w.Writes(),
+		w.WriteRequests(),
 		"capacity first; and the second run writes nothing",
 	)
 	assert.Equal(
@@ -123,14 +128,14 @@ func TestSyncNodeFollowsTheTemplate(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived))
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
+			m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.WithForeignMetadata))
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
 			require.NoError(t, err)
-			w.Edit(cache.Nodes, "n", row.node)
-			w.Wish(row.template)
-			n := activitiestest.SyncNode(w, activitiestest.Read(m))
-			assert.Len(t, w.Writes(), row.writes)
+			w.EditObject(cache.Nodes, "n", row.node)
+			w.SetNodeTemplate(row.template)
+			n := activitiestest.SyncNode(w, activitiestest.NewRead(m))
+			assert.Len(t, w.WriteRequests(), row.writes)
 			if row.check != nil {
 				row.check(t, n)
 			}
@@ -154,19 +159,24 @@ func TestSyncNodeFollowsTheVirtualCapacity(t *testing.T) {
 		"zeroed by a kubelet": {nil, "0", map[string]string{"cpu": "4", dongleResource: "2"}, both[:1]},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode)
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node(activitiestest.Lived))
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
+			m := activitiestest.Machine("m", activitiestest.WithNode)
+			w := activitiestest.NewWorld(
+				t,
+				m,
+				activitiestest.Class(withDongles),
+				activitiestest.Node(activitiestest.WithForeignMetadata),
+			)
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
 			require.NoError(t, err)
 			n := w.Node()
 			n.Status.Capacity[dongleResource] = resource.MustParse(row.dongles)
 			_, err = w.Target.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
 			require.NoError(t, err)
-			w.Edit(cache.Classes, "small", map[string]any{"nodeTemplate": row.template})
-			w.Settle()
-			w.Forget()
-			assert.Equal(t, row.capacity, capacityOf(activitiestest.SyncNode(w, activitiestest.Read(m))))
-			assert.Equal(t, row.writes, w.Writes())
+			w.EditObject(cache.Classes, "small", map[string]any{"nodeTemplate": row.template})
+			w.AwaitCaches()
+			w.ForgetRequests()
+			assert.Equal(t, row.capacity, capacityOf(activitiestest.SyncNode(w, activitiestest.NewRead(m))))
+			assert.Equal(t, row.writes, w.WriteRequests())
 		})
 	}
 }
@@ -177,73 +187,78 @@ func TestSyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
 		"never had one": func(*v1alpha1.MachineClass) {},
 		"lost it":       withDongles,
 	} {
-		for way, how := range map[string]func(metav1.Object) kube.Read{"cached": activitiestest.Read, "live": activitiestest.Live} {
+		for way, how := range map[string]func(metav1.Object) kube.ReadInput{"cached": activitiestest.NewRead, "live": activitiestest.NewLiveRead} {
 			t.Run(name+", "+way, func(t *testing.T) {
-				m := activitiestest.Machine("m", activitiestest.OnNode)
-				w := activitiestest.NewWorld(t, m, activitiestest.Class(change), activitiestest.Node(activitiestest.Lived))
+				m := activitiestest.Machine("m", activitiestest.WithNode)
+				w := activitiestest.NewWorld(
+					t,
+					m,
+					activitiestest.Class(change),
+					activitiestest.Node(activitiestest.WithForeignMetadata),
+				)
 				before := capacityOf(activitiestest.SyncNode(w, how(m)))
-				w.Edit(cache.Classes, "small", map[string]any{"nodeTemplate": nil})
-				w.Settle()
-				w.Forget()
+				w.EditObject(cache.Classes, "small", map[string]any{"nodeTemplate": nil})
+				w.AwaitCaches()
+				w.ForgetRequests()
 				assert.Equal(t, before, capacityOf(activitiestest.SyncNode(w, how(m))), "the capacity stays as it is")
-				assert.Empty(t, w.Writes())
+				assert.Empty(t, w.WriteRequests())
 			})
 		}
 	}
 	t.Run("no class at all", func(t *testing.T) {
-		for way, how := range map[string]func(metav1.Object) kube.Read{"cached": activitiestest.Read, "live": activitiestest.Live} {
-			m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.Lived))
+		for way, how := range map[string]func(metav1.Object) kube.ReadInput{"cached": activitiestest.NewRead, "live": activitiestest.NewLiveRead} {
+			m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithForeignMetadata))
 			assert.Equal(t, "web", activitiestest.SyncNode(w, how(m)).Labels["pool"], way)
-			assert.Equal(t, []string{"update nodes"}, w.Writes())
+			assert.Equal(t, []string{"update nodes"}, w.WriteRequests())
 		}
 	})
 }
 
 func TestSyncNodePutsTheCriticalTaintOnOnce(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate, func(m *v1alpha1.Machine) {
+	m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate, func(m *v1alpha1.Machine) {
 		m.Spec.NodeTemplateSpec.Spec.Taints[0].Key = v1alpha1.TaintCriticalComponentsNotReady
 	})
 	w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
-	require.Len(t, activitiestest.SyncNode(w, activitiestest.Read(m)).Spec.Taints, 1)
-	w.Edit(cache.Nodes, "n", map[string]any{"spec": map[string]any{"taints": nil}})
-	w.Forget()
+	require.Len(t, activitiestest.SyncNode(w, activitiestest.NewRead(m)).Spec.Taints, 1)
+	w.EditObject(cache.Nodes, "n", map[string]any{"spec": map[string]any{"taints": nil}})
+	w.ForgetRequests()
 	assert.Empty(
 		t,
-		activitiestest.SyncNode(w, activitiestest.Read(m)).Spec.Taints,
+		activitiestest.SyncNode(w, activitiestest.NewRead(m)).Spec.Taints,
 		"its components run: it does not come back",
 	)
-	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.WriteRequests())
 }
 
 func TestSyncNodeWritesNothing(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
+	m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
 	leaving := activitiestest.Machine(
 		"m",
-		activitiestest.OnNode,
+		activitiestest.WithNode,
 		withNodeTemplate,
-		activitiestest.Going[*v1alpha1.Machine],
+		activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 	)
 	early := activitiestest.Machine("m", withNodeTemplate)
 	for name, row := range map[string]struct {
-		in      kube.Read
+		in      kube.ReadInput
 		objects []runtime.Object
 	}{
-		"the node is missing":                       {activitiestest.Read(m), []runtime.Object{m, activitiestest.Class(withDongles)}},
-		"the machine has no node yet":               {activitiestest.Read(early), []runtime.Object{early, activitiestest.Class(), activitiestest.Node()}},
-		"the machine is gone":                       {activitiestest.Read(m), []runtime.Object{activitiestest.Class(), activitiestest.Node()}},
-		"another machine has its name":              {kube.Read{Ref: activitiestest.Stranger(m)}, []runtime.Object{m, activitiestest.Class(), activitiestest.Node()}},
-		"the machine is being deleted":              {activitiestest.Read(leaving), []runtime.Object{leaving, activitiestest.Class(), activitiestest.Node()}},
-		"the machine is being deleted, read live":   {activitiestest.Live(leaving), []runtime.Object{leaving, activitiestest.Class(), activitiestest.Node()}},
-		"another machine names the node as its own": {activitiestest.Read(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Class(), activitiestest.Node()}},
+		"the node is missing":                       {activitiestest.NewRead(m), []runtime.Object{m, activitiestest.Class(withDongles)}},
+		"the machine has no node yet":               {activitiestest.NewRead(early), []runtime.Object{early, activitiestest.Class(), activitiestest.Node()}},
+		"the machine is gone":                       {activitiestest.NewRead(m), []runtime.Object{activitiestest.Class(), activitiestest.Node()}},
+		"another machine has its name":              {kube.ReadInput{Ref: activitiestest.RefOfFormerObject(m)}, []runtime.Object{m, activitiestest.Class(), activitiestest.Node()}},
+		"the machine is being deleted":              {activitiestest.NewRead(leaving), []runtime.Object{leaving, activitiestest.Class(), activitiestest.Node()}},
+		"the machine is being deleted, read live":   {activitiestest.NewLiveRead(leaving), []runtime.Object{leaving, activitiestest.Class(), activitiestest.Node()}},
+		"another machine names the node as its own": {activitiestest.NewRead(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.WithNode), activitiestest.Class(), activitiestest.Node()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, row.objects...)
 			before := w.Node()
 			assert.Equal(t, before, activitiestest.SyncNode(w, row.in))
-			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.WriteRequests())
 		})
 	}
 	t.Run("because there is no target", func(t *testing.T) {
@@ -252,14 +267,18 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 		w.Cluster, err = cache.NewCluster(w.Machines, nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, w.Cluster.Start(t.Context()))
-		for _, in := range []kube.Read{activitiestest.Read(m), activitiestest.Live(m)} {
-			versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, in)
+		for _, in := range []kube.ReadInput{activitiestest.NewRead(m), activitiestest.NewLiveRead(m)} {
+			versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, in)
 			require.NoError(t, err)
 			assert.Empty(t, versions)
 		}
 	})
 	t.Run("but not because of a machine whose instance is gone", func(t *testing.T) {
-		former := activitiestest.Machine("former", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
+		former := activitiestest.Machine(
+			"former",
+			activitiestest.WithNode,
+			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+		)
 		former.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionNode}
 		w := activitiestest.NewWorld(
 			t,
@@ -268,16 +287,16 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 			activitiestest.Class(),
 			activitiestest.Node(func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelMachineName: "former"} }),
 		)
-		assert.Equal(t, "m", activitiestest.SyncNode(w, activitiestest.Read(m)).Labels[v1alpha1.LabelMachineName])
+		assert.Equal(t, "m", activitiestest.SyncNode(w, activitiestest.NewRead(m)).Labels[v1alpha1.LabelMachineName])
 	})
 	t.Run("and puts no finalizer on a node that is being deleted", func(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
 			m,
 			activitiestest.Class(),
-			activitiestest.Node(activitiestest.Lived, activitiestest.Going[*corev1.Node]),
+			activitiestest.Node(activitiestest.WithForeignMetadata, activitiestest.WithDeletionTimestamp[*corev1.Node]),
 		)
-		assert.Equal(t, []string{activitiestest.Backup}, activitiestest.SyncNode(w, activitiestest.Read(m)).Finalizers)
+		assert.Equal(t, []string{activitiestest.Backup}, activitiestest.SyncNode(w, activitiestest.NewRead(m)).Finalizers)
 	})
 }
 
@@ -287,23 +306,32 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine(
 		"m",
-		activitiestest.OnNode,
+		activitiestest.WithNode,
 		withNodeTemplate,
 		func(m *v1alpha1.Machine) { m.Spec.NodeTemplateSpec.Spec.Taints = nil },
 	)
 	lived := func(n *corev1.Node) { n.UID = "uid-n" }
 	t.Run("although the node has changed since", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived, lived))
-		release := w.Hold()
-		w.Edit(cache.Nodes, "n", map[string]any{
+		w := activitiestest.NewWorld(
+			t,
+			m,
+			activitiestest.Class(),
+			activitiestest.Node(activitiestest.WithForeignMetadata, lived),
+		)
+		release := w.HoldEvents()
+		w.EditObject(cache.Nodes, "n", map[string]any{
 			"metadata": map[string]any{
 				"labels":     map[string]any{"theirs": "1"},
 				"finalizers": []any{activitiestest.Backup, "theirs/late"},
 			},
 			"spec": map[string]any{"taints": []any{map[string]any{"key": "theirs", "effect": "NoSchedule"}}},
 		})
-		w.Forget()
-		versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
+		w.ForgetRequests()
+		versions, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).SyncNode,
+			activitiestest.NewRead(m),
+		)
 		require.NoError(t, err)
 		n := w.Node()
 		assert.Equal(t, kube.MinVersions{cache.Nodes: n.ResourceVersion}, versions)
@@ -318,23 +346,33 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 		assert.NotContains(t, n.Annotations, v1alpha1.AnnotationNotManaged)
 		assert.Equal(t, "shop", n.Annotations["team"])
 		release()
-		w.Settle()
-		w.Forget()
-		activitiestest.SyncNode(w, activitiestest.Read(m))
-		assert.Empty(t, w.Writes(), "nothing is missing afterwards")
+		w.AwaitCaches()
+		w.ForgetRequests()
+		activitiestest.SyncNode(w, activitiestest.NewRead(m))
+		assert.Empty(t, w.WriteRequests(), "nothing is missing afterwards")
 	})
 	t.Run("but not of a node that is being deleted meanwhile", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived, lived))
-		defer w.Hold()()
+		w := activitiestest.NewWorld(
+			t,
+			m,
+			activitiestest.Class(),
+			activitiestest.Node(activitiestest.WithForeignMetadata, lived),
+		)
+		defer w.HoldEvents()()
 		require.NoError(t, w.Target.CoreV1().Nodes().Delete(t.Context(), "n", metav1.DeleteOptions{}))
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
 		require.NoError(t, err)
 		assert.Equal(t, []string{activitiestest.Backup}, w.Node().Finalizers)
 		assert.Equal(t, "web", w.Node().Labels["pool"])
 	})
 	t.Run("nor of another node of that name", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived, lived))
-		defer w.Hold()()
+		w := activitiestest.NewWorld(
+			t,
+			m,
+			activitiestest.Class(),
+			activitiestest.Node(activitiestest.WithForeignMetadata, lived),
+		)
+		defer w.HoldEvents()()
 		nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 		require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
 		require.NoError(t, w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) {
@@ -342,7 +380,7 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 			n.Finalizers = []string{v1alpha1.FinalizerNode}
 		}), ""))
 		before := w.Node()
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
 		require.NoError(t, err)
 		assert.Equal(t, before.Finalizers, w.Node().Finalizers)
 		assert.Equal(t, "uid-new", string(w.Node().UID))
@@ -371,8 +409,8 @@ func TestTheNewNodeOfARolloutIsKeptFromTheAutoscaler(t *testing.T) {
 			d := activitiestest.Deployment("d", 1, func(d *v1alpha1.MachineDeployment) {
 				d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "rollout", RolloutOf: row.rolled}
 			})
-			s := activitiestest.Set("s", 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](d))
-			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.OwnedBy[*v1alpha1.Machine](s))
+			s := activitiestest.NewMachineSet("s", 1, activitiestest.WithOwner[*v1alpha1.MachineSet](d))
+			m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithOwner[*v1alpha1.Machine](s))
 			if row.template != "" {
 				m.Spec.NodeTemplateSpec.Annotations = map[string]string{key: row.template}
 			}
@@ -381,9 +419,9 @@ func TestTheNewNodeOfARolloutIsKeptFromTheAutoscaler(t *testing.T) {
 					n.Annotations = map[string]string{key: row.node}
 				}
 			}))
-			w.Cluster.Unguided = row.off
-			n := activitiestest.SyncNode(w, activitiestest.Read(m))
-			assert.Equal(t, []string{"patch nodes"}, w.Writes())
+			w.Cluster.WithoutAutoscalerGuard = row.off
+			n := activitiestest.SyncNode(w, activitiestest.NewRead(m))
+			assert.Equal(t, []string{"patch nodes"}, w.WriteRequests())
 			assert.Equal(t, row.want, n.Annotations[key])
 			assert.Equal(t, row.ours, n.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] != "")
 		})
@@ -395,11 +433,11 @@ func TestSyncNodeGuardsNoNodeOfAMachineThatIsGone(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]bool{"before the node is read": false, "before the node is read again": true} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate, activitiestest.Bare)
+			m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate, activitiestest.WithoutFinalizers)
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(func(n *corev1.Node) {
 				n.Labels = map[string]string{v1alpha1.LabelMachineName: "m"} // the node had Millwright's finalizer
 			}))
-			w.Hold()
+			w.HoldEvents()
 			force := func() {
 				assert.NoError(
 					t,
@@ -408,11 +446,11 @@ func TestSyncNodeGuardsNoNodeOfAMachineThatIsGone(t *testing.T) {
 			}
 			if again {
 				conflict := apierrors.NewConflict(corev1.Resource("nodes"), "n", nil)
-				w.Fail(activitiestest.Write{Verb: "update", Resource: "nodes"}, 1, conflict, force)
+				w.FailWrites(activitiestest.WriteKind{Verb: "update", Resource: "nodes"}, 1, conflict, force)
 			} else {
 				force()
 			}
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
 			require.NoError(t, err)
 			assert.NotContains(t, w.Node().Finalizers, v1alpha1.FinalizerNode)
 		})

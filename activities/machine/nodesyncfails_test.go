@@ -20,26 +20,26 @@ import (
 
 func TestSyncNodeLeavesTheCachesAlone(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
+	m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
 	w := activitiestest.NewWorld(
 		t,
 		m,
 		activitiestest.Class(withDongles),
-		activitiestest.Node(activitiestest.Lived, func(n *corev1.Node) {
+		activitiestest.Node(activitiestest.WithForeignMetadata, func(n *corev1.Node) {
 			n.Annotations[v1alpha1.AnnotationLastAppliedTemplate] = `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`
 			n.Annotations[v1alpha1.AnnotationLastAppliedVirtualCapacity] = `{"cpu":"4"}`
 		}),
 	)
-	release := w.Hold()
+	release := w.HoldEvents()
 	cachedMachine, _ := w.Cluster.Machine(activitiestest.Shop + "/m")
 	cachedClass, _ := w.Cluster.Class(activitiestest.Shop + "/small")
 	cachedNode, _ := w.Cluster.Node("n")
 	machineBefore, classBefore, nodeBefore := cachedMachine.DeepCopy(), cachedClass.DeepCopy(), cachedNode.DeepCopy()
 
-	require.False(t, nodesync.Decide(observemachine.NodeSyncFacts(cachedMachine, cachedClass, cachedNode)).Empty())
-	_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
+	require.False(t, nodesync.Decide(observemachine.NodeSyncFacts(cachedMachine, cachedClass, cachedNode)).IsEmpty())
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"patch nodes/status", "update nodes"}, w.Writes())
+	assert.Equal(t, []string{"patch nodes/status", "update nodes"}, w.WriteRequests())
 	again, _ := w.Cluster.Node("n")
 	require.Same(t, cachedNode, again, "its event has not come")
 	assert.Equal(t, machineBefore, cachedMachine)
@@ -48,11 +48,15 @@ func TestSyncNodeLeavesTheCachesAlone(t *testing.T) {
 
 	t.Run("a cache that is behind costs one write in vain", func(t *testing.T) {
 		before := w.Node()
-		w.Forget()
-		versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
+		w.ForgetRequests()
+		versions, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).SyncNode,
+			activitiestest.NewRead(m),
+		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)
-		assert.Equal(t, []string{"patch nodes/status"}, w.Writes(), "a conflict: then the node is read live")
+		assert.Equal(t, []string{"patch nodes/status"}, w.WriteRequests(), "a conflict: then the node is read live")
 		assert.Equal(t, before, w.Node())
 	})
 	release()
@@ -62,16 +66,21 @@ func TestSyncNodeRetriesAfterAConflict(t *testing.T) {
 	t.Parallel()
 	for name, verb := range map[string]string{"of the capacity": "patch", "of the labels": "update"} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node(activitiestest.Lived))
-			activitiestest.Failing(w.Target, verb, "nodes", 1, nil, func() {
-				w.Edit(cache.Nodes, "n", map[string]any{
+			m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
+			w := activitiestest.NewWorld(
+				t,
+				m,
+				activitiestest.Class(withDongles),
+				activitiestest.Node(activitiestest.WithForeignMetadata),
+			)
+			activitiestest.FailRequests(w.Target, verb, "nodes", 1, nil, func() {
+				w.EditObject(cache.Nodes, "n", map[string]any{
 					"metadata": map[string]any{"labels": map[string]any{"pool": "db", "mine": "1"}},
 					"spec":     map[string]any{"taints": []any{map[string]any{"key": "mine", "effect": "NoSchedule"}}},
 				})
 			})
-			n := activitiestest.SyncNode(w, activitiestest.Read(m))
-			assert.Len(t, w.Writes(), 3, "one was in vain")
+			n := activitiestest.SyncNode(w, activitiestest.NewRead(m))
+			assert.Len(t, w.WriteRequests(), 3, "one was in vain")
 			assert.Equal(
 				t,
 				map[string]string{"kubernetes.io/os": "linux", "mine": "1", "pool": "web", v1alpha1.LabelMachineName: "m"},
@@ -87,9 +96,9 @@ func TestSyncNodeRetriesAfterAConflict(t *testing.T) {
 		})
 	}
 	t.Run("each time", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
+		m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
 		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
-		activitiestest.Failing(
+		activitiestest.FailRequests(
 			w.Target,
 			"update",
 			"nodes",
@@ -97,9 +106,9 @@ func TestSyncNodeRetriesAfterAConflict(t *testing.T) {
 			apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil),
 			nil,
 		)
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
-		assert.Len(t, w.Writes(), 3)
+		assert.Len(t, w.WriteRequests(), 3)
 	})
 }
 
@@ -107,10 +116,10 @@ func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	for name, verb := range map[string]string{"before the capacity": "patch", "before the labels": "update"} {
-		m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
+		m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
 		t.Run("it goes "+name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node())
-			activitiestest.Failing(
+			activitiestest.FailRequests(
 				w.Target,
 				verb,
 				"nodes",
@@ -118,20 +127,25 @@ func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
 				nil,
 				func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
 			)
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
 			require.NoError(t, err)
 			assert.Nil(t, w.Node())
 		})
 		t.Run("another one takes its place "+name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node(activitiestest.Lived))
-			activitiestest.Failing(w.Target, verb, "nodes", 1, nil, func() {
+			w := activitiestest.NewWorld(
+				t,
+				m,
+				activitiestest.Class(withDongles),
+				activitiestest.Node(activitiestest.WithForeignMetadata),
+			)
+			activitiestest.FailRequests(w.Target, verb, "nodes", 1, nil, func() {
 				require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
 				require.NoError(
 					t,
 					w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) { n.UID = "uid-new" }), ""),
 				)
 			})
-			n := activitiestest.SyncNode(w, activitiestest.Read(m))
+			n := activitiestest.SyncNode(w, activitiestest.NewRead(m))
 			assert.Equal(t, "uid-new", string(n.UID))
 			assert.Equal(
 				t,
@@ -145,34 +159,34 @@ func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
 
 func TestSyncNodeFails(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
+	m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil)
 	t.Run("for good, with a template that no node can carry", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
-		activitiestest.Failing(w.Target, "update", "nodes", 1, invalid, nil)
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
+		activitiestest.FailRequests(w.Target, "update", "nodes", 1, invalid, nil)
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
 	for name, row := range map[string]struct {
 		verb, resource, message string
-		in                      kube.Read
+		in                      kube.ReadInput
 		ours                    bool
 	}{
-		"to read the node":  {"get", "nodes", "get node n of machine m: no answer", activitiestest.Live(m), false},
-		"to read the class": {"get", "machineclasses", "get class small of machine m: no answer", activitiestest.Live(m), true},
-		"to write capacity": {"patch", "nodes", "write capacity of node: no answer", activitiestest.Read(m), false},
-		"to write the rest": {"update", "nodes", "write labels, annotations and taints of node: no answer", activitiestest.Read(m), false},
+		"to read the node":  {"get", "nodes", "get node n of machine m: no answer", activitiestest.NewLiveRead(m), false},
+		"to read the class": {"get", "machineclasses", "get class small of machine m: no answer", activitiestest.NewLiveRead(m), true},
+		"to write capacity": {"patch", "nodes", "write capacity of node: no answer", activitiestest.NewRead(m), false},
+		"to write the rest": {"update", "nodes", "write labels, annotations and taints of node: no answer", activitiestest.NewRead(m), false},
 	} {
 		t.Run("for now, "+name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node())
 			if row.ours {
-				activitiestest.Failing(w.Machines, row.verb, row.resource, 1, errors.New("no answer"), nil)
+				activitiestest.FailRequests(w.Machines, row.verb, row.resource, 1, errors.New("no answer"), nil)
 			} else {
-				activitiestest.Failing(w.Target, row.verb, row.resource, 1, errors.New("no answer"), nil)
+				activitiestest.FailRequests(w.Target, row.verb, row.resource, 1, errors.New("no answer"), nil)
 			}
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, row.in)
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, row.in)
 			require.ErrorContains(t, err, row.message)
-			_, retryable := activitiestest.Failure(t, err)
+			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
 
 			n := activitiestest.SyncNode(w, row.in)

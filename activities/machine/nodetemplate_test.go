@@ -21,12 +21,12 @@ func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 	t.Parallel()
 	c := activitiestest.Class()
 	require.Nil(t, c.NodeTemplate)
-	m := activitiestest.Machine("m", activitiestest.Bare)
+	m := activitiestest.Machine("m", activitiestest.WithoutFinalizers)
 	w := activitiestest.NewWorld(t, m, c)
-	o := activitiestest.NewOffice(t, c)
+	o := activitiestest.NewCloudWorld(t, c)
 	cloud := func(step any) cloud.InstanceAnswer {
-		d := activitiestest.DecideMachine(w, activitiestest.Read(m))
-		answer, err := o.Ask(
+		d := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
+		answer, err := o.RunActivity(
 			step,
 			cloud.InstanceCall{
 				Machine:    activitiestest.Ref(m),
@@ -41,53 +41,53 @@ func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 		return answer
 	}
 
-	assert.Equal(t, attention.Instance, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
-	activitiestest.Twice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.Read(m))
-	w.Settle()
-	_, err := activitiestest.Run[machine.CreateIntentResult](
+	assert.Equal(t, attention.Instance, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need)
+	activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewRead(m))
+	w.AwaitCaches()
+	_, err := activitiestest.RunActivity[machine.CreateIntentResult](
 		w,
 		newActivities(w.Kube).RecordCreateIntent,
 		creationReport(m),
 	)
 	require.NoError(t, err)
-	w.Settle()
+	w.AwaitCaches()
 	made := cloud(o.CreateInstance)
-	activitiestest.Twice[machine.Record](
+	activitiestest.RunTwice[machine.RecordResult](
 		w,
 		newActivities(w.Kube).RecordInstance,
-		machine.Recorded{Read: activitiestest.Read(m), ProviderID: made.ProviderID, NodeName: made.NodeName},
+		machine.InstanceRecord{Read: activitiestest.NewRead(m), ProviderID: made.ProviderID, NodeName: made.NodeName},
 	)
-	reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Pending", NodeName: made.NodeName})
-	assert.Equal(t, attention.Node, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
+	reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Phase: "Pending", NodeName: made.NodeName})
+	assert.Equal(t, attention.Node, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need)
 
-	w.Create(activitiestest.Node(func(n *corev1.Node) { n.Name = made.NodeName }))
-	w.Settle()
-	change := activitiestest.DecideMachine(w, activitiestest.Read(m)).Health.Change
+	w.CreateObjects(activitiestest.Node(func(n *corev1.Node) { n.Name = made.NodeName }))
+	w.AwaitCaches()
+	change := activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Health.Change
 	require.NotNil(t, change)
 	assert.True(t, change.Joined)
-	reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: change.Phase})
-	activitiestest.Twice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.Read(m))
-	activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
-	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
-	assert.Empty(t, activitiestest.Stored[corev1.Node](w.Target.Tracker(), "nodes", "", "m").Status.Capacity)
+	reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Phase: change.Phase})
+	activitiestest.RunTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewRead(m))
+	activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need)
+	assert.Empty(t, activitiestest.ReadStoredObject[corev1.Node](w.Target.Tracker(), "nodes", "", "m").Status.Capacity)
 
 	require.NoError(
 		t,
 		w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Delete(t.Context(), "m", metav1.DeleteOptions{}),
 	)
-	w.Settle()
-	assert.Equal(t, attention.Deletion, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
+	w.AwaitCaches()
+	assert.Equal(t, attention.Deletion, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need)
 	cloud(o.DeleteInstance)
 	assert.Empty(t, o.Cloud.Instances())
-	activitiestest.Twice[any](
+	activitiestest.RunTwice[any](
 		w,
 		newActivities(w.Kube).DeleteNode,
 		machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: made.NodeName, ProviderID: made.ProviderID},
 	)
-	_, err = activitiestest.Run[string](
+	_, err = activitiestest.RunActivity[string](
 		w,
 		newActivities(w.Kube).ReleaseMachine,
-		machine.Releasing{Read: activitiestest.Read(m)},
+		machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
 	)
 	require.NoError(t, err)
 	assert.Nil(t, w.Machine("m"))
@@ -104,13 +104,13 @@ func TestReasonOfAnUnusableClass(t *testing.T) {
 		"no provider":               {activitiestest.NewWorld(t, m, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })), "ClassInvalid"},
 		"a provider of no queue":    {activitiestest.NewWorld(t, m, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "A b" })), "ClassInvalid"},
 		"no Secret":                 {activitiestest.NewWorld(t, m, activitiestest.Class()), ""},
-		"a Secret":                  {activitiestest.NewWorld(t, m, activitiestest.WithSecrets("a", "b")), ""},
-		"no finalizer":              {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Bare[*v1alpha1.MachineClass])), ""},
-		"a node template":           {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Rich)), ""},
-		"one that is being deleted": {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Going[*v1alpha1.MachineClass])), ""},
+		"a Secret":                  {activitiestest.NewWorld(t, m, activitiestest.NewClassWithSecrets("a", "b")), ""},
+		"no finalizer":              {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.WithoutFinalizers[*v1alpha1.MachineClass])), ""},
+		"a node template":           {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.WithVirtualCapacity)), ""},
+		"one that is being deleted": {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.WithDeletionTimestamp[*v1alpha1.MachineClass])), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := activitiestest.DecideMachine(row.w, activitiestest.Read(m))
+			d := activitiestest.DecideMachine(row.w, activitiestest.NewRead(m))
 			if row.reason == "" {
 				assert.Nil(t, d.Problem)
 				assert.Equal(t, "fake", d.Provider)

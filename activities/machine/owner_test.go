@@ -23,7 +23,7 @@ import (
 // copiedMachine returns a copy of machine m in another namespace, as after a trial restore. The copy names the same
 // instance and node as m.
 func copiedMachine() *v1alpha1.Machine {
-	c := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried)
+	c := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithCreateAttempt)
 	c.Namespace, c.UID = "restored", "uid-copy"
 	return c
 }
@@ -31,10 +31,10 @@ func copiedMachine() *v1alpha1.Machine {
 // machineBeingDeleted returns machine m, which runs on node n and is being deleted.
 func machineBeingDeleted(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 	return activitiestest.Machine("m", append([]func(*v1alpha1.Machine){
-		activitiestest.OnNode,
-		activitiestest.Tried,
-		activitiestest.Phase(v1alpha1.MachineRunning),
-		activitiestest.Going[*v1alpha1.Machine],
+		activitiestest.WithNode,
+		activitiestest.WithCreateAttempt,
+		activitiestest.WithPhase(v1alpha1.MachineRunning),
+		activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 	}, change...)...)
 }
 
@@ -43,7 +43,7 @@ func TestWhoseNodeIsDrained(t *testing.T) {
 	label := func(m *v1alpha1.Machine) { m.Namespace, m.Labels[v1alpha1.LabelNode] = "tenant-b", "n" }
 	bare := func(m *v1alpha1.Machine) { m.Spec.ProviderID, m.Status.NodeName = "", "" }
 	untold := func(m *v1alpha1.Machine) { m.Status.NodeName = "" }
-	id := activitiestest.ProviderID
+	id := activitiestest.WithProviderID
 	for name, row := range map[string]struct {
 		m         *v1alpha1.Machine
 		node      []func(*corev1.Node)
@@ -55,7 +55,7 @@ func TestWhoseNodeIsDrained(t *testing.T) {
 		"its own": {machineBeingDeleted(), []func(*corev1.Node){id("fake:///n")}, nil, deletion.Drain, nil, ""},
 		"its own, by its mark, with a copy in another namespace": {
 			machineBeingDeleted(),
-			[]func(*corev1.Node){id("fake:///n"), activitiestest.MarkedBy(machineBeingDeleted())},
+			[]func(*corev1.Node){id("fake:///n"), activitiestest.WithMachineUID(machineBeingDeleted())},
 			[]runtime.Object{copiedMachine()},
 			deletion.Drain, nil, "",
 		},
@@ -77,7 +77,7 @@ func TestWhoseNodeIsDrained(t *testing.T) {
 		},
 		"as seen from the copy": {
 			machineBeingDeleted(),
-			[]func(*corev1.Node){id("fake:///n"), activitiestest.MarkedBy(copiedMachine())},
+			[]func(*corev1.Node){id("fake:///n"), activitiestest.WithMachineUID(copiedMachine())},
 			[]runtime.Object{copiedMachine()},
 			deletion.Instance, nil, "restored/m",
 		},
@@ -106,7 +106,7 @@ func TestWhoseNodeIsDrained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(
 				t, append(row.others, row.m, activitiestest.Class(), activitiestest.Node(row.node...))...)
-			for _, in := range []kube.Read{activitiestest.Read(row.m), activitiestest.Live(row.m)} {
+			for _, in := range []kube.ReadInput{activitiestest.NewRead(row.m), activitiestest.NewLiveRead(row.m)} {
 				d := activitiestest.DecideMachine(w, in)
 				require.NotNil(t, d.Deletion)
 				assert.Equal(t, row.stage, d.Deletion.Stage, d.Deletion.Why)
@@ -125,37 +125,45 @@ func TestANodeWithoutANameThatTheCacheLacks(t *testing.T) {
 		delete(m.Labels, v1alpha1.LabelNode)
 		m.Status.NodeName = ""
 	})
-	joined := activitiestest.Node(activitiestest.ProviderID("fake:///n"))
-	for _, in := range []kube.Read{activitiestest.Read(m), activitiestest.Live(m)} {
+	joined := activitiestest.Node(activitiestest.WithProviderID("fake:///n"))
+	for _, in := range []kube.ReadInput{activitiestest.NewRead(m), activitiestest.NewLiveRead(m)} {
 		d := activitiestest.DecideMachine(newWorldWithStaleCache(t, m, joined), in)
 		assert.Equal(t, attention.Name, d.Need, "first of all")
 		assert.Equal(t, "n", d.NodeFound)
 	}
-	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.Read(m))
+	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.NewRead(m))
 	require.NotNil(t, d.Deletion)
 	assert.Equal(t, deletion.Instance, d.Deletion.Stage, "there is none")
 	w := activitiestest.NewWorld(t, m, activitiestest.Class())
-	activitiestest.Failing(w.Target, "list", "nodes", 1, errors.New("no answer"), nil)
-	_, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideMachine, activitiestest.Read(m))
+	activitiestest.FailRequests(w.Target, "list", "nodes", 1, errors.New("no answer"), nil)
+	_, err := activitiestest.RunActivity[machine.Decision](
+		w,
+		newActivities(w.Kube).DecideMachine,
+		activitiestest.NewRead(m),
+	)
 	require.ErrorContains(t, err, "no answer", "nothing is concluded")
 }
 
 // A copy of the machine that appears during a drain neither ends the drain nor makes the node look empty.
 func TestACopiedMachineInTheMiddleOfADrain(t *testing.T) {
 	t.Parallel()
-	m := machineBeingDeleted(activitiestest.Phase(v1alpha1.MachineTerminating))
+	m := machineBeingDeleted(activitiestest.WithPhase(v1alpha1.MachineTerminating))
 	drains := func(w *activitiestest.World) *activitiesdrain.Activities {
 		return &activitiesdrain.Activities{Kube: w.Kube}
 	}
 	w := activitiestest.NewWorld(t, m, copiedMachine(), activitiestest.Class(),
-		activitiestest.Node(activitiestest.ProviderID("fake:///n")), activitiestest.Pod("a"))
-	_, err := activitiestest.Run[activitiesdrain.NodeLoad](w, drains(w).CordonAndCountPods, activitiestest.Read(m))
+		activitiestest.Node(activitiestest.WithProviderID("fake:///n")), activitiestest.Pod("a"))
+	_, err := activitiestest.RunActivity[activitiesdrain.NodeLoad](
+		w,
+		drains(w).CordonAndCountPods,
+		activitiestest.NewRead(m),
+	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	d, err := activitiestest.Run[activitiesdrain.Decision](
-		w, drains(w).DecideDrain, activitiesdrain.Input{Read: activitiestest.Read(m)})
+	d, err := activitiestest.RunActivity[activitiesdrain.Decision](
+		w, drains(w).DecideDrain, activitiesdrain.Input{ReadInput: activitiestest.NewRead(m)})
 	require.NoError(t, err)
 	assert.Equal(t, activitiesdrain.Cancelled, d.Result, "the machine decides again, and says what is in doubt")
-	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.WriteRequests())
 }
 
 // While the ownership of a node is in doubt, nothing is written to the node, and the machine's status reports the
@@ -163,16 +171,25 @@ func TestACopiedMachineInTheMiddleOfADrain(t *testing.T) {
 func TestANodeInDoubtIsNotWritten(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine(
-		"m", activitiestest.OnNode, activitiestest.Tried, activitiestest.Phase(v1alpha1.MachineRunning), withNodeTemplate)
-	node := activitiestest.Node(activitiestest.ProviderID("fake:///n"))
+		"m",
+		activitiestest.WithNode,
+		activitiestest.WithCreateAttempt,
+		activitiestest.WithPhase(v1alpha1.MachineRunning),
+		withNodeTemplate,
+	)
+	node := activitiestest.Node(activitiestest.WithProviderID("fake:///n"))
 	m.Status.Conditions = observe.CopiedConditions(node)
 	w := activitiestest.NewWorld(t, m, copiedMachine(), activitiestest.Class(), node)
-	d := activitiestest.DecideMachine(w, activitiestest.Read(m))
+	d := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
 	assert.Equal(t, attention.Sync, d.Need)
 	assert.True(t, d.InDoubt)
 	assert.Contains(t, d.Why, "restored/m")
-	versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
+	versions, err := activitiestest.RunActivity[kube.MinVersions](
+		w,
+		newActivities(w.Kube).SyncNode,
+		activitiestest.NewRead(m),
+	)
 	require.NoError(t, err)
 	assert.Empty(t, versions)
-	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.WriteRequests())
 }

@@ -22,14 +22,14 @@ import (
 // writes nothing if the machine and its node are up to date, if the machine is being deleted, or if another machine
 // names the same node. The result holds the resource versions of the written objects. The activity is idempotent: a
 // repeated run continues after an interruption.
-func (a *Activities) PreserveMachine(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
+func (a *Activities) PreserveMachine(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	versions := kube.MinVersions{}
 	for range kube.MaxConflicts {
 		p, err := a.decidePreservation(ctx, in)
 		if err != nil {
 			return nil, err
 		}
-		if p == nil || p.decision.Empty() {
+		if p == nil || p.decision.IsEmpty() {
 			return versions, nil
 		}
 		err = p.writeChanges(ctx, versions)
@@ -42,7 +42,7 @@ func (a *Activities) PreserveMachine(ctx context.Context, in kube.Read) (kube.Mi
 			return nil, kube.WriteError(ctx, in.Ref, err)
 		}
 	}
-	return nil, kube.Contended(in.Ref)
+	return nil, kube.RepeatedConflictError(in.Ref)
 }
 
 // preservation is the decision about a machine, with the machine and node as last read or written.
@@ -57,7 +57,7 @@ type preservation struct {
 // decidePreservation reads a machine and its node, and decides about the preservation; nil means that nothing must be
 // decided. The node is read live: a missing annotation ends a preservation, and a stale cache must not end the
 // preservation.
-func (a *Activities) decidePreservation(ctx context.Context, in kube.Read) (*preservation, error) {
+func (a *Activities) decidePreservation(ctx context.Context, in kube.ReadInput) (*preservation, error) {
 	m, _, err := a.Kube.Machine(ctx, in)
 	if err != nil || m == nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (a *Activities) decidePreservation(ctx context.Context, in kube.Read) (*pre
 	if err != nil {
 		return nil, err
 	}
-	if node != nil && !a.Kube.Cluster.WhoseNode(m, node).Is(ownership.Ours) {
+	if node != nil && !a.Kube.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours) {
 		return nil, nil // two machines with one node would revert each other's writes
 	}
 	now := in.Time()
@@ -114,7 +114,7 @@ func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersion
 		return fmt.Errorf("write end of preservation: %w", err)
 	}
 	p.machine = m
-	versions.Raise(cache.Machines, m.ResourceVersion)
+	versions.RaiseVersion(cache.Machines, m.ResourceVersion)
 	if p.node == nil || !p.decision.Preserve { // else writeCondition records the event
 		p.recordEvent()
 	}
@@ -125,7 +125,7 @@ func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersion
 func (p *preservation) writeNodeMarks(ctx context.Context, versions kube.MinVersions) error {
 	changes := p.decision.Node
 	changes.Condition = nil
-	if changes.Empty() {
+	if changes.IsEmpty() {
 		return nil
 	}
 	node := p.node.DeepCopy()
@@ -140,12 +140,15 @@ func (p *preservation) writeNodeMarks(ctx context.Context, versions kube.MinVers
 			TimeAdded: new(metav1.NewTime(p.now).Rfc3339Copy()),
 		})
 	}
-	node, err := p.Kube.Cluster.Target(p.machine.Namespace).CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
+	node, err := p.Kube.Cluster.TargetClient(p.machine.Namespace).
+		CoreV1().
+		Nodes().
+		Update(ctx, node, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("write annotations and taint of node: %w", err)
 	}
 	p.node = node
-	versions.Raise(cache.Nodes, node.ResourceVersion)
+	versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
 	return nil
 }
 
@@ -159,14 +162,20 @@ func (p *preservation) writeCondition(ctx context.Context, versions kube.MinVers
 	after := setCondition(slices.Clone(before), Condition{
 		Type: string(v1alpha1.NodePreserved), True: c.True, Reason: c.Reason, Message: c.Message,
 	}, metav1.NewTime(p.now).Rfc3339Copy())
-	nodes := p.Kube.Cluster.Target(p.machine.Namespace).CoreV1().Nodes()
-	node, err := kube.Patch(ctx, nodes, p.node, map[string]any{"status": map[string]any{"conditions": after}}, "status")
+	nodes := p.Kube.Cluster.TargetClient(p.machine.Namespace).CoreV1().Nodes()
+	node, err := kube.PatchObject(
+		ctx,
+		nodes,
+		p.node,
+		map[string]any{"status": map[string]any{"conditions": after}},
+		"status",
+	)
 	if err != nil {
 		return fmt.Errorf("write condition of node: %w", err)
 	}
 	p.node = node
-	versions.Raise(cache.Nodes, node.ResourceVersion)
-	began := c.True && !cache.IsTrue(before, v1alpha1.NodePreserved)
+	versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
+	began := c.True && !cache.IsConditionTrue(before, v1alpha1.NodePreserved)
 	if lost := !c.True && !p.decision.StatusChange; began || lost {
 		// if the recorded end is still set, writeExpiry records the event
 		p.recordEvent()
@@ -177,16 +186,16 @@ func (p *preservation) writeCondition(ctx context.Context, versions kube.MinVers
 // writeMachineAnnotations writes the annotations of the machine.
 func (p *preservation) writeMachineAnnotations(ctx context.Context, versions kube.MinVersions) error {
 	edit := p.decision.Machine.Annotations
-	if edit.Empty() {
+	if edit.IsEmpty() {
 		return nil
 	}
-	patch := map[string]any{"metadata": map[string]any{"annotations": kube.MergePatch(edit)}}
-	m, err := kube.Patch(ctx, p.Kube.Machines(p.machine.Namespace), p.machine, patch)
+	patch := map[string]any{"metadata": map[string]any{"annotations": kube.MergePatchOfMap(edit)}}
+	m, err := kube.PatchObject(ctx, p.Kube.Machines(p.machine.Namespace), p.machine, patch)
 	if err != nil {
 		return fmt.Errorf("write annotations of machine: %w", err)
 	}
 	p.machine = m
-	versions.Raise(cache.Machines, m.ResourceVersion)
+	versions.RaiseVersion(cache.Machines, m.ResourceVersion)
 	return nil
 }
 

@@ -22,9 +22,9 @@ const (
 	stopSentence    = "Machine is no longer preserved: "
 )
 
-// readAfterKeptFrom returns a Read of a machine at KeptFrom plus the given duration.
-func readAfterKeptFrom(m metav1.Object, since time.Duration) kube.Read {
-	return kube.Read{Ref: activitiestest.Ref(m), At: activitiestest.KeptFrom.Add(since)}
+// readAfterPreservationStart returns a ReadInput of a machine at PreservationStart plus the given duration.
+func readAfterPreservationStart(m metav1.Object, since time.Duration) kube.ReadInput {
+	return kube.ReadInput{Ref: activitiestest.Ref(m), At: activitiestest.PreservationStart.Add(since)}
 }
 
 func withPreserveAnnotation(value string) func(*v1alpha1.Machine) {
@@ -35,8 +35,8 @@ func withNodePreserveAnnotation(value string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: value} }
 }
 
-// failedLongAgo makes a machine that failed long ago; the times of its status must not change.
-func failedLongAgo(m *v1alpha1.Machine) {
+// setFailedLongAgo makes a machine that failed long ago; the times of its status must not change.
+func setFailedLongAgo(m *v1alpha1.Machine) {
 	since := metav1.Unix(1_700_000_000, 0)
 	m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, LastUpdateTime: since}
 	m.Status.LastOperation = v1alpha1.LastOperation{
@@ -49,8 +49,8 @@ func failedLongAgo(m *v1alpha1.Machine) {
 	m.Status.Conditions = []corev1.NodeCondition{{Type: "Ready", Status: "False", LastTransitionTime: since}}
 }
 
-// cordonedByOthers gives a node a cordon, taints, annotations and conditions of other controllers.
-func cordonedByOthers(n *corev1.Node) {
+// setCordonedByOthers gives a node a cordon, taints, annotations and conditions of other controllers.
+func setCordonedByOthers(n *corev1.Node) {
 	since := metav1.Unix(1_700_000_000, 0)
 	n.Spec.Unschedulable = true
 	n.Spec.Taints = []corev1.Taint{
@@ -68,13 +68,13 @@ func cordonedByOthers(n *corev1.Node) {
 }
 
 // preserveMachine runs PreserveMachine twice, and checks that the returned versions are those of the written objects.
-func preserveMachine(w *activitiestest.World, in kube.Read) {
+func preserveMachine(w *activitiestest.World, in kube.ReadInput) {
 	w.T.Helper()
-	w.Settle()
-	w.Forget()
+	w.AwaitCaches()
+	w.ForgetRequests()
 	machineBefore, nodeBefore := w.Machine("m"), w.Node()
 	want := kube.MinVersions{}
-	versions := activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, in)
+	versions := activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, in)
 	if m := w.Machine("m"); m != nil && m.ResourceVersion != machineBefore.ResourceVersion {
 		want[cache.Machines] = m.ResourceVersion
 	}
@@ -107,21 +107,21 @@ func TestPreserveMachine(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine(
 		"m",
-		activitiestest.OnNode,
-		activitiestest.Phase(v1alpha1.MachineRunning),
+		activitiestest.WithNode,
+		activitiestest.WithPhase(v1alpha1.MachineRunning),
 		withPreserveAnnotation("now"),
 	)
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
-	preserveMachine(w, readAfterKeptFrom(m, 0))
-	assert.Equal(t, []string{"update machines/status", "update nodes", "patch nodes/status"}, w.Writes())
-	assert.Equal(t, &activitiestest.KeptUntil, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
+	preserveMachine(w, readAfterPreservationStart(m, 0))
+	assert.Equal(t, []string{"update machines/status", "update nodes", "patch nodes/status"}, w.WriteRequests())
+	assert.Equal(t, &activitiestest.PreservationEnd, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 	assert.Equal(
 		t,
 		map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"},
 		w.Node().Annotations,
 	)
 	assert.Nil(t, preservedTaint(w.Node()))
-	began := metav1.NewTime(activitiestest.KeptFrom)
+	began := metav1.NewTime(activitiestest.PreservationStart)
 	assert.Equal(t, corev1.NodeCondition{
 		Type:               v1alpha1.NodePreserved,
 		Status:             "True",
@@ -132,24 +132,24 @@ func TestPreserveMachine(t *testing.T) {
 	assert.Equal(t, []string{"Normal Preserved " + runningSentence}, w.NewEvents())
 
 	t.Run("it fails: the end stays, the node is tainted, and nobody is told again", func(t *testing.T) {
-		w.SetStatus(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = v1alpha1.MachineFailed })
-		preserveMachine(w, readAfterKeptFrom(m, time.Hour))
-		assert.Equal(t, []string{"update nodes", "patch nodes/status"}, w.Writes())
-		assert.Equal(t, &activitiestest.KeptUntil, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
+		w.UpdateStatusAsWorkflow(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = v1alpha1.MachineFailed })
+		preserveMachine(w, readAfterPreservationStart(m, time.Hour))
+		assert.Equal(t, []string{"update nodes", "patch nodes/status"}, w.WriteRequests())
+		assert.Equal(t, &activitiestest.PreservationEnd, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 		assert.NotNil(t, preservedTaint(w.Node()))
 		assert.Equal(t, failedSentence, preservedCondition(w.Node()).Message)
 		assert.Equal(t, began, preservedCondition(w.Node()).LastTransitionTime, "it was True before")
 		assert.Empty(t, w.NewEvents())
 	})
 	t.Run("it recovers: the taint goes, the rest stays", func(t *testing.T) {
-		w.SetStatus(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning })
-		preserveMachine(w, readAfterKeptFrom(m, 2*time.Hour))
+		w.UpdateStatusAsWorkflow(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning })
+		preserveMachine(w, readAfterPreservationStart(m, 2*time.Hour))
 		assert.Nil(t, preservedTaint(w.Node()))
 		assert.Equal(t, runningSentence, preservedCondition(w.Node()).Message)
 		assert.Contains(t, w.Node().Annotations, v1alpha1.AnnotationScaleDownDisabled)
 	})
 	t.Run("its time is over: all of it goes", func(t *testing.T) {
-		preserveMachine(w, readAfterKeptFrom(m, v1alpha1.DefaultPreserveTimeout))
+		preserveMachine(w, readAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout))
 		assert.Nil(t, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 		assert.Empty(t, w.Machine("m").Annotations)
 		assert.Empty(t, w.Node().Annotations)
@@ -158,13 +158,13 @@ func TestPreserveMachine(t *testing.T) {
 			Status:             "False",
 			Reason:             v1alpha1.ReasonPreservationStopped,
 			Message:            stopSentence + "its time is over.",
-			LastTransitionTime: activitiestest.KeptUntil,
+			LastTransitionTime: activitiestest.PreservationEnd,
 		}, preservedCondition(w.Node()))
 		assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "its time is over."}, w.NewEvents())
 	})
 	t.Run("it is asked for again: it begins anew", func(t *testing.T) {
-		w.Edit(cache.Machines, "m", activitiestest.Annotated(v1alpha1.AnnotationPreserve, "now"))
-		preserveMachine(w, readAfterKeptFrom(m, 2*v1alpha1.DefaultPreserveTimeout))
+		w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch(v1alpha1.AnnotationPreserve, "now"))
+		preserveMachine(w, readAfterPreservationStart(m, 2*v1alpha1.DefaultPreserveTimeout))
 		again := "Machine preserved until 2100-03-13T12:00:00Z."
 		assert.Equal(t, again, preservedCondition(w.Node()).Message)
 		assert.Equal(t, []string{"Normal Preserved " + again}, w.NewEvents())
@@ -173,15 +173,19 @@ func TestPreserveMachine(t *testing.T) {
 
 func TestPreserveAFailedMachine(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("when-failed"), cordonedByOthers))
+	m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("when-failed"), setCordonedByOthers))
 	before := w.Node()
-	preserveMachine(w, readAfterKeptFrom(m, 0))
+	preserveMachine(w, readAfterPreservationStart(m, 0))
 	n := w.Node()
-	assert.Equal(t, []string{"update machines/status", "patch machines", "update nodes", "patch nodes/status"}, w.Writes())
+	assert.Equal(
+		t,
+		[]string{"update machines/status", "patch machines", "update nodes", "patch nodes/status"},
+		w.WriteRequests(),
+	)
 	assert.True(t, n.Spec.Unschedulable, "a cordon by somebody else is left alone")
 	assert.Equal(t, before.Spec.Taints, n.Spec.Taints[:2], "as are his taints")
-	added := metav1.NewTime(activitiestest.KeptFrom)
+	added := metav1.NewTime(activitiestest.PreservationStart)
 	assert.Equal(t, &added, preservedTaint(n).TimeAdded)
 	assert.Equal(t, before.Status.Conditions, n.Status.Conditions[:2], "and the kubelet's conditions")
 	assert.Equal(t, failedSentence, preservedCondition(n).Message)
@@ -195,12 +199,12 @@ func TestPreserveAFailedMachine(t *testing.T) {
 	assert.Equal(t, []string{"Normal Preserved " + failedSentence}, w.NewEvents())
 
 	t.Run("and stop", func(t *testing.T) {
-		w.Edit(
+		w.EditObject(
 			cache.Nodes,
 			"n",
 			map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationPreserve: nil}}},
 		)
-		preserveMachine(w, readAfterKeptFrom(m, time.Hour))
+		preserveMachine(w, readAfterPreservationStart(m, time.Hour))
 		after := w.Node()
 		assert.True(t, after.Spec.Unschedulable)
 		assert.Equal(t, before.Spec.Taints, after.Spec.Taints)
@@ -214,7 +218,7 @@ func TestPreserveAFailedMachine(t *testing.T) {
 
 func TestScaleDownThatAUserDisabledStaysDisabled(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, withPreserveAnnotation("now"))
+	m := activitiestest.Machine("m", activitiestest.WithNode, withPreserveAnnotation("now"))
 	w := activitiestest.NewWorld(
 		t,
 		m,
@@ -226,24 +230,24 @@ func TestScaleDownThatAUserDisabledStaysDisabled(t *testing.T) {
 		{"update machines/status", "patch nodes/status"},
 		{"patch machines", "update machines/status", "patch nodes/status"},
 	} {
-		preserveMachine(w, readAfterKeptFrom(m, time.Duration(since)*v1alpha1.DefaultPreserveTimeout))
-		assert.Equal(t, writes, w.Writes())
+		preserveMachine(w, readAfterPreservationStart(m, time.Duration(since)*v1alpha1.DefaultPreserveTimeout))
+		assert.Equal(t, writes, w.WriteRequests())
 		assert.Equal(t, map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true"}, w.Node().Annotations)
 	}
 }
 
 func TestPreservationChangesNoTimes(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
+	m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
 	want := w.Machine("m").Status
-	preserveMachine(w, readAfterKeptFrom(m, 0))
+	preserveMachine(w, readAfterPreservationStart(m, 0))
 	kept := w.Machine("m").Status
 	require.NotNil(t, kept.CurrentStatus.PreserveExpiryTime)
 	kept.CurrentStatus.PreserveExpiryTime = nil
 	assert.Equal(t, want, kept, "lastUpdateTime, the health clock and all else of the status")
 
-	preserveMachine(w, readAfterKeptFrom(m, v1alpha1.DefaultPreserveTimeout))
+	preserveMachine(w, readAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout))
 	assert.Equal(t, want, w.Machine("m").Status)
 }
 
@@ -251,19 +255,19 @@ func TestARecordedEndOfPreservationStays(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine(
 		"m",
-		activitiestest.OnNode,
-		failedLongAgo,
+		activitiestest.WithNode,
+		setFailedLongAgo,
 		withPreserveAnnotation("when-failed"),
 		func(m *v1alpha1.Machine) {
-			m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.KeptUntil // written together with the phase
+			m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.PreservationEnd // written together with the phase
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 				MachinePreserveTimeout: activitiestest.Duration(time.Minute),
 			}
 		},
 	)
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
-	preserveMachine(w, readAfterKeptFrom(m, time.Hour))
-	assert.Equal(t, []string{"update nodes", "patch nodes/status"}, w.Writes())
+	preserveMachine(w, readAfterPreservationStart(m, time.Hour))
+	assert.Equal(t, []string{"update nodes", "patch nodes/status"}, w.WriteRequests())
 	assert.Equal(
 		t,
 		[]string{"Normal Preserved " + failedSentence},

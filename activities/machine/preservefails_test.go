@@ -19,7 +19,7 @@ import (
 func TestPreserveMachineRetriesAfterAConflict(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		at     activitiestest.Write
+		at     activitiestest.WriteKind
 		writes int // number of writes: with one failed write, and a second taint write where needed
 	}{
 		"of the end":         {endWrite, 5},
@@ -28,76 +28,86 @@ func TestPreserveMachineRetriesAfterAConflict(t *testing.T) {
 		"of the annotations": {annotationsWrite, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo)
+			m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo)
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
-			w.Fail(row.at, 1, nil, func() {
-				w.Edit(cache.Nodes, "n", map[string]any{
+			w.FailWrites(row.at, 1, nil, func() {
+				w.EditObject(cache.Nodes, "n", map[string]any{
 					"metadata": map[string]any{"annotations": map[string]any{"mine": "1"}},
 					"spec":     map[string]any{"taints": []any{map[string]any{"key": "mine", "effect": "NoSchedule"}}},
 				})
-				w.Edit(cache.Machines, "m", activitiestest.Annotated("mine", "1"))
+				w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch("mine", "1"))
 			})
-			preserveMachine(w, readAfterKeptFrom(m, 0))
-			assert.Len(t, w.Writes(), row.writes)
+			preserveMachine(w, readAfterPreservationStart(m, 0))
+			assert.Len(t, w.WriteRequests(), row.writes)
 			assert.Equal(t, "1", w.Node().Annotations["mine"], "what the other one wrote is not lost")
 			assert.Equal(t, "1", w.Machine("m").Annotations["mine"])
 			assert.Len(t, w.NewEvents(), 1)
 		})
 	}
 	t.Run("who changed the wish", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
+		m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		w.Fail(
+		w.FailWrites(
 			endWrite,
 			1,
 			nil,
-			func() { w.Edit(cache.Machines, "m", activitiestest.Annotated(v1alpha1.AnnotationPreserve, "false")) },
+			func() {
+				w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch(v1alpha1.AnnotationPreserve, "false"))
+			},
 		)
-		versions, err := activitiestest.Run[kube.MinVersions](
+		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).PreserveMachine,
-			readAfterKeptFrom(m, 0),
+			readAfterPreservationStart(m, 0),
 		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)
-		assert.Equal(t, []string{"update machines/status"}, w.Writes(), "in vain, and then there is nothing to do")
+		assert.Equal(t, []string{"update machines/status"}, w.WriteRequests(), "in vain, and then there is nothing to do")
 		assert.Nil(t, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 		assert.Empty(t, w.NewEvents())
 	})
 	t.Run("each time", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
+		m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		w.Fail(marksWrite, -1, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil), nil)
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
+		w.FailWrites(marksWrite, -1, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil), nil)
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).PreserveMachine,
+			readAfterPreservationStart(m, 0),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
-		assert.Len(t, w.Writes(), 4)
-		assert.Equal(t, []string{"end"}, preservedPlaces(w), "it is protected nevertheless")
+		assert.Len(t, w.WriteRequests(), 4)
+		assert.Equal(t, []string{"end"}, preservationRecords(w), "it is protected nevertheless")
 	})
 }
 
 func TestPreserveMachineThatLosesItsNodeMeanwhile(t *testing.T) {
 	t.Parallel()
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
-	for name, at := range map[string]activitiestest.Write{"before the marks": marksWrite, "before the condition": conditionWrite} {
-		m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
+	for name, at := range map[string]activitiestest.WriteKind{"before the marks": marksWrite, "before the condition": conditionWrite} {
+		m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
 		t.Run("it goes "+name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
-			w.Fail(at, 1, nil, func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) })
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
+			w.FailWrites(at, 1, nil, func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) })
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).PreserveMachine,
+				readAfterPreservationStart(m, 0),
+			)
 			require.NoError(t, err)
-			assert.Equal(t, &activitiestest.KeptUntil, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
+			assert.Equal(t, &activitiestest.PreservationEnd, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 			assert.Nil(t, w.Node())
 		})
 		t.Run("another one takes its place "+name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
-			w.Fail(at, 1, nil, func() {
+			w.FailWrites(at, 1, nil, func() {
 				require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
 				require.NoError(
 					t,
 					w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) { n.UID = "uid-new" }), ""),
 				)
 			})
-			preserveMachine(w, readAfterKeptFrom(m, 0))
+			preserveMachine(w, readAfterPreservationStart(m, 0))
 			assert.Equal(t, "uid-new", string(w.Node().UID))
 			assert.NotNil(t, preservedTaint(w.Node()))
 			assert.Equal(t, failedSentence, preservedCondition(w.Node()).Message)
@@ -106,22 +116,22 @@ func TestPreserveMachineThatLosesItsNodeMeanwhile(t *testing.T) {
 	t.Run("the machine goes", func(t *testing.T) {
 		m := activitiestest.Machine(
 			"m",
-			activitiestest.OnNode,
-			failedLongAgo,
+			activitiestest.WithNode,
+			setFailedLongAgo,
 			withPreserveAnnotation("now"),
-			activitiestest.Bare[*v1alpha1.Machine],
+			activitiestest.WithoutFinalizers[*v1alpha1.Machine],
 		)
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		w.Fail(endWrite, 1, nil, func() {
+		w.FailWrites(endWrite, 1, nil, func() {
 			require.NoError(
 				t,
 				w.Machines.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.Shop, "m"),
 			)
 		})
-		versions, err := activitiestest.Run[kube.MinVersions](
+		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).PreserveMachine,
-			readAfterKeptFrom(m, 0),
+			readAfterPreservationStart(m, 0),
 		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)
@@ -130,37 +140,49 @@ func TestPreserveMachineThatLosesItsNodeMeanwhile(t *testing.T) {
 
 func TestPreserveMachineFails(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
+	m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
 	t.Run("for now, to read the node", func(t *testing.T) {
 		for _, answer := range []error{errors.New("no answer"), apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil)} {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
-			w.Fail(activitiestest.Write{Verb: "get", Resource: "nodes", Ours: false}, 1, answer, nil)
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
+			w.FailWrites(activitiestest.WriteKind{Verb: "get", Resource: "nodes", Ours: false}, 1, answer, nil)
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).PreserveMachine,
+				readAfterPreservationStart(m, 0),
+			)
 			require.ErrorContains(t, err, "get node n of machine m")
-			_, retryable := activitiestest.Failure(t, err)
+			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
-			assert.Empty(t, w.Writes(), "a node that cannot be read is not a node without wishes")
-			preserveMachine(w, readAfterKeptFrom(m, 0))
+			assert.Empty(t, w.WriteRequests(), "a node that cannot be read is not a node without wishes")
+			preserveMachine(w, readAfterPreservationStart(m, 0))
 			assert.Equal(t, failedSentence, preservedCondition(w.Node()).Message)
 		}
 	})
 	t.Run("for good", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		w.Fail(marksWrite, 1, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), nil)
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
+		w.FailWrites(marksWrite, 1, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), nil)
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).PreserveMachine,
+			readAfterPreservationStart(m, 0),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
-	for message, at := range map[string]activitiestest.Write{
+	for message, at := range map[string]activitiestest.WriteKind{
 		"write end of preservation: no answer":           endWrite,
 		"write annotations and taint of node: no answer": marksWrite,
 		"write condition of node: no answer":             conditionWrite,
 		"write annotations of machine: no answer":        annotationsWrite,
 	} {
 		t.Run("for now: "+message, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo)
+			m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo)
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
-			w.Fail(at, 1, errors.New("no answer"), nil)
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
+			w.FailWrites(at, 1, errors.New("no answer"), nil)
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).PreserveMachine,
+				readAfterPreservationStart(m, 0),
+			)
 			require.ErrorContains(t, err, message)
 		})
 	}
@@ -168,25 +190,29 @@ func TestPreserveMachineFails(t *testing.T) {
 
 func TestPreserveMachineLeavesTheCachesAlone(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("false"))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now"), cordonedByOthers))
-	release := w.Hold()
+	m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("false"))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now"), setCordonedByOthers))
+	release := w.HoldEvents()
 	cachedMachine, _ := w.Cluster.Machine(activitiestest.Shop + "/m")
 	cachedNode, _ := w.Cluster.Node("n")
 	machineBefore, nodeBefore := cachedMachine.DeepCopy(), cachedNode.DeepCopy()
-	_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
+	_, err := activitiestest.RunActivity[kube.MinVersions](
+		w,
+		newActivities(w.Kube).PreserveMachine,
+		readAfterPreservationStart(m, 0),
+	)
 	require.NoError(t, err)
-	assert.Len(t, w.Writes(), 4)
+	assert.Len(t, w.WriteRequests(), 4)
 	assert.Equal(t, machineBefore, cachedMachine)
 	assert.Equal(t, nodeBefore, cachedNode)
 
 	t.Run("and a cache that is behind tells nobody twice", func(t *testing.T) {
 		w.NewEvents()
 		before := w.Snapshot()
-		versions, err := activitiestest.Run[kube.MinVersions](
+		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).PreserveMachine,
-			readAfterKeptFrom(m, 0),
+			readAfterPreservationStart(m, 0),
 		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)

@@ -16,9 +16,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// preservedPlaces returns the places that record the preservation: the end in the machine's status, the node's marks,
-// the node's condition, and the machine's annotation.
-func preservedPlaces(w *activitiestest.World) []string {
+// preservationRecords returns the places that record the preservation: the end in the machine's status, the node's
+// marks, the node's condition, and the machine's annotation.
+func preservationRecords(w *activitiestest.World) []string {
 	m, n := w.Machine("m"), w.Node()
 	places := []string{}
 	if m.Status.CurrentStatus.PreserveExpiryTime != nil {
@@ -37,31 +37,35 @@ func preservedPlaces(w *activitiestest.World) []string {
 }
 
 var (
-	endWrite         = activitiestest.Write{Verb: "update", Resource: "machines", Ours: true}
-	marksWrite       = activitiestest.Write{Verb: "update", Resource: "nodes", Ours: false}
-	conditionWrite   = activitiestest.Write{Verb: "patch", Resource: "nodes", Ours: false}
-	annotationsWrite = activitiestest.Write{Verb: "patch", Resource: "machines", Ours: true}
+	endWrite         = activitiestest.WriteKind{Verb: "update", Resource: "machines", Ours: true}
+	marksWrite       = activitiestest.WriteKind{Verb: "update", Resource: "nodes", Ours: false}
+	conditionWrite   = activitiestest.WriteKind{Verb: "patch", Resource: "nodes", Ours: false}
+	annotationsWrite = activitiestest.WriteKind{Verb: "patch", Resource: "machines", Ours: true}
 )
 
 func TestPreserveResumesAtEachStep(t *testing.T) {
 	t.Parallel()
 	all := []string{"end", "marks", "condition", "machine"}
-	for done, at := range []activitiestest.Write{endWrite, marksWrite, conditionWrite, annotationsWrite} {
+	for done, at := range []activitiestest.WriteKind{endWrite, marksWrite, conditionWrite, annotationsWrite} {
 		t.Run(at.Verb+" "+at.Resource, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo)
+			m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo)
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
-			w.Fail(at, 1, errors.New("no answer"), nil)
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
+			w.FailWrites(at, 1, errors.New("no answer"), nil)
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).PreserveMachine,
+				readAfterPreservationStart(m, 0),
+			)
 			require.ErrorContains(t, err, "no answer")
-			_, retryable := activitiestest.Failure(t, err)
+			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
-			assert.Equal(t, all[:done], preservedPlaces(w), "what comes before is done, what comes after is not")
+			assert.Equal(t, all[:done], preservationRecords(w), "what comes before is done, what comes after is not")
 
-			preserveMachine(w, readAfterKeptFrom(m, time.Hour))
-			assert.Equal(t, all, preservedPlaces(w))
-			until := activitiestest.KeptUntil
+			preserveMachine(w, readAfterPreservationStart(m, time.Hour))
+			assert.Equal(t, all, preservationRecords(w))
+			until := activitiestest.PreservationEnd
 			if done == 0 {
-				until = metav1.NewTime(activitiestest.KeptUntil.Add(time.Hour)) // the preservation has just begun
+				until = metav1.NewTime(activitiestest.PreservationEnd.Add(time.Hour)) // the preservation has just begun
 			}
 			assert.True(t, until.Equal(w.Machine("m").Status.CurrentStatus.PreserveExpiryTime))
 			assert.Contains(t, preservedCondition(w.Node()).Message, until.UTC().Format(time.RFC3339))
@@ -74,7 +78,7 @@ func TestStopOfPreservationResumesAtEachStep(t *testing.T) {
 	t.Parallel()
 	all := []string{"end", "marks", "condition", "machine"}
 	for i, row := range []struct {
-		at   activitiestest.Write
+		at   activitiestest.WriteKind
 		left []string
 	}{
 		{conditionWrite, all},
@@ -83,24 +87,24 @@ func TestStopOfPreservationResumesAtEachStep(t *testing.T) {
 		{endWrite, []string{"end"}},
 	} {
 		t.Run(row.at.Verb+" "+row.at.Resource, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo)
+			m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo)
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
-			preserveMachine(w, readAfterKeptFrom(m, 0))
-			require.Equal(t, all, preservedPlaces(w))
+			preserveMachine(w, readAfterPreservationStart(m, 0))
+			require.Equal(t, all, preservationRecords(w))
 			w.NewEvents()
-			w.Fail(row.at, 1, errors.New("no answer"), nil)
-			_, err := activitiestest.Run[kube.MinVersions](
+			w.FailWrites(row.at, 1, errors.New("no answer"), nil)
+			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).PreserveMachine,
-				readAfterKeptFrom(m, v1alpha1.DefaultPreserveTimeout),
+				readAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout),
 			)
 			require.ErrorContains(t, err, "no answer")
-			assert.Equal(t, row.left, preservedPlaces(w))
+			assert.Equal(t, row.left, preservationRecords(w))
 			assert.Empty(t, w.NewEvents())
 
-			preserveMachine(w, readAfterKeptFrom(m, v1alpha1.DefaultPreserveTimeout+time.Hour))
-			assert.Len(t, w.Writes(), 4-i)
-			assert.Empty(t, preservedPlaces(w))
+			preserveMachine(w, readAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout+time.Hour))
+			assert.Len(t, w.WriteRequests(), 4-i)
+			assert.Empty(t, preservationRecords(w))
 			assert.Empty(t, w.Node().Annotations)
 			assert.Empty(t, w.Machine("m").Annotations)
 			assert.Equal(
@@ -116,13 +120,13 @@ func TestStopOfPreservationResumesAtEachStep(t *testing.T) {
 
 func TestARecordedEndThatAnotherControllerRemoved(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
+	m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
-	preserveMachine(w, readAfterKeptFrom(m, 0))
+	preserveMachine(w, readAfterPreservationStart(m, 0))
 	w.NewEvents()
-	w.SetStatus(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = nil })
-	w.Edit(cache.Machines, "m", map[string]any{"metadata": map[string]any{"annotations": nil}})
-	preserveMachine(w, readAfterKeptFrom(m, time.Hour))
-	assert.Empty(t, preservedPlaces(w))
+	w.UpdateStatusAsWorkflow(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = nil })
+	w.EditObject(cache.Machines, "m", map[string]any{"metadata": map[string]any{"annotations": nil}})
+	preserveMachine(w, readAfterPreservationStart(m, time.Hour))
+	assert.Empty(t, preservationRecords(w))
 	assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "nobody requests it."}, w.NewEvents())
 }

@@ -18,9 +18,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// recordedInstance is the provider's result for the new instance of a machine, with node n.
-func recordedInstance(m *v1alpha1.Machine) machine.Recorded {
-	return machine.Recorded{Read: activitiestest.Read(m), ProviderID: "fake:///n", NodeName: "n"}
+// newInstanceRecord is the provider's result for the new instance of a machine, with node n.
+func newInstanceRecord(m *v1alpha1.Machine) machine.InstanceRecord {
+	return machine.InstanceRecord{Read: activitiestest.NewRead(m), ProviderID: "fake:///n", NodeName: "n"}
 }
 
 func TestRecordInstance(t *testing.T) {
@@ -28,89 +28,101 @@ func TestRecordInstance(t *testing.T) {
 	t.Run("names the instance and its node, with the default priority", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		record := activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
+		record := activitiestest.RunTwice[machine.RecordResult](w, newActivities(w.Kube).RecordInstance, newInstanceRecord(m))
 		now := w.Machine("m")
 		assert.Equal(t, "fake:///n", now.Spec.ProviderID)
 		assert.Equal(t, map[string]string{"app": "web", "node": "n"}, now.Labels)
 		assert.Equal(t, "3", now.Annotations[v1alpha1.AnnotationMachinePriority])
-		assert.Equal(t, machine.Record{Version: now.ResourceVersion}, record)
-		assert.Equal(t, []string{"patch machines"}, w.Writes())
+		assert.Equal(t, machine.RecordResult{Version: now.ResourceVersion}, record)
+		assert.Equal(t, []string{"patch machines"}, w.WriteRequests())
 	})
 	t.Run("without a target there is no node to name", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		in := recordedInstance(m)
+		in := newInstanceRecord(m)
 		in.NodeName = ""
-		activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, in)
+		activitiestest.RunTwice[machine.RecordResult](w, newActivities(w.Kube).RecordInstance, in)
 		assert.Equal(t, "fake:///n", w.Machine("m").Spec.ProviderID)
 		assert.Equal(t, map[string]string{"app": "web"}, w.Machine("m").Labels)
 	})
 	t.Run("a node name that is longer than a label's value is in the status alone", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		in := recordedInstance(m)
+		in := newInstanceRecord(m)
 		in.NodeName = strings.Repeat("a.", 126) + "a" // 253 bytes, the longest name of a Node
-		record := activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, in)
+		record := activitiestest.RunTwice[machine.RecordResult](w, newActivities(w.Kube).RecordInstance, in)
 		now := w.Machine("m")
 		assert.Equal(t, "fake:///n", now.Spec.ProviderID)
 		assert.NotContains(t, now.Labels, v1alpha1.LabelNode)
 		assert.Equal(t, in.NodeName, now.Status.NodeName)
-		assert.Equal(t, in.NodeName, cache.NodeNameOf(now))
-		assert.Equal(t, machine.Record{Version: now.ResourceVersion}, record)
-		assert.Equal(t, []string{"patch machines", "update machines/status"}, w.Writes())
+		assert.Equal(t, in.NodeName, cache.NodeNameOfMachine(now))
+		assert.Equal(t, machine.RecordResult{Version: now.ResourceVersion}, record)
+		assert.Equal(t, []string{"patch machines", "update machines/status"}, w.WriteRequests())
 	})
 	t.Run("and takes the place of a shorter one", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode)
+		m := activitiestest.Machine("m", activitiestest.WithNode)
 		m.Status.NodeName = "n"
 		w := activitiestest.NewWorld(t, m)
-		in := recordedInstance(m)
+		in := newInstanceRecord(m)
 		in.NodeName = strings.Repeat("a", 64)
-		activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, in)
-		assert.Equal(t, in.NodeName, cache.NodeNameOf(w.Machine("m")))
+		activitiestest.RunTwice[machine.RecordResult](w, newActivities(w.Kube).RecordInstance, in)
+		assert.Equal(t, in.NodeName, cache.NodeNameOfMachine(w.Machine("m")))
 	})
 	t.Run("keeps the priority that somebody gave it", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		m.Annotations = map[string]string{v1alpha1.AnnotationMachinePriority: "1"}
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
+		activitiestest.RunTwice[machine.RecordResult](w, newActivities(w.Kube).RecordInstance, newInstanceRecord(m))
 		assert.Equal(t, "1", w.Machine("m").Annotations[v1alpha1.AnnotationMachinePriority])
 	})
 	t.Run("also one that the cache has not heard of", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		release := w.Hold()
-		w.Edit(cache.Machines, "m", activitiestest.Annotated(v1alpha1.AnnotationMachinePriority, "1"))
-		_, err := activitiestest.Run[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
+		release := w.HoldEvents()
+		w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch(v1alpha1.AnnotationMachinePriority, "1"))
+		_, err := activitiestest.RunActivity[machine.RecordResult](
+			w,
+			newActivities(w.Kube).RecordInstance,
+			newInstanceRecord(m),
+		)
 		require.NoError(t, err)
 		release()
 		assert.Equal(t, "1", w.Machine("m").Annotations[v1alpha1.AnnotationMachinePriority])
 		assert.Equal(t, "fake:///n", w.Machine("m").Spec.ProviderID)
-		assert.Equal(t, []string{"patch machines", "patch machines"}, w.Writes(), "the first met another version")
+		assert.Equal(t, []string{"patch machines", "patch machines"}, w.WriteRequests(), "the first met another version")
 	})
 	t.Run("writes nothing to another machine of the same name that the cache has not heard of", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.Bare)
+		m := activitiestest.Machine("m", activitiestest.WithoutFinalizers)
 		w := activitiestest.NewWorld(t, m)
-		w.Hold()
-		w.Replace(m)
-		_, err := activitiestest.Run[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
+		w.HoldEvents()
+		w.ReplaceMachine(m)
+		_, err := activitiestest.RunActivity[machine.RecordResult](
+			w,
+			newActivities(w.Kube).RecordInstance,
+			newInstanceRecord(m),
+		)
 		assertObjectGone(t, err)
 		assert.Empty(t, w.Machine("m").Spec.ProviderID)
 	})
 	t.Run("an API server that is away is tried again", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.Failing(w.Machines, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
+		activitiestest.FailRequests(w.Machines, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
+		_, err := activitiestest.RunActivity[machine.RecordResult](
+			w,
+			newActivities(w.Kube).RecordInstance,
+			newInstanceRecord(m),
+		)
 		require.Error(t, err)
-		_, retryable := activitiestest.Failure(t, err)
+		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
-		activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
+		activitiestest.RunTwice[machine.RecordResult](w, newActivities(w.Kube).RecordInstance, newInstanceRecord(m))
 		assert.Equal(t, "fake:///n", w.Machine("m").Spec.ProviderID)
 	})
 }
 
-// registeredBefore gives a node a creation time that is the given duration before LongAgo.
-func registeredBefore(before time.Duration) func(*corev1.Node) {
+// withRegistrationBefore gives a node a creation time that is the given duration before LongAgo.
+func withRegistrationBefore(before time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(activitiestest.LongAgo.Add(-before)) }
 }
 
@@ -123,40 +135,48 @@ func TestInstanceWhoseNodeNameIsInUse(t *testing.T) {
 		stale   string
 	}{
 		"there is no such node":                              {"m", nil, ""},
-		"it is the node of another instance":                 {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///old"), registeredBefore(-time.Minute))}, belongs},
-		"so it is, although it has the machine's name":       {"n", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///old"), registeredBefore(-time.Minute))}, belongs},
-		"it does not say whose it is, and is older":          {"m", []runtime.Object{activitiestest.Node(registeredBefore(time.Hour))}, "VM using old node obj: node n is older than machine m"},
-		"it is as old as the machine":                        {"m", []runtime.Object{activitiestest.Node(registeredBefore(0))}, ""},
-		"the machine's own name makes it its own":            {"n", []runtime.Object{activitiestest.Node(registeredBefore(time.Hour))}, ""},
-		"it joined before the cloud had answered":            {"n", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registeredBefore(-time.Second))}, ""},
-		"the same under a name of the cloud's":               {"m", []runtime.Object{activitiestest.Node(registeredBefore(-time.Second))}, ""},
-		"it says that it is the instance: clocks may differ": {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registeredBefore(time.Minute))}, ""},
-		"it says so in another form: where, then which":      {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///zone-a/n"), registeredBefore(time.Minute))}, ""},
-		"another node, however old, is nothing to it":        {"m", []runtime.Object{activitiestest.Node(func(n *corev1.Node) { n.Name = "x" }, registeredBefore(time.Hour))}, ""},
+		"it is the node of another instance":                 {"m", []runtime.Object{activitiestest.Node(activitiestest.WithProviderID("fake:///old"), withRegistrationBefore(-time.Minute))}, belongs},
+		"so it is, although it has the machine's name":       {"n", []runtime.Object{activitiestest.Node(activitiestest.WithProviderID("fake:///old"), withRegistrationBefore(-time.Minute))}, belongs},
+		"it does not say whose it is, and is older":          {"m", []runtime.Object{activitiestest.Node(withRegistrationBefore(time.Hour))}, "VM using old node obj: node n is older than machine m"},
+		"it is as old as the machine":                        {"m", []runtime.Object{activitiestest.Node(withRegistrationBefore(0))}, ""},
+		"the machine's own name makes it its own":            {"n", []runtime.Object{activitiestest.Node(withRegistrationBefore(time.Hour))}, ""},
+		"it joined before the cloud had answered":            {"n", []runtime.Object{activitiestest.Node(activitiestest.WithProviderID("fake:///n"), withRegistrationBefore(-time.Second))}, ""},
+		"the same under a name of the cloud's":               {"m", []runtime.Object{activitiestest.Node(withRegistrationBefore(-time.Second))}, ""},
+		"it says that it is the instance: clocks may differ": {"m", []runtime.Object{activitiestest.Node(activitiestest.WithProviderID("fake:///n"), withRegistrationBefore(time.Minute))}, ""},
+		"it says so in another form: where, then which":      {"m", []runtime.Object{activitiestest.Node(activitiestest.WithProviderID("fake:///zone-a/n"), withRegistrationBefore(time.Minute))}, ""},
+		"another node, however old, is nothing to it":        {"m", []runtime.Object{activitiestest.Node(func(n *corev1.Node) { n.Name = "x" }, withRegistrationBefore(time.Hour))}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine(row.machine, func(m *v1alpha1.Machine) { m.CreationTimestamp = activitiestest.LongAgo })
 			w := activitiestest.NewWorld(t, append(row.nodes, m)...)
-			record := activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
+			record := activitiestest.RunTwice[machine.RecordResult](
+				w,
+				newActivities(w.Kube).RecordInstance,
+				newInstanceRecord(m),
+			)
 			now := w.Machine(row.machine)
-			assert.Equal(t, machine.Record{Version: now.ResourceVersion, Stale: row.stale}, record)
+			assert.Equal(t, machine.RecordResult{Version: now.ResourceVersion, Stale: row.stale}, record)
 			if row.stale == "" {
 				assert.Equal(t, "fake:///n", now.Spec.ProviderID)
 				return
 			}
 			assert.Equal(t, m, now, "nothing is written: the instance is no machine's")
-			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.WriteRequests())
 		})
 	}
 	t.Run("the node is looked at again when another writer was faster", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.Failing(w.Machines, "patch", "machines", 1, nil, func() {
-			w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
-			w.Create(activitiestest.Node(activitiestest.ProviderID("fake:///old")))
-			w.Settle()
+		activitiestest.FailRequests(w.Machines, "patch", "machines", 1, nil, func() {
+			w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch("note", "new"))
+			w.CreateObjects(activitiestest.Node(activitiestest.WithProviderID("fake:///old")))
+			w.AwaitCaches()
 		})
-		record, err := activitiestest.Run[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
+		record, err := activitiestest.RunActivity[machine.RecordResult](
+			w,
+			newActivities(w.Kube).RecordInstance,
+			newInstanceRecord(m),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, belongs, record.Stale)
 		assert.Empty(t, w.Machine("m").Spec.ProviderID)

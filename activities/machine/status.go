@@ -42,15 +42,15 @@ type Condition struct {
 
 // Report holds changes of a Machine's status. Every report also copies the node's conditions.
 type Report struct {
-	Read           kube.Read
-	Phase          string         // empty keeps the phase
-	Operation      *LastOperation // nil keeps the last operation
-	Step           *kube.Step     // nil clears the current operation: the machine is idle
-	Conditions     []Condition    // Millwright's conditions; conditions that are not listed stay
-	LastKnownState string         // empty keeps the state
-	NodeName       string         // the name that the provider reported; empty keeps the name
-	Clock          *health.Clock  // nil keeps the health clock
-	InstanceGone   bool           // the provider reports that the instance is gone; false keeps the recorded value
+	Read           kube.ReadInput
+	Phase          string                 // empty keeps the phase
+	Operation      *LastOperation         // nil keeps the last operation
+	Step           *kube.Step             // nil clears the current operation: the machine is idle
+	Conditions     []Condition            // Millwright's conditions; conditions that are not listed stay
+	LastKnownState string                 // empty keeps the state
+	NodeName       string                 // the name that the provider reported; empty keeps the name
+	Clock          *health.UnhealthyClock // nil keeps the health clock
+	InstanceGone   bool                   // the provider reports that the instance is gone; false keeps the recorded value
 	// Stopped: the creation waits for a person. The creation timeout stops until a report has Stopped = false.
 	Stopped       bool
 	Addresses     []kube.Address    // addresses of an instance without a node; nil keeps the addresses
@@ -70,17 +70,17 @@ type Report struct {
 // ReportMachine writes the status of a Machine. ReportMachine writes nothing if the status is up to date, or if the
 // report is about the creation and the creation has already ended. The result is the status after the write. If the
 // machine is gone, ReportMachine fails with ObjectGone.
-func (a *Activities) ReportMachine(ctx context.Context, in Report) (kube.Reported, error) {
+func (a *Activities) ReportMachine(ctx context.Context, in Report) (kube.ReportResult, error) {
 	_, after, err := a.writeReport(ctx, in)
 	if err != nil {
-		return kube.Reported{}, err
+		return kube.ReportResult{}, err
 	}
 	return reportedStatus(after), nil
 }
 
 // reportedStatus returns the parts of a machine's status that a workflow needs after a report.
-func reportedStatus(m *v1alpha1.Machine) kube.Reported {
-	r := kube.Reported{Version: m.ResourceVersion}
+func reportedStatus(m *v1alpha1.Machine) kube.ReportResult {
+	r := kube.ReportResult{Version: m.ResourceVersion}
 	if o := m.Status.CurrentOperation; o != nil {
 		r.WaitsFor, r.BlockedBy = o.WaitsFor, o.BlockedBy
 	}
@@ -89,12 +89,12 @@ func reportedStatus(m *v1alpha1.Machine) kube.Reported {
 
 // writeReport writes the status of a Machine and returns the machine before and after the write.
 func (a *Activities) writeReport(ctx context.Context, in Report) (before, after *v1alpha1.Machine, err error) {
-	machines, stamp := a.Kube.Machines(in.Read.Ref.Namespace), in.Read.Stamp(ctx)
+	machines, stamp := a.Kube.Machines(in.Read.Ref.Namespace), in.Read.TimeToRecord(ctx)
 	before, after, err = kube.WriteStatus(
 		ctx,
 		in.Read,
 		machines,
-		func(read kube.Read) (m, changed *v1alpha1.Machine, err error) {
+		func(read kube.ReadInput) (m, changed *v1alpha1.Machine, err error) {
 			m, live, err := a.Kube.Machine(ctx, read)
 			if err != nil || m == nil {
 				return nil, nil, err
@@ -103,21 +103,21 @@ func (a *Activities) writeReport(ctx context.Context, in Report) (before, after 
 			if err != nil {
 				return nil, nil, err
 			}
-			if isOvertaken(m, in) {
+			if isReportOutdated(m, in) {
 				return m, m, nil
 			}
 			changed = m.DeepCopy()
 			changed.Status.NodeName = cmp.Or(in.NodeName, m.Status.NodeName)
-			node = a.reportedNode(changed, node)
+			node = a.nodeForReport(changed, node)
 			applyReport(changed, node, in, stamp)
-			explainWait(changed, a.Kube.Cluster.ClassOf(m), stamp)
+			explainWait(changed, a.Kube.Cluster.ClassOfMachine(m), stamp)
 			if equality.Semantic.DeepEqual(changed.Status, m.Status) {
 				return m, m, nil
 			}
 			return m, changed, nil
 		},
 	)
-	if refused, is := kube.Failure(err, kube.TypeRefused); is { // the refused status cannot contain the refusal
+	if refused, is := kube.FailureOfType(err, kube.TypeRefused); is { // the refused status cannot contain the refusal
 		if m, found := a.Kube.Cluster.Machine(in.Read.Ref.Key()); found && string(m.UID) == in.Read.Ref.UID {
 			a.Kube.RecordEvent(m, &kube.Event{Warning: true, Reason: vocabulary.BlockedRefused, Message: refused.Message()})
 		}
@@ -126,19 +126,19 @@ func (a *Activities) writeReport(ctx context.Context, in Report) (before, after 
 		return before, after, err
 	}
 	a.Kube.RecordEvent(after, in.Event)
-	if result, took := DrainEnded(before, after, stamp); result != "" {
-		a.Kube.Metrics.Drained(result, took)
+	if result, took := EndedDrainResult(before, after, stamp); result != "" {
+		a.Kube.Metrics.CountDrain(result, took)
 	}
 	return before, after, nil
 }
 
-// reportedNode returns the node that a machine names; nil if the node belongs to another machine or to no machine. If
-// the node provably belongs to the machine, reportedNode also puts the node's name into the machine's status.
-func (a *Activities) reportedNode(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
+// nodeForReport returns the node that a machine names; nil if the node belongs to another machine or to no machine. If
+// the node provably belongs to the machine, nodeForReport also puts the node's name into the machine's status.
+func (a *Activities) nodeForReport(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
 	if node == nil {
 		return nil
 	}
-	switch a.Kube.Cluster.WhoseNode(m, node).Whose {
+	switch a.Kube.Cluster.OwnerOfNode(m, node).Whose {
 	case ownership.Ours:
 		m.Status.NodeName = node.Name
 	case ownership.InDoubt:
@@ -148,9 +148,9 @@ func (a *Activities) reportedNode(m *v1alpha1.Machine, node *corev1.Node) *corev
 	return node
 }
 
-// isOvertaken reports whether a report says Pending although the machine's creation has already ended. Cause: a worker
-// wrote a later status and died before the workflow received the result.
-func isOvertaken(m *v1alpha1.Machine, in Report) bool {
+// isReportOutdated reports whether a report says Pending although the machine's creation has already ended. Cause: a
+// worker wrote a later status and died before the workflow received the result.
+func isReportOutdated(m *v1alpha1.Machine, in Report) bool {
 	switch m.Status.CurrentStatus.Phase {
 	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineAvailable:
 		return false
@@ -162,7 +162,7 @@ func isOvertaken(m *v1alpha1.Machine, in Report) bool {
 // applyReport changes the status according to the report. A time changes only together with its value. No time is
 // before the machine's creation timestamp, although the API server's clock may be slightly ahead of Temporal's clock.
 func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.Time) {
-	status, now := &m.Status, metav1.NewTime(phrase.Later(stamp, m.CreationTimestamp.Time))
+	status, now := &m.Status, metav1.NewTime(phrase.LaterTime(stamp, m.CreationTimestamp.Time))
 	if in.Phase != "" && string(status.CurrentStatus.Phase) != in.Phase {
 		status.CurrentStatus.Phase = v1alpha1.MachinePhase(in.Phase)
 		status.CurrentStatus.LastUpdateTime = now
@@ -192,19 +192,24 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 	}
 	status.CreationStopped = nextCreationStopped(status.CreationStopped, in.Stopped, now)
 	status.Health = nextHealth(status.Health, in, now)
-	status.Deletion = in.Deletion.applyTo(status.Deletion, now)
+	status.Deletion = in.Deletion.applyToDeletion(status.Deletion, now)
 	if status.Deletion != nil {
 		status.Deletion.Queued = in.Step != nil && in.Step.Name == vocabulary.StepQueued
 	}
-	status.Drain = in.Drain.applyTo(status.Drain, now)
+	status.Drain = in.Drain.applyToDrain(status.Drain, now)
 	status.Addresses = sortedAddresses(status.Addresses, in.Addresses)
-	status.CurrentOperation = kube.Operation(in.Step)
-	status.Conditions = mergeConditions(status.Conditions, node, withIgnoredKind(in.Conditions, m.Spec.Class), now)
+	status.CurrentOperation = kube.OperationOfStep(in.Step)
+	status.Conditions = mergeConditions(
+		status.Conditions,
+		node,
+		withIgnoredKindCondition(in.Conditions, m.Spec.Class),
+		now,
+	)
 }
 
-// Reported returns a copy of a machine after a report, for machines without a class. The conditions of the node are not
-// copied.
-func Reported(m *v1alpha1.Machine, in Report, stamp time.Time) *v1alpha1.Machine {
+// CopyWithReport returns a copy of a machine after a report, for machines without a class. The conditions of the node
+// are not copied.
+func CopyWithReport(m *v1alpha1.Machine, in Report, stamp time.Time) *v1alpha1.Machine {
 	m = m.DeepCopy()
 	applyReport(m, nil, in, stamp)
 	explainWait(m, nil, stamp)
@@ -222,23 +227,23 @@ func explainWait(m *v1alpha1.Machine, class *v1alpha1.MachineClass, now time.Tim
 	if operation == nil {
 		return
 	}
-	w := machine.Explained(m, class, now).WaitsFor()
-	operation.WaitsFor, operation.BlockedBy = phrase.Message(w.Sentence(now)), w.Blockers
-	if w.Blocked() {
+	w := machine.ExplanationFacts(m, class, now).CurrentWait()
+	operation.WaitsFor, operation.BlockedBy = phrase.CutMessage(w.Sentence(now)), w.Blockers
+	if w.IsBlocked() {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
 			Type:               v1alpha1.MachineBlocked,
 			Status:             corev1.ConditionTrue,
-			Reason:             explain.Reason(w.Blockers[0]),
+			Reason:             explain.ReasonOfBlocker(w.Blockers[0]),
 			Message:            operation.WaitsFor,
 			LastTransitionTime: operation.Since,
 		})
 	}
 }
 
-// withIgnoredKind returns the conditions of a report. If the class reference names a kind, which has no effect, a true
-// condition ClassReady says that the kind is ignored.
-func withIgnoredKind(conditions []Condition, class v1alpha1.ClassSpec) []Condition {
-	ignored := kube.IgnoredKind(class)
+// withIgnoredKindCondition returns the conditions of a report. If the class reference names a kind, which has no
+// effect, a true condition ClassReady says that the kind is ignored.
+func withIgnoredKindCondition(conditions []Condition, class v1alpha1.ClassSpec) []Condition {
+	ignored := kube.IgnoredKindMessage(class)
 	return list.Map(conditions, func(c Condition) Condition {
 		if c.Type == vocabulary.ConditionClassReady && c.True && ignored != "" {
 			c.Message += "; " + ignored
@@ -257,7 +262,7 @@ func nextCreationIntent(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alph
 		return &v1alpha1.CreationIntent{RunID: in.runID, Time: &now, WithoutToken: in.WithoutToken}
 	case in.runID != "" && was.WithoutToken && !in.WithoutToken: // the class now needs a token
 		return &v1alpha1.CreationIntent{RunID: was.RunID, Time: was.Time}
-	case was == nil && in.Operation != nil && isNeverTried(m):
+	case was == nil && in.Operation != nil && isCreationNeverTried(m):
 		return &v1alpha1.CreationIntent{}
 	default:
 		return was
@@ -345,7 +350,7 @@ func setCondition(list []corev1.NodeCondition, c Condition, now metav1.Time) []c
 	entry := corev1.NodeCondition{
 		Type: corev1.NodeConditionType(c.Type), Status: status, Reason: c.Reason, Message: c.Message, LastTransitionTime: now,
 	}
-	was := cache.Condition(list, entry.Type)
+	was := cache.FindNodeCondition(list, entry.Type)
 	if was == nil {
 		return append(list, entry)
 	}
@@ -366,8 +371,8 @@ type DeletionProgress struct {
 	LeftBehind []string // pods that remain on the node
 }
 
-// applyTo returns the deletion record after the report. A time changes only together with its value.
-func (d *DeletionProgress) applyTo(was *v1alpha1.MachineDeletion, now metav1.Time) *v1alpha1.MachineDeletion {
+// applyToDeletion returns the deletion record after the report. A time changes only together with its value.
+func (d *DeletionProgress) applyToDeletion(was *v1alpha1.MachineDeletion, now metav1.Time) *v1alpha1.MachineDeletion {
 	if d == nil {
 		return was
 	}
@@ -376,7 +381,7 @@ func (d *DeletionProgress) applyTo(was *v1alpha1.MachineDeletion, now metav1.Tim
 		record = was.DeepCopy()
 	}
 	recorded := deletion.Stage(record.Stage)
-	if stage := deletion.Later(recorded, d.Stage); stage != recorded {
+	if stage := deletion.LaterStage(recorded, d.Stage); stage != recorded {
 		record.Stage, record.Since = v1alpha1.MachineDeletionStage(stage), now
 	}
 	if d.Means == "" && d.Result == "" {
@@ -409,7 +414,7 @@ type StayingDrain struct {
 	LeftBehind []string
 }
 
-func (d *StayingDrain) applyTo(was *v1alpha1.StayingDrain, now metav1.Time) *v1alpha1.StayingDrain {
+func (d *StayingDrain) applyToDrain(was *v1alpha1.StayingDrain, now metav1.Time) *v1alpha1.StayingDrain {
 	if d == nil {
 		return was
 	}
@@ -426,8 +431,8 @@ func (d *StayingDrain) applyTo(was *v1alpha1.StayingDrain, now metav1.Time) *v1a
 	return record
 }
 
-// DrainEnded returns the result and duration of a drain that this write ended; both are zero if no drain ended.
-func DrainEnded(before, after *v1alpha1.Machine, now time.Time) (result string, took time.Duration) {
+// EndedDrainResult returns the result and duration of a drain that this write ended; both are zero if no drain ended.
+func EndedDrainResult(before, after *v1alpha1.Machine, now time.Time) (result string, took time.Duration) {
 	of := func(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
 		switch s := m.Status; {
 		case s.Deletion != nil:

@@ -19,7 +19,7 @@ import (
 // reportMachine runs ReportMachine twice and returns the resulting status.
 func reportMachine(w *activitiestest.World, in machine.Report) v1alpha1.MachineStatus {
 	w.T.Helper()
-	reported := activitiestest.Twice[kube.Reported](w, newActivities(w.Kube).ReportMachine, in)
+	reported := activitiestest.RunTwice[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, in)
 	m := w.Machine(in.Read.Ref.Name)
 	assert.Equal(w.T, m.ResourceVersion, reported.Version, "the version to wait for")
 	return m.Status
@@ -38,7 +38,7 @@ func TestReportMachine(t *testing.T) {
 		Cause:      "no capacity",
 	}
 	status := reportMachine(w, machine.Report{
-		Read:           activitiestest.Read(m),
+		Read:           activitiestest.NewRead(m),
 		Phase:          "CrashLoopBackOff",
 		Step:           &step,
 		LastKnownState: "state-7",
@@ -82,12 +82,12 @@ func TestReportMachine(t *testing.T) {
 	t.Run("people hear of it, once", func(t *testing.T) {
 		assert.Equal(t, []string{"Warning ResourceExhausted no capacity"}, w.NewEvents())
 	})
-	assert.Equal(t, []string{"update machines/status"}, w.Writes())
+	assert.Equal(t, []string{"update machines/status"}, w.WriteRequests())
 }
 
 // runningMachine returns a running machine whose status was written long ago.
 func runningMachine() *v1alpha1.Machine {
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	m.Status.CurrentStatus.LastUpdateTime = activitiestest.LongAgo
 	m.Status.LastOperation = v1alpha1.LastOperation{
 		Type:           "Create",
@@ -123,7 +123,7 @@ func TestTimesOfAReportChangeOnlyWithTheirValues(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := runningMachine()
-			row.report.Read = activitiestest.Read(m)
+			row.report.Read = activitiestest.NewRead(m)
 			status := reportMachine(activitiestest.NewWorld(t, m), row.report)
 			assert.Equal(t, row.phase, !status.CurrentStatus.LastUpdateTime.Equal(&activitiestest.LongAgo), "of the phase")
 			assert.Equal(t, row.last, !status.LastOperation.LastUpdateTime.Equal(&activitiestest.LongAgo), "of the operation")
@@ -143,7 +143,7 @@ func TestFieldsThatAReportOmitsStay(t *testing.T) {
 	m.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "machine/shop/m"}
 	w := activitiestest.NewWorld(t, m)
 	status := reportMachine(w, machine.Report{
-		Read: activitiestest.Read(m), Event: &kube.Event{Reason: "Calm", Message: "all is well"},
+		Read: activitiestest.NewRead(m), Event: &kube.Event{Reason: "Calm", Message: "all is well"},
 	})
 	assert.Equal(t, "state-7", status.LastKnownState)
 	assert.Equal(t, v1alpha1.MachineRunning, status.CurrentStatus.Phase)
@@ -153,11 +153,11 @@ func TestFieldsThatAReportOmitsStay(t *testing.T) {
 	assert.Equal(t, []string{"Normal Calm all is well"}, w.NewEvents())
 
 	t.Run("and where it says nothing new, nothing is written and nobody is told", func(t *testing.T) {
-		w.Forget()
+		w.ForgetRequests()
 		reportMachine(
 			w,
 			machine.Report{
-				Read:  activitiestest.Read(m),
+				Read:  activitiestest.NewRead(m),
 				Phase: "Running",
 				Event: &kube.Event{Reason: "Calm", Message: "all is well"},
 			},
@@ -173,7 +173,7 @@ func TestTheLastKnownStateOutlivesErrors(t *testing.T) {
 		t.Run(code, func(t *testing.T) {
 			m := runningMachine()
 			status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{
-				Read:      activitiestest.Read(m),
+				Read:      activitiestest.NewRead(m),
 				Phase:     "CrashLoopBackOff",
 				Operation: &machine.LastOperation{Type: "Create", State: "Failed", ErrorCode: code},
 			})
@@ -199,7 +199,7 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 		)
 	})
 	w := activitiestest.NewWorld(t, m, n)
-	status := reportMachine(w, machine.Report{Read: activitiestest.Read(m)})
+	status := reportMachine(w, machine.Report{Read: activitiestest.NewRead(m)})
 	require.Len(t, status.Conditions, 2)
 	assert.Equal(t, corev1.NodeConditionType("Ready"), status.Conditions[0].Type)
 	assert.True(t, status.Conditions[0].LastTransitionTime.Equal(&activitiestest.LongAgo))
@@ -210,8 +210,8 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 		assert.Equal(t, "kubelet is posting ready status", status.Conditions[0].Message)
 		n := w.Node()
 		n.Status.Conditions[0].Message = "kubelet stopped posting node status"
-		w.Rewrite(n)
-		status := reportMachine(w, machine.Report{Read: activitiestest.Read(m)})
+		w.WriteStatus(n)
+		status := reportMachine(w, machine.Report{Read: activitiestest.NewRead(m)})
 		assert.Equal(t, "kubelet stopped posting node status", status.Conditions[0].Message)
 	})
 	t.Run("a heartbeat is no news", func(t *testing.T) {
@@ -223,40 +223,40 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 			alone.Status.Conditions,
 			corev1.NodeCondition{Type: "Ready", Status: "Unknown", Message: "last words"},
 		)
-		status := reportMachine(activitiestest.NewWorld(t, alone), machine.Report{Read: activitiestest.Read(alone)})
+		status := reportMachine(activitiestest.NewWorld(t, alone), machine.Report{Read: activitiestest.NewRead(alone)})
 		assert.Equal(t, "last words", status.Conditions[0].Message)
 	})
 }
 
 func TestAChangedMessageAloneIsReported(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	w := newIdleWorld(t, m, activitiestest.Class())
 	n := w.Node()
 	n.Status.Conditions[0].Message = "kubelet is posting ready status. AppArmor enabled"
-	w.Rewrite(n)
-	assert.Equal(t, attention.Health, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
-	activitiestest.Twice[kube.Reported](
+	w.WriteStatus(n)
+	assert.Equal(t, attention.Health, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need)
+	activitiestest.RunTwice[kube.ReportResult](
 		w,
 		newActivities(w.Kube).ReportMachine,
-		machine.Report{Read: activitiestest.Read(m)},
+		machine.Report{Read: activitiestest.NewRead(m)},
 	)
-	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
+	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need)
 
 	n = w.Node()
 	n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
-	w.Rewrite(n)
+	w.WriteStatus(n)
 	assert.Equal(
 		t,
 		attention.Nothing,
-		activitiestest.DecideMachine(w, activitiestest.Read(m)).Need,
+		activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need,
 		"a heartbeat is no news",
 	)
 }
 
 func TestReportOfAnInstanceThatIsThereAfterAll(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff))
 	m.Status.Conditions = []corev1.NodeCondition{
 		{
 			Type:               v1alpha1.MachineInstanceReady,
@@ -266,7 +266,7 @@ func TestReportOfAnInstanceThatIsThereAfterAll(t *testing.T) {
 		},
 	}
 	status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{
-		Read:       activitiestest.Read(m),
+		Read:       activitiestest.NewRead(m),
 		Phase:      "Pending",
 		Operation:  &machine.LastOperation{Type: "Create", State: "Processing"},
 		Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}},
@@ -281,7 +281,7 @@ func TestTimeoutActive(t *testing.T) {
 	t.Parallel()
 	for to, want := range map[string]bool{"Pending": true, "Unknown": true, "Running": false, "Failed": false, "Terminating": false} {
 		m := activitiestest.Machine("m")
-		status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.Read(m), Phase: to})
+		status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.NewRead(m), Phase: to})
 		assert.Equal(t, want, status.CurrentStatus.TimeoutActive, to)
 	}
 }
@@ -309,7 +309,7 @@ func TestReportOfAMachineWithAnIgnoredClassKind(t *testing.T) {
 			m := activitiestest.Machine("m", func(m *v1alpha1.Machine) { m.Spec.Class.Kind = row.kind })
 			status := reportMachine(
 				activitiestest.NewWorld(t, m),
-				machine.Report{Read: activitiestest.Read(m), Conditions: []machine.Condition{row.own}},
+				machine.Report{Read: activitiestest.NewRead(m), Conditions: []machine.Condition{row.own}},
 			)
 			assert.Equal(t, row.want, status.Conditions[0].Message)
 		})
@@ -320,23 +320,26 @@ func TestReportMachineOfAnotherObject(t *testing.T) {
 	t.Parallel()
 	t.Run("that has the name now", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Machine("m"))
-		_, err := activitiestest.Run[kube.Reported](
+		_, err := activitiestest.RunActivity[kube.ReportResult](
 			w,
 			newActivities(w.Kube).ReportMachine,
-			machine.Report{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Machine("m"))}, Phase: "Failed"},
+			machine.Report{
+				Read:  kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Machine("m"))},
+				Phase: "Failed",
+			},
 		)
 		assertObjectGone(t, err)
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
 	})
 	t.Run("of which the cache has not heard", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.Bare)
+		m := activitiestest.Machine("m", activitiestest.WithoutFinalizers)
 		w := activitiestest.NewWorld(t, m)
-		w.Hold()
-		w.Replace(m)
-		_, err := activitiestest.Run[kube.Reported](
+		w.HoldEvents()
+		w.ReplaceMachine(m)
+		_, err := activitiestest.RunActivity[kube.ReportResult](
 			w,
 			newActivities(w.Kube).ReportMachine,
-			machine.Report{Read: activitiestest.Read(m), Phase: "Failed", Event: &kube.Event{}},
+			machine.Report{Read: activitiestest.NewRead(m), Phase: "Failed", Event: &kube.Event{}},
 		)
 		assertObjectGone(t, err)
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)

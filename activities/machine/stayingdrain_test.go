@@ -19,10 +19,10 @@ import (
 	"millwright/decide/drain"
 )
 
-// selectedAt selects a node for an in-place update at the given time.
-func selectedAt(at time.Time) func(*corev1.Node) {
+// withSelectionTime selects a node for an in-place update at the given time.
+func withSelectionTime(at time.Time) func(*corev1.Node) {
 	return func(n *corev1.Node) {
-		activitiestest.IsChosen(n)
+		activitiestest.WithSelectedLabels(n)
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
 			Type:               v1alpha1.NodeInPlaceUpdate,
 			Status:             corev1.ConditionTrue,
@@ -47,10 +47,10 @@ func withStayingDrain(
 	}
 }
 
-// failedAndPreserved makes a machine that has failed and is preserved until the given time.
-func failedAndPreserved(until time.Time) func(*v1alpha1.Machine) {
+// withFailureAndPreservation makes a machine that has failed and is preserved until the given time.
+func withFailureAndPreservation(until time.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
-		failedLongAgo(m)
+		setFailedLongAgo(m)
 		withPreserveAnnotation("now")(m)
 		m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(until).Rfc3339Copy())
 	}
@@ -65,39 +65,39 @@ func TestDrainOfANodeWhoseMachineStays(t *testing.T) {
 		MeansSince: new(metav1.Now()),
 	}
 	over := v1alpha1.MachineDrain{StartedAt: metav1.Now(), Result: vocabulary.DrainDrained}
-	running := activitiestest.Phase(v1alpha1.MachineRunning)
+	running := activitiestest.WithPhase(v1alpha1.MachineRunning)
 	for name, row := range map[string]struct {
 		machine []func(*v1alpha1.Machine)
 		node    []func(*corev1.Node)
 		purpose v1alpha1.DrainPurpose
-		means   drain.Means
+		means   drain.RemovalMeans
 		result  string
 	}{
-		"its update is to begin":                 {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
-		"its time is over":                       {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at, begun)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Delete, ""},
-		"the time of an earlier update is not":   {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at.Add(-time.Hour), begun)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
-		"the label asks for force":               {[]func(*v1alpha1.Machine){running, activitiestest.Marked(v1alpha1.LabelForceDrain, "True")}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
-		"the label of deletions does not":        {[]func(*v1alpha1.Machine){running, activitiestest.Marked(v1alpha1.LabelForceDeletion, "True")}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
-		"not ready for more than 5 minutes":      {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){selectedAt(at), activitiestest.NotReady(6 * time.Minute)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
-		"it is over":                             {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at, over)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, "", vocabulary.DrainDrained},
+		"its update is to begin":                 {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
+		"its time is over":                       {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at, begun)}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.Delete, ""},
+		"the time of an earlier update is not":   {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at.Add(-time.Hour), begun)}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
+		"the label asks for force":               {[]func(*v1alpha1.Machine){running, activitiestest.WithLabel(v1alpha1.LabelForceDrain, "True")}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
+		"the label of deletions does not":        {[]func(*v1alpha1.Machine){running, activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "True")}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
+		"not ready for more than 5 minutes":      {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){withSelectionTime(at), activitiestest.WithNodeNotReady(6 * time.Minute)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
+		"it is over":                             {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at, over)}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, "", vocabulary.DrainDrained},
 		"the update was called off":              {[]func(*v1alpha1.Machine){running}, nil, v1alpha1.DrainForUpdate, "", activitiesdrain.Cancelled},
-		"the machine is being deleted":           {[]func(*v1alpha1.Machine){running, activitiestest.Going[*v1alpha1.Machine]}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, "", activitiesdrain.Cancelled},
-		"it is preserved":                        {[]func(*v1alpha1.Machine){failedAndPreserved(later)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
-		"an earlier preservation is another one": {[]func(*v1alpha1.Machine){failedAndPreserved(later), withStayingDrain(v1alpha1.DrainForPreservation, at, over)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
-		"its preservation is over":               {[]func(*v1alpha1.Machine){failedAndPreserved(at)}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
-		"it has recovered":                       {[]func(*v1alpha1.Machine){failedAndPreserved(later), running}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
+		"the machine is being deleted":           {[]func(*v1alpha1.Machine){running, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, "", activitiesdrain.Cancelled},
+		"it is preserved":                        {[]func(*v1alpha1.Machine){withFailureAndPreservation(later)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
+		"an earlier preservation is another one": {[]func(*v1alpha1.Machine){withFailureAndPreservation(later), withStayingDrain(v1alpha1.DrainForPreservation, at, over)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
+		"its preservation is over":               {[]func(*v1alpha1.Machine){withFailureAndPreservation(at)}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
+		"it has recovered":                       {[]func(*v1alpha1.Machine){withFailureAndPreservation(later), running}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.OnNode}, row.machine...)...)
+			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.WithNode}, row.machine...)...)
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
-			d := activitiestest.Twice[activitiesdrain.Decision](
+			d := activitiestest.RunTwice[activitiesdrain.Decision](
 				w,
 				(&activitiesdrain.Activities{Kube: w.Kube}).DecideDrain,
-				activitiesdrain.Input{Read: activitiestest.Read(m), Purpose: string(row.purpose)},
+				activitiesdrain.Input{ReadInput: activitiestest.NewRead(m), Purpose: string(row.purpose)},
 			)
 			assert.Equal(t, row.result, d.Result)
 			assert.Equal(t, row.means, d.Step.Means)
-			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.WriteRequests())
 		})
 	}
 }
@@ -105,13 +105,13 @@ func TestDrainOfANodeWhoseMachineStays(t *testing.T) {
 func TestDrainOfANodeWhoseMachineStaysIsRecorded(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(-time.Minute).Truncate(time.Second)
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(selectedAt(at)))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(withSelectionTime(at)))
 	what := attention.DrainPurpose{For: vocabulary.DrainForUpdate, Occasion: at}
 	report := func(d machine.StayingDrain) *v1alpha1.StayingDrain {
 		d.Purpose = what
-		in := machine.Report{Read: kube.Read{Ref: activitiestest.Ref(m), Live: true}, Drain: &d}
-		activitiestest.Twice[kube.Reported](w, newActivities(w.Kube).ReportMachine, in)
+		in := machine.Report{Read: kube.ReadInput{Ref: activitiestest.Ref(m), Live: true}, Drain: &d}
+		activitiestest.RunTwice[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, in)
 		return w.Machine("m").Status.Drain
 	}
 	got := report(machine.StayingDrain{Means: "Evict"})
@@ -129,7 +129,7 @@ func TestDrainOfANodeWhoseMachineStaysIsRecorded(t *testing.T) {
 
 func TestConditionOfAPreservedNodeSaysHowItsDrainEnded(t *testing.T) {
 	t.Parallel()
-	until := activitiestest.KeptUntil.Time
+	until := activitiestest.PreservationEnd.Time
 	for result, want := range map[string]string{
 		"":                      "Preserved node is not drained. ",
 		vocabulary.DrainDrained: "Preserved node drained successfully. ",
@@ -138,15 +138,15 @@ func TestConditionOfAPreservedNodeSaysHowItsDrainEnded(t *testing.T) {
 	} {
 		m := activitiestest.Machine(
 			"m",
-			activitiestest.OnNode,
-			failedAndPreserved(until),
+			activitiestest.WithNode,
+			withFailureAndPreservation(until),
 			withStayingDrain(v1alpha1.DrainForPreservation, until, v1alpha1.MachineDrain{Result: result}),
 		)
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).PreserveMachine,
-			readAfterKeptFrom(m, time.Hour),
+			readAfterPreservationStart(m, time.Hour),
 		)
 		require.NoError(t, err)
 		for _, c := range w.Node().Status.Conditions {
@@ -160,27 +160,27 @@ func TestConditionOfAPreservedNodeSaysHowItsDrainEnded(t *testing.T) {
 
 func TestHeldNodeIsNotCordonedForItsUpdate(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Node(selectedAt(time.Now()), func(n *corev1.Node) { n.Spec.Unschedulable = true }),
+		activitiestest.Node(withSelectionTime(time.Now()), func(n *corev1.Node) { n.Spec.Unschedulable = true }),
 	)
-	activitiestest.Twice[string](
+	activitiestest.RunTwice[string](
 		w,
 		(&activitiesdrain.Activities{Kube: w.Kube}).HoldDrain,
-		activitiesdrain.Holding{Read: activitiestest.Read(m), Why: "alice"},
+		activitiesdrain.HoldInput{Read: activitiestest.NewRead(m), Why: "alice"},
 	)
-	activitiestest.Twice[kube.MinVersions](
+	activitiestest.RunTwice[kube.MinVersions](
 		w,
 		newActivities(w.Kube).UncordonNode,
-		kube.Read{Ref: activitiestest.Ref(m), Live: true},
+		kube.ReadInput{Ref: activitiestest.Ref(m), Live: true},
 	)
 	assert.False(t, w.Node().Spec.Unschedulable)
-	activitiestest.Twice[kube.MinVersions](
+	activitiestest.RunTwice[kube.MinVersions](
 		w,
 		newActivities(w.Kube).CordonNode,
-		kube.Read{Ref: activitiestest.Ref(m), Live: true},
+		kube.ReadInput{Ref: activitiestest.Ref(m), Live: true},
 	)
 	assert.False(t, w.Node().Spec.Unschedulable)
 }

@@ -24,7 +24,7 @@ import (
 
 // TokenRequest asks for the bootstrap token of one attempt to create an instance.
 type TokenRequest struct {
-	Read    kube.Read
+	Read    kube.ReadInput
 	Attempt string    // unique ID of the attempt
 	Expires time.Time // deadline for the node to join
 }
@@ -37,9 +37,9 @@ func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.Toke
 	case err != nil:
 		return kube.TokenRef{}, err
 	case m == nil:
-		return kube.TokenRef{}, kube.ObjectGone(in.Read.Ref)
+		return kube.TokenRef{}, kube.ObjectGoneError(in.Read.Ref)
 	}
-	return a.issueToken(ctx, m, in.Attempt, in.Expires, in.Read.Stamp(ctx))
+	return a.issueToken(ctx, m, in.Attempt, in.Expires, in.Read.TimeToRecord(ctx))
 }
 
 // maxTokenNames is the largest number of names that are tried. 36^6 token IDs exist: one collision is rare, ten in a
@@ -56,18 +56,18 @@ func (a *Activities) issueToken(
 	attempt string,
 	expires, now time.Time,
 ) (kube.TokenRef, error) {
-	target := a.Kube.Cluster.Target(m.Namespace)
+	target := a.Kube.Cluster.TargetClient(m.Namespace)
 	if target == nil {
 		return kube.TokenRef{}, nil
 	}
 	expires = expires.UTC().Truncate(time.Second) // in the Secret's precision, so a repeated call finds no difference
 	if !now.Before(expires) {
-		return kube.TokenRef{}, kube.TokenGone(
+		return kube.TokenRef{}, kube.TokenGoneError(
 			fmt.Sprintf(
 				"a bootstrap token of machine %s/%s would have expired at %s",
 				m.Namespace,
 				m.Name,
-				phrase.Clock(expires, now),
+				phrase.ClockText(expires, now),
 			),
 		)
 	}
@@ -81,7 +81,7 @@ func (a *Activities) issueToken(
 			return ref, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return kube.TokenRef{}, kube.WithoutWords("create secret "+wanted.Name, err)
+			return kube.TokenRef{}, kube.ErrorWithoutMessage("create secret "+wanted.Name, err)
 		}
 		kept, err := reuseToken(ctx, secrets, wanted, expires, now)
 		if err != nil {
@@ -162,8 +162,8 @@ func reuseToken(
 		return true, nil
 	}
 	data := map[string]any{kube.TokenExpirationKey: wanted.Data[kube.TokenExpirationKey]}
-	if _, err = kube.Patch(ctx, secrets, found, map[string]any{"data": data}); err != nil {
-		return false, kube.WithoutWords("extend secret "+wanted.Name, err)
+	if _, err = kube.PatchObject(ctx, secrets, found, map[string]any{"data": data}); err != nil {
+		return false, kube.ErrorWithoutMessage("extend secret "+wanted.Name, err)
 	}
 	return true, nil
 }
@@ -171,7 +171,7 @@ func reuseToken(
 // RevokeTokens deletes all bootstrap tokens of a machine that has joined or is being deleted. Tokens of other machines
 // stay, and so do other objects with the machine's label. The activity is idempotent.
 func (a *Activities) RevokeTokens(ctx context.Context, machine kube.Ref) error {
-	target := a.Kube.Cluster.Target(machine.Namespace)
+	target := a.Kube.Cluster.TargetClient(machine.Namespace)
 	if target == nil {
 		return nil
 	}
@@ -181,7 +181,7 @@ func (a *Activities) RevokeTokens(ctx context.Context, machine kube.Ref) error {
 		FieldSelector: fields.OneTermEqualSelector("type", string(corev1.SecretTypeBootstrapToken)).String(),
 	}
 	if err := secrets.DeleteCollection(ctx, metav1.DeleteOptions{}, tokens); err != nil {
-		return kube.Answered(ctx, fmt.Errorf("delete bootstrap tokens of machine %s: %w", machine.Key(), err))
+		return kube.ClassifyTargetError(ctx, fmt.Errorf("delete bootstrap tokens of machine %s: %w", machine.Key(), err))
 	}
 	return nil
 }

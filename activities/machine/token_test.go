@@ -75,58 +75,73 @@ func TestTwoMachinesDoNotShareABootstrapToken(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t)
 	one, other := activitiestest.Machine("web-5f6d7-abcde"), activitiestest.Machine("api-77c9d-abcde")
-	a, b := issueToken(w, one, "1", activitiestest.Soon()), issueToken(w, other, "1", activitiestest.Soon())
+	a, b := issueToken(
+		w,
+		one,
+		"1",
+		activitiestest.TokenExpiration(),
+	), issueToken(
+		w,
+		other,
+		"1",
+		activitiestest.TokenExpiration(),
+	)
 	assert.NotEqual(t, a.Name, b.Name, "names that end alike")
 	assert.NotEqual(t, w.Token(a).Data["token-secret"], w.Token(b).Data["token-secret"])
 
-	w.Revoke(one)
+	w.RevokeTokensTwice(one)
 	assert.Nil(t, w.Token(a))
 	assert.NotNil(t, w.Token(b), "that one machine has joined is nothing to the other")
 
 	again := activitiestest.Machine("web-5f6d7-abcde")
 	again.UID = "uid-of-a-later-one"
-	assert.NotEqual(t, a.Name, issueToken(w, again, "1", activitiestest.Soon()).Name, "a new machine of the same name")
+	assert.NotEqual(
+		t,
+		a.Name,
+		issueToken(w, again, "1", activitiestest.TokenExpiration()).Name,
+		"a new machine of the same name",
+	)
 }
 
 func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
 	t.Parallel()
 	t.Run("a name shorter than five bytes", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		assert.NotNil(t, w.Token(issueToken(w, activitiestest.Machine("m"), "1", activitiestest.Soon())))
+		assert.NotNil(t, w.Token(issueToken(w, activitiestest.Machine("m"), "1", activitiestest.TokenExpiration())))
 	})
 	t.Run("the same attempt finds its token", func(t *testing.T) {
-		w, expires := activitiestest.NewWorld(t), activitiestest.Soon()
+		w, expires := activitiestest.NewWorld(t), activitiestest.TokenExpiration()
 		first := issueToken(w, activitiestest.Machine("m"), "1", expires)
 		before := w.Token(first)
-		w.Forget()
+		w.ForgetRequests()
 		assert.Equal(t, first, issueToken(w, activitiestest.Machine("m"), "1", expires))
 		assert.Equal(t, before, w.Token(first))
-		assert.Equal(t, []string{"create secrets"}, w.Writes(), "which the API server did not take")
-		assert.Equal(t, []string{first.Name}, w.Tokens())
+		assert.Equal(t, []string{"create secrets"}, w.WriteRequests(), "which the API server did not take")
+		assert.Equal(t, []string{first.Name}, w.TokenNames())
 	})
 	t.Run("another attempt gets another, and the earlier one stays", func(t *testing.T) {
 		w, names, halves := activitiestest.NewWorld(t), []string{}, map[string]bool{}
 		// the names of earlier attempts do not collide with those of later attempts
 		for n := range machine.MaxTokenNames + 2 {
-			got := issueToken(w, activitiestest.Machine("m"), strconv.Itoa(n), activitiestest.Soon())
+			got := issueToken(w, activitiestest.Machine("m"), strconv.Itoa(n), activitiestest.TokenExpiration())
 			names = append(names, got.Name)
 			halves[string(w.Token(got).Data["token-secret"])] = true
 		}
-		assert.ElementsMatch(t, names, w.Tokens())
+		assert.ElementsMatch(t, names, w.TokenNames())
 		assert.Len(t, halves, len(names))
 	})
 	t.Run("an expired token is not used again", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		first := issueToken(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
-		w.Alter(first, "expiration", time.Now().UTC().Add(-time.Second).Format(time.RFC3339))
+		first := issueToken(w, activitiestest.Machine("m"), "1", activitiestest.TokenExpiration())
+		w.ChangeTokenSecret(first, "expiration", time.Now().UTC().Add(-time.Second).Format(time.RFC3339))
 		expired := w.Token(first)
-		second := issueToken(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
+		second := issueToken(w, activitiestest.Machine("m"), "1", activitiestest.TokenExpiration())
 		assert.NotEqual(t, first.Name, second.Name)
 		assert.Equal(t, expired, w.Token(first))
 		assert.Equal(
 			t,
 			second,
-			issueToken(w, activitiestest.Machine("m"), "1", activitiestest.Soon()),
+			issueToken(w, activitiestest.Machine("m"), "1", activitiestest.TokenExpiration()),
 			"the one that took its place is found",
 		)
 	})
@@ -134,13 +149,13 @@ func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
 		w := activitiestest.NewWorld(t)
 		_, err := machine.IssueToken(t.Context(), newActivities(w.Kube), activitiestest.Machine("m"), "1", time.Now())
 		require.ErrorContains(t, err, "of machine shop/m would have expired at")
-		assert.Empty(t, w.Tokens())
+		assert.Empty(t, w.TokenNames())
 	})
 }
 
 func TestABootstrapTokenLivesLongEnough(t *testing.T) {
 	t.Parallel()
-	w, expires := activitiestest.NewWorld(t), activitiestest.Soon()
+	w, expires := activitiestest.NewWorld(t), activitiestest.TokenExpiration()
 	first := issueToken(w, activitiestest.Machine("m"), "1", expires)
 	before := w.Token(first)
 
@@ -148,8 +163,8 @@ func TestABootstrapTokenLivesLongEnough(t *testing.T) {
 	assert.Equal(t, before, w.Token(first), "it never lives shorter")
 
 	later := expires.Add(time.Minute)
-	activitiestest.Failing(w.Target, "patch", "secrets", 1, nil, func() {
-		w.Alter(first, "description", "changed meanwhile")
+	activitiestest.FailRequests(w.Target, "patch", "secrets", 1, nil, func() {
+		w.ChangeTokenSecret(first, "description", "changed meanwhile")
 	})
 	_, err := machine.IssueToken(t.Context(), newActivities(w.Kube), activitiestest.Machine("m"), "1", later)
 	require.EqualError(t, err, "extend secret "+first.Name+": the API server answered 409 Conflict")
@@ -169,25 +184,25 @@ func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
 		"another attempt's":       func(s *corev1.Secret) { s.Annotations[v1alpha1.AnnotationAttempt] = "0" },
 		"one that is no token":    func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque },
 		"one that never expires":  func(s *corev1.Secret) { delete(s.Data, "expiration") },
-		"one that is being taken": activitiestest.Going[*corev1.Secret],
+		"one that is being taken": activitiestest.WithDeletionTimestamp[*corev1.Secret],
 		"one with another's id":   func(s *corev1.Secret) { s.Data["token-id"] = []byte("aaaaaa") },
 		"one without a secret":    func(s *corev1.Secret) { delete(s.Data, "token-secret") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := activitiestest.TokenSecret(change)
+			found := activitiestest.NewTokenSecret(change)
 			w := activitiestest.NewWorld(t, found.DeepCopy())
-			got := issueToken(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
+			got := issueToken(w, activitiestest.Machine("m"), "1", activitiestest.TokenExpiration())
 			assert.Equal(t, machine.TokenName("uid-m", "1", 1), got.Name)
 			assert.Equal(t, found, w.Token(kube.TokenRef{Namespace: activitiestest.KubeSystem, Name: found.Name}))
 			assert.NotEqual(t, found.Data["token-secret"], w.Token(got).Data["token-secret"])
 		})
 	}
 	t.Run("while its own is kept", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.TokenSecret())
+		w := activitiestest.NewWorld(t, activitiestest.NewTokenSecret())
 		assert.Equal(
 			t,
-			activitiestest.TokenSecret().Name,
-			issueToken(w, activitiestest.Machine("m"), "1", activitiestest.Soon()).Name,
+			activitiestest.NewTokenSecret().Name,
+			issueToken(w, activitiestest.Machine("m"), "1", activitiestest.TokenExpiration()).Name,
 		)
 	})
 	t.Run("when all names are taken", func(t *testing.T) {
@@ -195,7 +210,9 @@ func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
 		for n := range machine.MaxTokenNames {
 			taken = append(
 				taken,
-				activitiestest.TokenSecret(func(s *corev1.Secret) { s.Name, s.Labels = machine.TokenName("uid-m", "1", n), nil }),
+				activitiestest.NewTokenSecret(
+					func(s *corev1.Secret) { s.Name, s.Labels = machine.TokenName("uid-m", "1", n), nil },
+				),
 			)
 		}
 		w := activitiestest.NewWorld(t, taken...)
@@ -204,10 +221,10 @@ func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
 			newActivities(w.Kube),
 			activitiestest.Machine("m"),
 			"1",
-			activitiestest.Soon(),
+			activitiestest.TokenExpiration(),
 		)
 		require.EqualError(t, err, "all 10 names for a bootstrap token of machine shop/m are taken")
-		assert.Len(t, w.Tokens(), len(taken))
+		assert.Len(t, w.TokenNames(), len(taken))
 	})
 }
 
@@ -215,48 +232,54 @@ func TestRevokeTokens(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	mark := func(s *corev1.Secret) { s.Labels = map[string]string{v1alpha1.LabelMachineUID: "uid-m"} }
-	opaque := activitiestest.With(
+	opaque := activitiestest.ApplyChanges(
 		activitiestest.Secret("shared", nil),
 		[]func(*corev1.Secret){mark, func(s *corev1.Secret) { s.Namespace = activitiestest.KubeSystem }},
 	)
-	foreign := activitiestest.TokenSecret(func(s *corev1.Secret) { s.Name, s.Labels = "bootstrap-token-aaaaaa", nil })
-	elsewhere := activitiestest.TokenSecret(func(s *corev1.Secret) { s.Namespace = activitiestest.Shop })
+	foreign := activitiestest.NewTokenSecret(func(s *corev1.Secret) { s.Name, s.Labels = "bootstrap-token-aaaaaa", nil })
+	elsewhere := activitiestest.NewTokenSecret(func(s *corev1.Secret) { s.Namespace = activitiestest.Shop })
 
 	t.Run("with one request", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		issueToken(w, m, "1", activitiestest.Soon())
-		w.Forget()
-		_, err := activitiestest.Run[any](w, newActivities(w.Kube).RevokeTokens, activitiestest.Ref(m))
+		issueToken(w, m, "1", activitiestest.TokenExpiration())
+		w.ForgetRequests()
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).RevokeTokens, activitiestest.Ref(m))
 		require.NoError(t, err)
 		assert.Equal(t, []string{"delete-collection secrets"}, w.Requests())
-		assert.Empty(t, w.Tokens())
+		assert.Empty(t, w.TokenNames())
 	})
 	t.Run("removes all of the machine's, and nothing else", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, opaque.DeepCopy(), foreign.DeepCopy(), elsewhere.DeepCopy())
 		for _, attempt := range []string{"1", "2", "3"} {
-			issueToken(w, m, attempt, activitiestest.Soon())
+			issueToken(w, m, attempt, activitiestest.TokenExpiration())
 		}
-		other := issueToken(w, activitiestest.Machine("other"), "1", activitiestest.Soon())
-		w.Revoke(m)
-		assert.ElementsMatch(t, []string{opaque.Name, foreign.Name, other.Name}, w.Tokens())
+		other := issueToken(w, activitiestest.Machine("other"), "1", activitiestest.TokenExpiration())
+		w.RevokeTokensTwice(m)
+		assert.ElementsMatch(t, []string{opaque.Name, foreign.Name, other.Name}, w.TokenNames())
 		assert.NotNil(t, w.Token(kube.TokenRef{Namespace: activitiestest.Shop, Name: elsewhere.Name}))
 	})
 	t.Run("an API server that is away", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.TokenSecret())
-		activitiestest.Failing(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[any](w, newActivities(w.Kube).RevokeTokens, activitiestest.Ref(m))
+		w := activitiestest.NewWorld(t, activitiestest.NewTokenSecret())
+		activitiestest.FailRequests(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).RevokeTokens, activitiestest.Ref(m))
 		require.ErrorContains(t, err, "away")
-		_, retryable := activitiestest.Failure(t, err)
+		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
-		w.Revoke(m)
-		assert.Empty(t, w.Tokens())
+		w.RevokeTokensTwice(m)
+		assert.Empty(t, w.TokenNames())
 	})
 }
 
 func TestWithoutATargetClusterThereAreNoTokens(t *testing.T) {
 	t.Parallel()
 	a := &kube.Kube{Cluster: &cache.Cluster{}}
-	got, err := machine.IssueToken(t.Context(), newActivities(a), activitiestest.Machine("m"), "1", activitiestest.Soon())
+	got, err := machine.IssueToken(
+		t.Context(),
+		newActivities(a),
+		activitiestest.Machine("m"),
+		"1",
+		activitiestest.TokenExpiration(),
+	)
 	require.NoError(t, err)
 	assert.Zero(t, got)
 	assert.NoError(t, newActivities(a).RevokeTokens(t.Context(), activitiestest.Ref(activitiestest.Machine("m"))))
@@ -268,7 +291,7 @@ func TestATokenThatCannotBeWrittenIsNotRevealed(t *testing.T) {
 	for _, verb := range []string{"create", "patch"} {
 		t.Run(verb, func(t *testing.T) {
 			w := activitiestest.NewWorld(t)
-			expires := activitiestest.Soon()
+			expires := activitiestest.TokenExpiration()
 			if verb == "patch" {
 				issueToken(w, activitiestest.Machine("m"), "1", expires.Add(-time.Minute))
 			}
@@ -299,26 +322,31 @@ func TestATokenThatCannotBeWrittenIsNotRevealed(t *testing.T) {
 func TestNoTokenForUserDataWithoutAPlaceForOne(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
-	w := activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.Needing("b")), activitiestest.Keys("b"))
-	before := activitiestest.DecideMachine(w, activitiestest.Read(m))
+	w := activitiestest.NewWorld(
+		t,
+		m,
+		activitiestest.Class(activitiestest.WithSecretRefs("b")),
+		activitiestest.NewSecretMetadata("b"),
+	)
+	before := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
 	require.NotEmpty(t, before.Versions)
 	assert.True(t, before.Token, "before anybody has read the user data")
-	in := recordedInstance(activitiestest.Machine("m"))
+	in := newInstanceRecord(activitiestest.Machine("m"))
 	in.Tokenless = before.Versions
-	_, err := activitiestest.Run[machine.Record](w, newActivities(w.Kube).RecordInstance, in)
+	_, err := activitiestest.RunActivity[machine.RecordResult](w, newActivities(w.Kube).RecordInstance, in)
 	require.NoError(t, err)
-	w.Settle()
-	w.Forget()
-	assert.False(t, activitiestest.DecideMachine(w, activitiestest.Read(m)).Token)
+	w.AwaitCaches()
+	w.ForgetRequests()
+	assert.False(t, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Token)
 	assert.Empty(t, w.Requests())
 	assert.True(
 		t,
-		activitiestest.DecideMachine(w, activitiestest.Live(m)).Token,
+		activitiestest.DecideMachine(w, activitiestest.NewLiveRead(m)).Token,
 		"a live decision may follow a call that needed one",
 	)
-	w.Edit(cache.Classes, "small", activitiestest.Annotated("edited", "1"))
-	w.Settle()
-	assert.True(t, activitiestest.DecideMachine(w, activitiestest.Read(m)).Token, "another version may need one")
+	w.EditObject(cache.Classes, "small", activitiestest.AnnotationPatch("edited", "1"))
+	w.AwaitCaches()
+	assert.True(t, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Token, "another version may need one")
 }
 
 func TestAMachineThatNeededNoTokenCostsNoDeletionOfTokens(t *testing.T) {
@@ -332,13 +360,13 @@ func TestAMachineThatNeededNoTokenCostsNoDeletionOfTokens(t *testing.T) {
 		"the class needs one by then": {[]bool{true, false}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+			m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 			w := activitiestest.NewWorld(t, m)
 			for _, without := range row.attempts {
-				_, err := activitiestest.Run[machine.CreateIntentResult](
+				_, err := activitiestest.RunActivity[machine.CreateIntentResult](
 					w,
 					newActivities(w.Kube).RecordCreateIntent,
-					machine.Report{Read: activitiestest.Live(m), WithoutToken: without},
+					machine.Report{Read: activitiestest.NewLiveRead(m), WithoutToken: without},
 				)
 				require.NoError(t, err)
 			}
@@ -346,14 +374,14 @@ func TestAMachineThatNeededNoTokenCostsNoDeletionOfTokens(t *testing.T) {
 			require.NotNil(t, intent)
 			assert.Equal(t, row.want, intent.WithoutToken)
 			assert.NotEmpty(t, intent.RunID, "the record of the create call stays")
-			w.Settle()
-			w.Forget()
-			_, err := activitiestest.Run[string](w, newActivities(w.Kube).FinishJoin, activitiestest.Read(m))
+			w.AwaitCaches()
+			w.ForgetRequests()
+			_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewRead(m))
 			require.NoError(t, err)
-			_, err = activitiestest.Run[string](
+			_, err = activitiestest.RunActivity[string](
 				w,
 				newActivities(w.Kube).ReleaseMachine,
-				machine.Releasing{Read: activitiestest.Read(m)},
+				machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
 			)
 			require.NoError(t, err)
 			want := []string{"delete-collection secrets", "delete-collection secrets", "patch machines"}

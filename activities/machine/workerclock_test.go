@@ -17,9 +17,9 @@ import (
 	"millwright/decide/drain"
 )
 
-// createdByServerClock gives a machine an age by the clock of the servers.
-func createdByServerClock(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.Machine) {
-	return func(m *v1alpha1.Machine) { m.CreationTimestamp = k.Stamp(ago) }
+// withCreationByServerClock gives a machine an age by the clock of the servers.
+func withCreationByServerClock(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.CreationTimestamp = k.ServerTimestamp(ago) }
 }
 
 // reportOnWorker writes a status on a worker, at the server's present time plus the given delay.
@@ -31,39 +31,43 @@ func reportOnWorker(
 	in machine.Report,
 ) {
 	t.Helper()
-	in.Read = k.Read(w.Machine("m"))
+	in.Read = k.NewRead(w.Machine("m"))
 	in.Read.At = in.Read.At.Add(after)
-	_, err := activitiestest.RunOn[kube.Reported](w, k, newActivities(w.Kube).ReportMachine, in)
+	_, err := activitiestest.RunOnWorker[kube.ReportResult](w, k, newActivities(w.Kube).ReportMachine, in)
 	require.NoError(t, err)
-	w.Settle()
+	w.AwaitCaches()
 }
 
-// decideAt decides about machine m at the given time.
-func decideAt(w *activitiestest.World, when time.Time) machine.Decision {
+// decideMachineAtTime decides about machine m at the given time.
+func decideMachineAtTime(w *activitiestest.World, when time.Time) machine.Decision {
 	w.T.Helper()
-	return activitiestest.DecideMachine(w, readAt(w.Machine("m"), when))
+	return activitiestest.DecideMachine(w, readAtTime(w.Machine("m"), when))
 }
 
 // The creation timeout stops at the workflow's time, even if the clock of the writing worker is wrong.
 func TestTheClockOfAWorkerDoesNotEndAStoppedCreation(t *testing.T) {
 	t.Parallel()
-	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
-		server := k.Server()
-		m := activitiestest.Machine("m", createdByServerClock(k, 15*time.Minute))
+	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
+		server := k.ServerTime()
+		m := activitiestest.Machine("m", withCreationByServerClock(k, 15*time.Minute))
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
 		end := m.CreationTimestamp.Add(20 * time.Minute)
 
 		reportOnWorker(t, w, k, 0, machine.Report{Phase: "CrashLoopBackOff", Stopped: true})
 		assert.WithinDuration(t, server, w.Machine("m").Status.CreationStopped.Since.Time, activitiestest.Rounding)
-		d := decideAt(w, server.Add(time.Hour))
-		assert.False(t, activitiestest.Failed(d))
+		d := decideMachineAtTime(w, server.Add(time.Hour))
+		assert.False(t, activitiestest.SetsPhaseFailed(d))
 		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.Rounding, "it has five minutes left")
 
 		reportOnWorker(t, w, k, time.Hour, machine.Report{Phase: "CrashLoopBackOff"})
-		d = decideAt(w, server.Add(time.Hour+4*time.Minute))
-		assert.False(t, activitiestest.Failed(d))
+		d = decideMachineAtTime(w, server.Add(time.Hour+4*time.Minute))
+		assert.False(t, activitiestest.SetsPhaseFailed(d))
 		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.Rounding)
-		assert.True(t, activitiestest.Failed(decideAt(w, server.Add(time.Hour+6*time.Minute))), "and no more than that")
+		assert.True(
+			t,
+			activitiestest.SetsPhaseFailed(decideMachineAtTime(w, server.Add(time.Hour+6*time.Minute))),
+			"and no more than that",
+		)
 	})
 }
 
@@ -71,28 +75,28 @@ func TestTheClockOfAWorkerDoesNotEndAStoppedCreation(t *testing.T) {
 func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
 	const timeout = 5 * time.Minute
-	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
+	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
 		for phase, over := range map[string]string{"InPlaceUpdating": "InPlaceUpdateFailed", "InPlaceUpdateFailed": "Failed"} {
-			server := k.Server()
+			server := k.ServerTime()
 			m := activitiestest.Machine(
 				"m",
-				activitiestest.OnNode,
-				activitiestest.Tried,
-				createdByServerClock(k, time.Hour),
-				activitiestest.Phase("Running"),
+				activitiestest.WithNode,
+				activitiestest.WithCreateAttempt,
+				withCreationByServerClock(k, time.Hour),
+				activitiestest.WithPhase("Running"),
 			)
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 				MachineInPlaceUpdateTimeout: activitiestest.Duration(timeout),
 				MachineHealthTimeout:        activitiestest.Duration(timeout),
 			}
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.IsChosen))
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.WithSelectedLabels))
 			reportOnWorker(t, w, k, 0, machine.Report{Phase: phase})
 
-			d := decideAt(w, server.Add(timeout-activitiestest.Rounding))
+			d := decideMachineAtTime(w, server.Add(timeout-activitiestest.Rounding))
 			require.NotNil(t, d.Health, phase)
 			assert.Nil(t, d.Health.Change, phase)
 			assert.WithinDuration(t, server.Add(timeout), d.Health.Deadline, activitiestest.Rounding, phase)
-			d = decideAt(w, server.Add(timeout+activitiestest.Rounding))
+			d = decideMachineAtTime(w, server.Add(timeout+activitiestest.Rounding))
 			require.NotNil(t, d.Health, phase)
 			require.NotNil(t, d.Health.Change, phase)
 			assert.Equal(t, over, d.Health.Change.Phase)
@@ -106,19 +110,24 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 	const timeout = 5 * time.Minute
 	for name, purpose := range map[string]string{"of a deletion": "", "of a preservation": vocabulary.DrainForPreservation} {
 		t.Run(name, func(t *testing.T) {
-			activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
-				server := k.Server()
-				m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, createdByServerClock(k, time.Hour))
+			activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
+				server := k.ServerTime()
+				m := activitiestest.Machine(
+					"m",
+					activitiestest.WithNode,
+					activitiestest.WithCreateAttempt,
+					withCreationByServerClock(k, time.Hour),
+				)
 				m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: activitiestest.Duration(timeout)}
 				if purpose == "" {
-					activitiestest.Going(m)
+					activitiestest.WithDeletionTimestamp(m)
 				} else {
-					failedAndPreserved(k.Server().Add(time.Hour))(m)
+					withFailureAndPreservation(k.ServerTime().Add(time.Hour))(m)
 				}
 				w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
 				step := func(after time.Duration) activitiesdrain.Decision {
-					in := activitiesdrain.Input{Read: readAt(w.Machine("m"), server.Add(after)), Purpose: purpose}
-					d, err := activitiestest.RunOn[activitiesdrain.Decision](
+					in := activitiesdrain.Input{ReadInput: readAtTime(w.Machine("m"), server.Add(after)), Purpose: purpose}
+					d, err := activitiestest.RunOnWorker[activitiesdrain.Decision](
 						w,
 						k,
 						(&activitiesdrain.Activities{Kube: w.Kube}).DecideDrain,
@@ -132,7 +141,7 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 					begins = machine.Report{Drain: &machine.StayingDrain{Purpose: step(0).Purpose, Means: "Evict"}}
 				}
 				reportOnWorker(t, w, k, 0, begins)
-				w.Settle()
+				w.AwaitCaches()
 
 				d := step(time.Second)
 				assert.Equal(t, drain.Evict, d.Step.Means, d.Why)
@@ -149,12 +158,17 @@ func TestTheClockOfAWorkerMakesNoMachineNew(t *testing.T) {
 	t.Parallel()
 	for age, never := range map[time.Duration]bool{time.Minute: true, 5 * time.Minute: false} {
 		t.Run(age.String(), func(t *testing.T) {
-			activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
-				m := activitiestest.Machine("m", createdByServerClock(k, age))
+			activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
+				m := activitiestest.Machine("m", withCreationByServerClock(k, age))
 				w := activitiestest.NewWorld(t, m, activitiestest.Class())
 				in := creationReport(m)
-				in.Read = k.Read(m)
-				begun, err := activitiestest.RunOn[machine.CreateIntentResult](w, k, newActivities(w.Kube).RecordCreateIntent, in)
+				in.Read = k.NewRead(m)
+				begun, err := activitiestest.RunOnWorker[machine.CreateIntentResult](
+					w,
+					k,
+					newActivities(w.Kube).RecordCreateIntent,
+					in,
+				)
 				require.NoError(t, err)
 				assert.Equal(t, never, begun.NeverTried)
 			})
@@ -168,16 +182,31 @@ func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k := activitiestest.Worker{Ahead: 10 * time.Minute}
-		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, createdByServerClock(k, 5*time.Hour))
+		m := activitiestest.Machine(
+			"m",
+			activitiestest.WithNode,
+			activitiestest.WithCreateAttempt,
+			withCreationByServerClock(k, 5*time.Hour),
+		)
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
 		reportOnWorker(t, w, k, -time.Hour, machine.Report{Phase: "InPlaceUpdating"})
-		assert.WithinDuration(t, k.Server(), w.Machine("m").Status.CurrentStatus.LastUpdateTime.Time, activitiestest.Rounding)
+		assert.WithinDuration(
+			t,
+			k.ServerTime(),
+			w.Machine("m").Status.CurrentStatus.LastUpdateTime.Time,
+			activitiestest.Rounding,
+		)
 
-		late := activitiestest.Machine("m", createdByServerClock(k, 3*time.Minute))
+		late := activitiestest.Machine("m", withCreationByServerClock(k, 3*time.Minute))
 		w = activitiestest.NewWorld(t, late, activitiestest.Class())
 		in := creationReport(late)
-		in.Read = kube.Read{Ref: activitiestest.Ref(late), At: late.CreationTimestamp.Time}
-		begun, err := activitiestest.RunOn[machine.CreateIntentResult](w, k, newActivities(w.Kube).RecordCreateIntent, in)
+		in.Read = kube.ReadInput{Ref: activitiestest.Ref(late), At: late.CreationTimestamp.Time}
+		begun, err := activitiestest.RunOnWorker[machine.CreateIntentResult](
+			w,
+			k,
+			newActivities(w.Kube).RecordCreateIntent,
+			in,
+		)
 		require.NoError(t, err)
 		assert.False(t, begun.NeverTried, "the machine is not new any more")
 	})
@@ -189,8 +218,8 @@ func TestNoTimeOfAMachineIsBeforeItsCreation(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
-	in := machine.Report{Read: readAt(m, m.CreationTimestamp.Add(-2*time.Second)), Phase: "Pending", Stopped: true}
-	_, err := activitiestest.Local[kube.Reported](w, newActivities(w.Kube).ReportMachine, in)
+	in := machine.Report{Read: readAtTime(m, m.CreationTimestamp.Add(-2*time.Second)), Phase: "Pending", Stopped: true}
+	_, err := activitiestest.RunLocalActivity[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, in)
 	require.NoError(t, err)
 	status := w.Machine("m").Status
 	assert.True(t, status.CurrentStatus.LastUpdateTime.Equal(&m.CreationTimestamp))
@@ -200,19 +229,19 @@ func TestNoTimeOfAMachineIsBeforeItsCreation(t *testing.T) {
 // A machine whose bootstrap token is refused before its deadline waits for the creation timeout, and then fails.
 func TestTheClockOfAWorkerDoesNotExpireABootstrapToken(t *testing.T) {
 	t.Parallel()
-	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
-		m := activitiestest.Machine("m", createdByServerClock(k, 15*time.Minute))
+	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
+		m := activitiestest.Machine("m", withCreationByServerClock(k, 15*time.Minute))
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
 		issue := func(expires time.Time) (kube.TokenRef, error) {
-			in := machine.TokenRequest{Read: k.Read(m), Attempt: "1", Expires: expires}
-			return activitiestest.RunOn[kube.TokenRef](w, k, newActivities(w.Kube).IssueToken, in)
+			in := machine.TokenRequest{Read: k.NewRead(m), Attempt: "1", Expires: expires}
+			return activitiestest.RunOnWorker[kube.TokenRef](w, k, newActivities(w.Kube).IssueToken, in)
 		}
-		first, err := issue(k.Server().Add(5 * time.Minute))
+		first, err := issue(k.ServerTime().Add(5 * time.Minute))
 		require.NoError(t, err)
-		again, err := issue(k.Server().Add(5 * time.Minute))
+		again, err := issue(k.ServerTime().Add(5 * time.Minute))
 		require.NoError(t, err)
 		assert.Equal(t, first, again)
-		_, err = issue(k.Server().Add(-time.Minute))
+		_, err = issue(k.ServerTime().Add(-time.Minute))
 		activitiestest.AssertFailure(t, err, kube.TypeTokenGone, false)
 	})
 }

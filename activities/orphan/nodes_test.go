@@ -17,8 +17,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// orphanOfAge makes a node of this age whose machine is gone.
-func orphanOfAge(age time.Duration) func(*corev1.Node) {
+// withOrphanAge makes a node of this age whose machine is gone.
+func withOrphanAge(age time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.CreationTimestamp = metav1.NewTime(time.Now().Add(-age))
 		n.Annotations = map[string]string{"team": "shop"}
@@ -26,14 +26,14 @@ func orphanOfAge(age time.Duration) func(*corev1.Node) {
 	}
 }
 
-func nodeSweep() orphan.NodeSweep {
+func newNodeSweep() orphan.NodeSweep {
 	return orphan.NodeSweep{Namespace: activitiestest.Shop, At: time.Now()}
 }
 
 func TestMarkNodes(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(orphanOfAge(21*time.Minute)))
-	assert.Equal(t, 1, activitiestest.Twice[int](w, newActivities(w.Kube).MarkNodes, nodeSweep()))
+	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(withOrphanAge(21*time.Minute)))
+	assert.Equal(t, 1, activitiestest.RunTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep()))
 	n := w.Node()
 	assert.Equal(t, map[string]string{"team": "shop", v1alpha1.AnnotationNotManaged: "1"}, n.Annotations)
 	assert.Equal(t, []string{activitiestest.Backup}, n.Finalizers)
@@ -42,14 +42,14 @@ func TestMarkNodes(t *testing.T) {
 func TestNodesThatStayUnmarked(t *testing.T) {
 	t.Parallel()
 	for name, objects := range map[string][]runtime.Object{
-		"19 minutes":         {activitiestest.Machine("other"), activitiestest.Node(orphanOfAge(19 * time.Minute))},
-		"it has its machine": {activitiestest.Machine("m", activitiestest.OnNode), activitiestest.Node(orphanOfAge(time.Hour))},
-		"no machine at all":  {activitiestest.Node(orphanOfAge(time.Hour))},
+		"19 minutes":         {activitiestest.Machine("other"), activitiestest.Node(withOrphanAge(19 * time.Minute))},
+		"it has its machine": {activitiestest.Machine("m", activitiestest.WithNode), activitiestest.Node(withOrphanAge(time.Hour))},
+		"no machine at all":  {activitiestest.Node(withOrphanAge(time.Hour))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, objects...)
-			assert.Zero(t, activitiestest.Twice[int](w, newActivities(w.Kube).MarkNodes, nodeSweep()))
-			assert.Empty(t, w.Writes())
+			assert.Zero(t, activitiestest.RunTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep()))
+			assert.Empty(t, w.WriteRequests())
 		})
 	}
 }
@@ -57,35 +57,35 @@ func TestNodesThatStayUnmarked(t *testing.T) {
 // A node keeps its finalizer if its machine is on the API server but not yet in the cache.
 func TestMarkNodesReadsMachinesLive(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(orphanOfAge(time.Hour)))
-	w.Hold()
+	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(withOrphanAge(time.Hour)))
+	w.HoldEvents()
 	_, err := w.Machines.MachineV1alpha1().
 		Machines(activitiestest.Shop).
-		Create(t.Context(), activitiestest.Machine("late", activitiestest.OnNode), metav1.CreateOptions{})
+		Create(t.Context(), activitiestest.Machine("late", activitiestest.WithNode), metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.Forget()
-	marked, err := activitiestest.Run[int](w, newActivities(w.Kube).MarkNodes, nodeSweep())
+	w.ForgetRequests()
+	marked, err := activitiestest.RunActivity[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())
 	require.NoError(t, err)
 	assert.Zero(t, marked)
 	assert.Equal(t, []string{"list machines"}, w.Requests())
 
-	activitiestest.Failing(w.Machines, "list", "machines", 1, errors.New("away"), nil)
-	_, err = activitiestest.Run[int](w, newActivities(w.Kube).MarkNodes, nodeSweep())
+	activitiestest.FailRequests(w.Machines, "list", "machines", 1, errors.New("away"), nil)
+	_, err = activitiestest.RunActivity[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())
 	require.ErrorContains(t, err, "away")
-	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.WriteRequests())
 }
 
 func TestChangedNodeIsLeftToNextSweep(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(orphanOfAge(time.Hour)))
-	release := w.Hold()
-	w.Edit(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}})
-	marked, err := activitiestest.Run[int](w, newActivities(w.Kube).MarkNodes, nodeSweep())
+	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(withOrphanAge(time.Hour)))
+	release := w.HoldEvents()
+	w.EditObject(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}})
+	marked, err := activitiestest.RunActivity[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())
 	require.NoError(t, err)
 	assert.Zero(t, marked)
 	release()
-	w.Settle()
-	marked, err = activitiestest.Run[int](w, newActivities(w.Kube).MarkNodes, nodeSweep())
+	w.AwaitCaches()
+	marked, err = activitiestest.RunActivity[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())
 	require.NoError(t, err)
 	assert.Equal(t, 1, marked)
 }
@@ -96,16 +96,16 @@ func TestClaimingMachineRemovesMark(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		activitiestest.Machine("other"),
-		activitiestest.Node(orphanOfAge(time.Hour)),
+		activitiestest.Node(withOrphanAge(time.Hour)),
 		activitiestest.Class(),
 	)
-	activitiestest.Twice[int](w, newActivities(w.Kube).MarkNodes, nodeSweep())
+	activitiestest.RunTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())
 	m, err := w.Machines.MachineV1alpha1().
 		Machines(activitiestest.Shop).
-		Create(t.Context(), activitiestest.Machine("m", activitiestest.OnNode), metav1.CreateOptions{})
+		Create(t.Context(), activitiestest.Machine("m", activitiestest.WithNode), metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.Settle()
-	activitiestest.SyncNode(w, activitiestest.Read(m))
+	w.AwaitCaches()
+	activitiestest.SyncNode(w, activitiestest.NewRead(m))
 	assert.NotContains(t, w.Node().Annotations, v1alpha1.AnnotationNotManaged)
 	assert.Contains(t, w.Node().Finalizers, v1alpha1.FinalizerNode)
 }

@@ -34,18 +34,21 @@ type NodeSweep struct {
 // sweep. MarkNodes returns how many nodes it wrote. Running MarkNodes twice writes once.
 func (a *Activities) MarkNodes(ctx context.Context, in NodeSweep) (int, error) {
 	nodes, facts, owners := observeorphan.NodesAndOwners(a.Kube.Cluster, in.Namespace)
-	if len(orphan.Unmanaged(in.At, facts, owners)) == 0 {
+	if len(orphan.UnmanagedNodes(in.At, facts, owners)) == 0 {
 		return 0, nil
 	}
-	owners, err := observeorphan.LiveOwners(ctx, a.Kube.Cluster) // a stale cache must not cause the removal of a finalizer
+	owners, err := observeorphan.LiveNodeOwners(
+		ctx,
+		a.Kube.Cluster,
+	) // a stale cache must not cause the removal of a finalizer
 	if err != nil {
 		return 0, err
 	}
-	target, written := a.Kube.Cluster.Target(in.Namespace).CoreV1().Nodes(), 0
-	for _, name := range orphan.Unmanaged(in.At, facts, owners) {
-		_, err := kube.Patch(ctx, target, nodes[name], map[string]any{"metadata": map[string]any{
+	target, written := a.Kube.Cluster.TargetClient(in.Namespace).CoreV1().Nodes(), 0
+	for _, name := range orphan.UnmanagedNodes(in.At, facts, owners) {
+		_, err := kube.PatchObject(ctx, target, nodes[name], map[string]any{"metadata": map[string]any{
 			"annotations": map[string]any{v1alpha1.AnnotationNotManaged: v1alpha1.ValueNotManaged},
-			"finalizers":  kube.Without(nodes[name].Finalizers, v1alpha1.FinalizerNode),
+			"finalizers":  kube.WithoutItem(nodes[name].Finalizers, v1alpha1.FinalizerNode),
 		}})
 		switch {
 		case err == nil:
@@ -69,7 +72,7 @@ type Report struct {
 // ReportOrphans counts a sweep in the metrics, and records events on the class. Running ReportOrphans twice counts
 // twice and repeats the events.
 func (a *Activities) ReportOrphans(_ context.Context, in Report) error {
-	a.Kube.Metrics.Swept(in.Class, in.result(), len(in.Collected))
+	a.Kube.Metrics.CountSweep(in.Class, in.result(), len(in.Collected))
 	class := &v1alpha1.MachineClass{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachineClass"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: in.Class.Namespace, Name: in.Class.Name, UID: types.UID(in.Class.UID)},
@@ -80,7 +83,7 @@ func (a *Activities) ReportOrphans(_ context.Context, in Report) error {
 			len(in.Collected),
 			strings.Join(in.Collected, ", "),
 		)
-		a.Kube.Recorder.Event(class, corev1.EventTypeNormal, v1alpha1.ReasonOrphansCollected, kube.Brief(collected))
+		a.Kube.Recorder.Event(class, corev1.EventTypeNormal, v1alpha1.ReasonOrphansCollected, kube.ShortenMessage(collected))
 	}
 	for _, warning := range []struct{ reason, message string }{
 		{v1alpha1.ReasonOrphansHeld, in.Held},
@@ -88,7 +91,7 @@ func (a *Activities) ReportOrphans(_ context.Context, in Report) error {
 		{v1alpha1.ReasonInstancesUnclear, strings.Join(in.Unclear, "; ")},
 	} {
 		if warning.message != "" {
-			a.Kube.Recorder.Event(class, corev1.EventTypeWarning, warning.reason, kube.Brief(warning.message))
+			a.Kube.Recorder.Event(class, corev1.EventTypeWarning, warning.reason, kube.ShortenMessage(warning.message))
 		}
 	}
 	return nil

@@ -20,27 +20,33 @@ import (
 	"millwright/observe/cache"
 )
 
-// setWithRevision returns a set of a deployment with the given revision and one machine.
-func setWithRevision(d *v1alpha1.MachineDeployment, name, class, revision string) []runtime.Object {
-	s := activitiestest.Set(name, 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), func(s *v1alpha1.MachineSet) {
-		s.Annotations = map[string]string{
-			v1alpha1.AnnotationRevision: revision, v1alpha1.AnnotationDesiredReplicas: "2", v1alpha1.AnnotationMaxReplicas: "3",
-		}
-		s.Spec.Template.Spec.Class.Name = class
-		s.Status.Replicas, s.Status.ObservedReplicas = 1, 1
-	})
+// machineSetWithRevision returns a set of a deployment with the given revision and one machine.
+func machineSetWithRevision(d *v1alpha1.MachineDeployment, name, class, revision string) []runtime.Object {
+	s := activitiestest.NewMachineSet(
+		name,
+		1,
+		activitiestest.WithOwner[*v1alpha1.MachineSet](d),
+		func(s *v1alpha1.MachineSet) {
+			s.Annotations = map[string]string{
+				v1alpha1.AnnotationRevision: revision, v1alpha1.AnnotationDesiredReplicas: "2", v1alpha1.AnnotationMaxReplicas: "3",
+			}
+			s.Spec.Template.Spec.Class.Name = class
+			s.Status.Replicas, s.Status.ObservedReplicas = 1, 1
+		},
+	)
 	return []runtime.Object{
 		s,
 		activitiestest.Machine(
 			name+"-a",
-			activitiestest.Phase(v1alpha1.MachineRunning),
-			activitiestest.OwnedBy[*v1alpha1.Machine](s),
+			activitiestest.WithPhase(v1alpha1.MachineRunning),
+			activitiestest.WithOwner[*v1alpha1.Machine](s),
 		),
 	}
 }
 
-// rolloutHalfway returns a deployment in a rollout from revision 1 to 2, which waits for the approval of its only step.
-func rolloutHalfway(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.MachineDeployment, []runtime.Object) {
+// deploymentInRollout returns a deployment in a rollout from revision 1 to 2, which waits for the approval of its only
+// step.
+func deploymentInRollout(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.MachineDeployment, []runtime.Object) {
 	d := activitiestest.Deployment("d", 2, append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
 		d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
 		d.Status.Rollout = &v1alpha1.RolloutStatus{
@@ -48,8 +54,8 @@ func rolloutHalfway(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.Mach
 			Steps:    []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}},
 		}
 	}}, change...)...)
-	objects := append([]runtime.Object{d}, setWithRevision(d, "d-1", "former", "1")...)
-	return d, append(objects, setWithRevision(d, "d-2", "small", "2")...)
+	objects := append([]runtime.Object{d}, machineSetWithRevision(d, "d-1", "former", "1")...)
+	return d, append(objects, machineSetWithRevision(d, "d-2", "small", "2")...)
 }
 
 func withAnnotation(key, value string) func(*v1alpha1.MachineDeployment) {
@@ -61,13 +67,13 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		as    func(*v1alpha1.MachineDeployment)
-		order request.Order
+		order request.CommandOrder
 		told  string
 		check func(*testing.T, *v1alpha1.MachineDeployment)
 	}{
 		{
 			"start", nil,
-			request.Order{Command: request.Start, Actor: "ann", Reason: "new\n image"},
+			request.CommandOrder{Command: request.Start, Actor: "ann", Reason: "new\n image"},
 			"ann requested start: new image; wrote 2100-03-01T12:00:00Z into the template of deployment shop/d: all its machines are replaced",
 			func(t *testing.T, d *v1alpha1.MachineDeployment) {
 				assert.Equal(t, map[string]string{"team": "shop", v1alpha1.AnnotationRestartedAt: "2100-03-01T12:00:00Z"}, d.Spec.Template.Annotations)
@@ -76,7 +82,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 		},
 		{
 			"pause", nil,
-			request.Order{Command: request.Pause, Actor: "ann"},
+			request.CommandOrder{Command: request.Pause, Actor: "ann"},
 			"ann requested pause; deployment shop/d is paused",
 			func(t *testing.T, d *v1alpha1.MachineDeployment) { assert.True(t, d.Spec.Paused) },
 		},
@@ -85,7 +91,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 				d.Spec.Paused = true
 				withAnnotation(v1alpha1.AnnotationRolloutHold, "2 bob: wait")(d)
 			},
-			request.Order{Command: request.Resume, Actor: "ann"},
+			request.CommandOrder{Command: request.Resume, Actor: "ann"},
 			"ann requested resume; deployment shop/d is no longer paused, and the rollout of revision 2 of deployment shop/d is no longer held (former hold: bob: wait)",
 			func(t *testing.T, d *v1alpha1.MachineDeployment) {
 				assert.False(t, d.Spec.Paused)
@@ -94,7 +100,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 		},
 		{
 			"cancel", nil,
-			request.Order{Command: request.Cancel, Actor: "ann", Reason: "it burns"},
+			request.CommandOrder{Command: request.Cancel, Actor: "ann", Reason: "it burns"},
 			"ann requested cancel: it burns; the rollout of revision 2 of deployment shop/d is held where it is",
 			func(t *testing.T, d *v1alpha1.MachineDeployment) {
 				assert.Equal(t, "2 ann: it burns", d.Annotations[v1alpha1.AnnotationRolloutHold])
@@ -102,7 +108,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 		},
 		{
 			"cancel and return", nil,
-			request.Order{Command: request.Cancel, Actor: "ann", Reason: "it burns", Back: true},
+			request.CommandOrder{Command: request.Cancel, Actor: "ann", Reason: "it burns", Back: true},
 			"ann requested cancel and return: it burns; deployment shop/d returns from revision 2 to revision 1",
 			func(t *testing.T, d *v1alpha1.MachineDeployment) {
 				assert.Equal(t, &v1alpha1.RollbackConfig{Revision: 1}, d.Spec.RollbackTo)
@@ -111,7 +117,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 		},
 		{
 			"undo", withAnnotation(v1alpha1.AnnotationRolloutHold, "2 bob: wait"),
-			request.Order{Command: request.Undo, Actor: "ann", Revision: new(int64(1))},
+			request.CommandOrder{Command: request.Undo, Actor: "ann", Revision: new(int64(1))},
 			"ann requested undo (revision 1); deployment shop/d returns from revision 2 to revision 1",
 			func(t *testing.T, d *v1alpha1.MachineDeployment) {
 				assert.Equal(t, &v1alpha1.RollbackConfig{Revision: 1}, d.Spec.RollbackTo)
@@ -119,7 +125,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 		},
 		{
 			"approve", nil,
-			request.Order{Command: request.Approve, Actor: "ann", Reason: "well"},
+			request.CommandOrder{Command: request.Approve, Actor: "ann", Reason: "well"},
 			"ann requested approve: well; the rollout of revision 2 of deployment shop/d passes step 1 of 1",
 			func(t *testing.T, d *v1alpha1.MachineDeployment) {
 				assert.Equal(t, "2/1 ann: well", d.Annotations[v1alpha1.AnnotationRolloutApprove])
@@ -132,18 +138,18 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 			if c.as != nil {
 				change = append(change, c.as)
 			}
-			d, objects := rolloutHalfway(change...)
+			d, objects := deploymentInRollout(change...)
 			w := activitiestest.NewWorld(t, objects...)
-			answer := activitiestest.Twice[activities.Answer](
+			answer := activitiestest.RunTwice[activities.Answer](
 				w,
 				newActivities(w.Kube).ApplyRequest,
-				activitiestest.DeploymentRequest(d, c.order),
+				activitiestest.NewDeploymentRequest(d, c.order),
 			)
 			d = w.Deployment("d")
 			c.check(t, d)
 			assert.Equal(t, "2100-03-01T12:00:00.5Z "+c.order.Summary(), d.Annotations[v1alpha1.AnnotationLastRequest])
 			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.NewEvents())
-			assert.Equal(t, []string{"patch machinedeployments"}, w.Writes())
+			assert.Equal(t, []string{"patch machinedeployments"}, w.WriteRequests())
 			assert.True(t, answer.Applied)
 			assert.Equal(t, c.told, c.order.Summary()+"; "+answer.Message)
 			assert.Equal(t, d.ResourceVersion, answer.Version)
@@ -154,25 +160,25 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 // If the answer of the first run is lost, the second run must not undo the undo.
 func TestARepeatedUndoIsNotUndone(t *testing.T) {
 	t.Parallel()
-	d, objects := rolloutHalfway()
+	d, objects := deploymentInRollout()
 	w := activitiestest.NewWorld(t, objects...)
-	in := activitiestest.DeploymentRequest(d, request.Order{Command: request.Undo, Actor: "ann"})
-	_, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
+	in := activitiestest.NewDeploymentRequest(d, request.CommandOrder{Command: request.Undo, Actor: "ann"})
+	_, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, w.Deployment("d").Spec.RollbackTo.Revision)
-	w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{
+	w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{
 		"rollbackTo": nil, "template": map[string]any{"spec": map[string]any{"class": map[string]any{"name": "former"}}},
 	}})
-	w.Edit(cache.Sets, "d-1", activitiestest.Annotated(v1alpha1.AnnotationRevision, "3"))
+	w.EditObject(cache.Sets, "d-1", activitiestest.AnnotationPatch(v1alpha1.AnnotationRevision, "3"))
 	w.NewEvents()
-	answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
+	answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.True(t, answer.Applied)
 	assert.Nil(t, w.Deployment("d").Spec.RollbackTo)
 	assert.Empty(t, w.NewEvents())
 
 	in.Order.Asked = in.Order.Asked.Add(time.Second)
-	_, err = activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
+	_, err = activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, w.Deployment("d").Spec.RollbackTo.Revision, "another one is another one")
 }
@@ -180,39 +186,39 @@ func TestARepeatedUndoIsNotUndone(t *testing.T) {
 func TestRequestForADeploymentIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		order   request.Order
+		order   request.CommandOrder
 		unheard bool
 		message string
 		told    []string
 	}{
 		"and the answer says so": {
-			request.Order{Command: request.Approve, Steps: 2}, false, "there is no step 2: the rollout of revision 2 of deployment shop/d has 1 in all", []string{},
+			request.CommandOrder{Command: request.Approve, Steps: 2}, false, "there is no step 2: the rollout of revision 2 of deployment shop/d has 1 in all", []string{},
 		},
 		"and an event says so": {
-			request.Order{Command: request.Undo, Actor: "ann", Reason: "it burns", Revision: new(int64(9))},
+			request.CommandOrder{Command: request.Undo, Actor: "ann", Reason: "it burns", Revision: new(int64(9))},
 			true,
 			"deployment shop/d has no set of revision 9: it can go back to 1",
 			[]string{"Warning RequestRefused ann requested undo (revision 9): it burns; refused: deployment shop/d has no set of revision 9: it can go back to 1"},
 		},
 		"as it makes no sense": {
-			request.Order{Command: "burn"},
+			request.CommandOrder{Command: "burn"},
 			true, `there is no command "burn": the commands are start, pause, resume, cancel, undo, approve`,
 			[]string{`Warning RequestRefused somebody requested burn; refused: there is no command "burn": the commands are start, pause, resume, cancel, undo, approve`},
 		},
 		"as it is for another deployment": {
-			request.Order{Command: request.Pause, UID: "uid-other"}, false, "the request is for a deployment with UID uid-other, and this one has UID uid-d", []string{},
+			request.CommandOrder{Command: request.Pause, UID: "uid-other"}, false, "the request is for a deployment with UID uid-other, and this one has UID uid-d", []string{},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, objects := rolloutHalfway()
+			d, objects := deploymentInRollout()
 			w := activitiestest.NewWorld(t, objects...)
-			in := activitiestest.DeploymentRequest(d, c.order)
+			in := activitiestest.NewDeploymentRequest(d, c.order)
 			in.Unheard = c.unheard
-			answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
+			answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 			require.NoError(t, err)
 			assert.Equal(t, activities.Answer{Message: c.message}, answer)
-			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.WriteRequests())
 			assert.Equal(t, c.told, w.NewEvents())
 		})
 	}
@@ -220,14 +226,14 @@ func TestRequestForADeploymentIsRefused(t *testing.T) {
 
 func TestRequestForADeploymentThatIsGone(t *testing.T) {
 	t.Parallel()
-	d, objects := rolloutHalfway()
+	d, objects := deploymentInRollout()
 	w := activitiestest.NewWorld(t, objects...)
-	in := activitiestest.DeploymentRequest(d, request.Order{Command: request.Pause})
-	in.Object, in.Unheard = activitiestest.Stranger(d), true
-	answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
+	in := activitiestest.NewDeploymentRequest(d, request.CommandOrder{Command: request.Pause})
+	in.Object, in.Unheard = activitiestest.RefOfFormerObject(d), true
+	answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.Equal(t, activities.Answer{Message: "object shop/d is gone"}, answer)
-	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.WriteRequests())
 	assert.Empty(t, w.NewEvents())
 }
 
@@ -239,15 +245,15 @@ func deploymentConflict() error {
 // decided again.
 func TestRequestForADeploymentIsDecidedAgainAfterAConflict(t *testing.T) {
 	t.Parallel()
-	d, objects := rolloutHalfway()
+	d, objects := deploymentInRollout()
 	w := activitiestest.NewWorld(t, objects...)
-	activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, deploymentConflict(), func() {
-		w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"paused": true}})
+	activitiestest.FailRequests(w.Machines, "patch", "machinedeployments", 1, deploymentConflict(), func() {
+		w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{"paused": true}})
 	})
-	answer, err := activitiestest.Run[activities.Answer](
+	answer, err := activitiestest.RunActivity[activities.Answer](
 		w,
 		newActivities(w.Kube).ApplyRequest,
-		activitiestest.DeploymentRequest(d, request.Order{Command: request.Undo}),
+		activitiestest.NewDeploymentRequest(d, request.CommandOrder{Command: request.Undo}),
 	)
 	require.NoError(t, err)
 	assert.Equal(
@@ -260,16 +266,16 @@ func TestRequestForADeploymentIsDecidedAgainAfterAConflict(t *testing.T) {
 
 func TestRequestForADeploymentThatMeetsTooManyConflicts(t *testing.T) {
 	t.Parallel()
-	d, objects := rolloutHalfway()
+	d, objects := deploymentInRollout()
 	w := activitiestest.NewWorld(t, objects...)
-	activitiestest.Failing(w.Machines, "patch", "machinedeployments", 100, deploymentConflict(), nil)
-	_, err := activitiestest.Run[activities.Answer](
+	activitiestest.FailRequests(w.Machines, "patch", "machinedeployments", 100, deploymentConflict(), nil)
+	_, err := activitiestest.RunActivity[activities.Answer](
 		w,
 		newActivities(w.Kube).ApplyRequest,
-		activitiestest.DeploymentRequest(d, request.Order{Command: request.Pause}),
+		activitiestest.NewDeploymentRequest(d, request.CommandOrder{Command: request.Pause}),
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
-	assert.Len(t, w.Writes(), 3)
+	assert.Len(t, w.WriteRequests(), 3)
 	assert.Empty(t, w.NewEvents())
 }
 
@@ -289,12 +295,12 @@ func TestRequestForADeploymentThatTheAPIServerRejects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, objects := rolloutHalfway()
+			d, objects := deploymentInRollout()
 			w := activitiestest.NewWorld(t, objects...)
-			activitiestest.Failing(w.Machines, c.verb, c.resource, 1, c.fails, nil)
-			in := activitiestest.DeploymentRequest(d, request.Order{Command: request.Pause, Actor: "ann"})
+			activitiestest.FailRequests(w.Machines, c.verb, c.resource, 1, c.fails, nil)
+			in := activitiestest.NewDeploymentRequest(d, request.CommandOrder{Command: request.Pause, Actor: "ann"})
 			in.Unheard = true
-			answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
+			answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 			if c.answer == "" {
 				require.Error(t, err)
 				assert.Empty(t, w.NewEvents())
@@ -310,14 +316,14 @@ func TestRequestForADeploymentThatTheAPIServerRejects(t *testing.T) {
 // All objects are read live, because a stale cache could cause a wrong refusal.
 func TestRequestForADeploymentIsDecidedFromTheAPIServer(t *testing.T) {
 	t.Parallel()
-	d, objects := rolloutHalfway()
+	d, objects := deploymentInRollout()
 	w := activitiestest.NewWorld(t, objects...)
-	w.Hold()
-	for _, o := range []request.Order{{Command: request.Pause}, {Command: request.Resume}, {Command: request.Cancel, Reason: "wait"}} {
-		answer, err := activitiestest.Run[activities.Answer](
+	w.HoldEvents()
+	for _, o := range []request.CommandOrder{{Command: request.Pause}, {Command: request.Resume}, {Command: request.Cancel, Reason: "wait"}} {
+		answer, err := activitiestest.RunActivity[activities.Answer](
 			w,
 			newActivities(w.Kube).ApplyRequest,
-			activitiestest.DeploymentRequest(d, o),
+			activitiestest.NewDeploymentRequest(d, o),
 		)
 		require.NoError(t, err)
 		require.True(t, answer.Applied, answer.Message)

@@ -33,56 +33,56 @@ func TestRequestForAMachineIsWrittenAndRecordedOnce(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		as    func(*v1alpha1.Machine)
-		order request.Order
+		order request.CommandOrder
 		key   string
 		value string // empty: the annotation is missing
 		told  string
 	}{
 		{
-			"force", activitiestest.Going[*v1alpha1.Machine],
-			request.Order{Command: request.Force, Actor: "ann", Reason: "it\n burns "},
+			"force", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+			request.CommandOrder{Command: request.Force, Actor: "ann", Reason: "it\n burns "},
 			v1alpha1.AnnotationForce, "ann: it burns",
 			`ann requested force: it burns; wrote drain.machine.sapcloud.io/force: "ann: it burns"`,
 		},
 		{
 			"hold in advance", nil,
-			request.Order{Command: request.Hold, Actor: "ann", Reason: "look", InAdvance: true},
+			request.CommandOrder{Command: request.Hold, Actor: "ann", Reason: "look", InAdvance: true},
 			v1alpha1.AnnotationHold, "ann: look",
 			`ann requested hold: look; wrote drain.machine.sapcloud.io/hold: "ann: look"`,
 		},
 		{
 			"resume", old,
-			request.Order{Command: request.Resume, Actor: "ann"},
+			request.CommandOrder{Command: request.Resume, Actor: "ann"},
 			v1alpha1.AnnotationHold, "",
 			`ann requested resume; removed drain.machine.sapcloud.io/hold: "bob: wait"`,
 		},
 		{
-			"retry, at the time of the order", activitiestest.Going[*v1alpha1.Machine],
-			request.Order{Command: request.Retry, Actor: "ann"},
+			"retry, at the time of the order", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+			request.CommandOrder{Command: request.Retry, Actor: "ann"},
 			v1alpha1.AnnotationRetry, "2100-03-01T12:00:00Z ann",
 			`ann requested retry; wrote drain.machine.sapcloud.io/retry: "2100-03-01T12:00:00Z ann"`,
 		},
 		{
-			"extend until", activitiestest.Going[*v1alpha1.Machine],
-			request.Order{Command: request.Extend, Actor: "ann", Until: "2100-03-01T15:00:00+01:00"},
+			"extend until", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+			request.CommandOrder{Command: request.Extend, Actor: "ann", Until: "2100-03-01T15:00:00+01:00"},
 			v1alpha1.AnnotationExtend, "2100-03-01T14:00:00Z ann",
 			`ann requested extend; wrote drain.machine.sapcloud.io/extend-until: "2100-03-01T14:00:00Z ann"`,
 		},
 		{
-			"extend by, which a second time must not add to", activitiestest.Going[*v1alpha1.Machine],
-			request.Order{Command: request.Extend, Actor: "ann", Reason: "backup", For: "1h"},
+			"extend by, which a second time must not add to", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+			request.CommandOrder{Command: request.Extend, Actor: "ann", Reason: "backup", For: "1h"},
 			v1alpha1.AnnotationExtend, "2100-03-01T13:00:00Z ann (at 2100-03-01T12:00:00.5Z): backup",
 			`ann requested extend: backup; wrote drain.machine.sapcloud.io/extend-until: "2100-03-01T13:00:00Z ann (at 2100-03-01T12:00:00.5Z): backup"`,
 		},
 		{
-			"preserve", activitiestest.Phase(v1alpha1.MachineFailed),
-			request.Order{Command: request.Preserve, Actor: "ann", Reason: "look"},
+			"preserve", activitiestest.WithPhase(v1alpha1.MachineFailed),
+			request.CommandOrder{Command: request.Preserve, Actor: "ann", Reason: "look"},
 			v1alpha1.AnnotationPreserve, "now",
 			`ann requested preserve: look; wrote node.machine.sapcloud.io/preserve: "now"`,
 		},
 		{
 			"unpreserve", withMachineAnnotation(v1alpha1.AnnotationPreserve, "now"),
-			request.Order{Command: request.Unpreserve, Actor: "ann"},
+			request.CommandOrder{Command: request.Unpreserve, Actor: "ann"},
 			v1alpha1.AnnotationPreserve, "false",
 			`ann requested unpreserve; wrote node.machine.sapcloud.io/preserve: "false"; before: "now"`,
 		},
@@ -94,18 +94,18 @@ func TestRequestForAMachineIsWrittenAndRecordedOnce(t *testing.T) {
 				c.as(m)
 			}
 			w := activitiestest.NewWorld(t, m)
-			w.Settle()
-			w.Forget()
-			answer := activitiestest.Twice[activities.Answer](
+			w.AwaitCaches()
+			w.ForgetRequests()
+			answer := activitiestest.RunTwice[activities.Answer](
 				w,
 				newActivities(w.Kube).ApplyRequest,
-				activitiestest.Ordered(m, c.order),
+				activitiestest.NewMachineRequest(m, c.order),
 			)
 			value, there := w.Machine("m").Annotations[c.key]
 			assert.Equal(t, c.value, value)
 			assert.Equal(t, c.value != "", there)
 			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.NewEvents())
-			assert.Equal(t, []string{"patch machines"}, w.Writes())
+			assert.Equal(t, []string{"patch machines"}, w.WriteRequests())
 			assert.True(t, answer.Applied)
 			assert.Contains(t, c.told, answer.Message)
 			assert.Equal(t, w.Machine("m").ResourceVersion, answer.Version)
@@ -118,16 +118,16 @@ func TestARepeatedRequestIsNotRefusedAfterTheMachineHasActed(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine(
 		"m",
-		activitiestest.OnNode,
-		activitiestest.Draining(time.Hour, drain.Evict),
+		activitiestest.WithNode,
+		activitiestest.WithDrain(time.Hour, drain.Evict),
 		withMachineAnnotation(v1alpha1.AnnotationSkipDrain, "ann: empty"),
 	)
 	m.Status.Deletion.Drain.Result = vocabulary.DrainSkipped
 	w := activitiestest.NewWorld(t, m)
-	answer, err := activitiestest.Run[activities.Answer](
+	answer, err := activitiestest.RunActivity[activities.Answer](
 		w,
 		newActivities(w.Kube).ApplyRequest,
-		activitiestest.Ordered(m, request.Order{Command: request.Skip, Actor: "ann", Reason: "empty"}),
+		activitiestest.NewMachineRequest(m, request.CommandOrder{Command: request.Skip, Actor: "ann", Reason: "empty"}),
 	)
 	require.NoError(t, err)
 	assert.True(t, answer.Applied)
@@ -137,39 +137,39 @@ func TestARepeatedRequestIsNotRefusedAfterTheMachineHasActed(t *testing.T) {
 func TestRequestForAMachineIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		order   request.Order
+		order   request.CommandOrder
 		unheard bool
 		message string
 		told    []string
 	}{
 		"and the answer says so": {
-			request.Order{Command: request.Retry}, false, "machine shop/m is not being deleted: its phase is Running", []string{},
+			request.CommandOrder{Command: request.Retry}, false, "machine shop/m is not being deleted: its phase is Running", []string{},
 		},
 		"and an event says so": {
-			request.Order{Command: request.Force, Actor: "ann", Reason: "it burns"},
+			request.CommandOrder{Command: request.Force, Actor: "ann", Reason: "it burns"},
 			true,
 			"machine shop/m is not being deleted: its phase is Running; with inAdvance, force waits for its deletion",
 			[]string{"Warning RequestRefused ann requested force: it burns; refused: machine shop/m is not being deleted: its phase is Running; with inAdvance, force waits for its deletion"},
 		},
 		"as it makes no sense": {
-			request.Order{Command: "burn"},
+			request.CommandOrder{Command: "burn"},
 			true, `there is no command "burn": the commands are extend, retry, hold, resume, force, skip, abandon-instance, preserve, unpreserve`,
 			[]string{`Warning RequestRefused somebody requested burn; refused: there is no command "burn": the commands are extend, retry, hold, resume, force, skip, abandon-instance, preserve, unpreserve`},
 		},
 		"as it is for another machine": {
-			request.Order{Command: request.Preserve, UID: "uid-other"}, false, "the request is for a machine with UID uid-other, and this one has UID uid-m", []string{},
+			request.CommandOrder{Command: request.Preserve, UID: "uid-other"}, false, "the request is for a machine with UID uid-other, and this one has UID uid-m", []string{},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachineRunning))
+			m := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachineRunning))
 			w := activitiestest.NewWorld(t, m)
-			in := activitiestest.Ordered(m, c.order)
+			in := activitiestest.NewMachineRequest(m, c.order)
 			in.Unheard = c.unheard
-			answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
+			answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 			require.NoError(t, err)
 			assert.Equal(t, activities.Answer{Message: c.message}, answer)
-			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.WriteRequests())
 			assert.Equal(t, c.told, w.NewEvents())
 		})
 	}
@@ -179,12 +179,12 @@ func TestRequestForAMachineThatIsGone(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
-	in := activitiestest.Ordered(m, request.Order{Command: request.Preserve})
-	in.Object, in.Unheard = activitiestest.Stranger(m), true
-	answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
+	in := activitiestest.NewMachineRequest(m, request.CommandOrder{Command: request.Preserve})
+	in.Object, in.Unheard = activitiestest.RefOfFormerObject(m), true
+	answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.Equal(t, activities.Answer{Message: "object shop/m is gone"}, answer)
-	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.WriteRequests())
 	assert.Empty(t, w.NewEvents())
 }
 
@@ -192,9 +192,9 @@ func TestRequestForAMachineThatIsGone(t *testing.T) {
 // decided again.
 func TestRequestForAMachineIsDecidedAgainAfterAConflict(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+	m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	w := activitiestest.NewWorld(t, m)
-	activitiestest.Failing(
+	activitiestest.FailRequests(
 		w.Machines,
 		"patch",
 		"machines",
@@ -209,10 +209,10 @@ func TestRequestForAMachineIsDecidedAgainAfterAConflict(t *testing.T) {
 			)
 		},
 	)
-	answer, err := activitiestest.Run[activities.Answer](
+	answer, err := activitiestest.RunActivity[activities.Answer](
 		w,
 		newActivities(w.Kube).ApplyRequest,
-		activitiestest.Ordered(m, request.Order{Command: request.Skip, Reason: "gone"}),
+		activitiestest.NewMachineRequest(m, request.CommandOrder{Command: request.Skip, Reason: "gone"}),
 	)
 	require.NoError(t, err)
 	assert.Equal(
@@ -237,10 +237,10 @@ func TestRequestForAMachineThatTheAPIServerRejects(t *testing.T) {
 			t.Parallel()
 			m := activitiestest.Machine("m")
 			w := activitiestest.NewWorld(t, m)
-			activitiestest.Failing(w.Machines, "patch", "machines", 1, c.fails, nil)
-			in := activitiestest.Ordered(m, request.Order{Command: request.Preserve, Actor: "ann"})
+			activitiestest.FailRequests(w.Machines, "patch", "machines", 1, c.fails, nil)
+			in := activitiestest.NewMachineRequest(m, request.CommandOrder{Command: request.Preserve, Actor: "ann"})
 			in.Unheard = true
-			answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
+			answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 			if c.answer == "" {
 				require.Error(t, err)
 				assert.Empty(t, w.NewEvents())
@@ -256,20 +256,20 @@ func TestRequestForAMachineThatTheAPIServerRejects(t *testing.T) {
 // The machine is read live, because a stale cache could cause a wrong refusal.
 func TestRequestForAMachineIsDecidedFromTheAPIServer(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
+	m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	w := activitiestest.NewWorld(t, m)
-	w.Hold()
-	_, err := activitiestest.Run[activities.Answer](
+	w.HoldEvents()
+	_, err := activitiestest.RunActivity[activities.Answer](
 		w,
 		newActivities(w.Kube).ApplyRequest,
-		activitiestest.Ordered(m, request.Order{Command: request.Hold, Reason: "wait"}),
+		activitiestest.NewMachineRequest(m, request.CommandOrder{Command: request.Hold, Reason: "wait"}),
 	)
 	require.NoError(t, err)
 	require.Contains(t, w.Machine("m").Annotations, v1alpha1.AnnotationHold)
-	_, err = activitiestest.Run[activities.Answer](
+	_, err = activitiestest.RunActivity[activities.Answer](
 		w,
 		newActivities(w.Kube).ApplyRequest,
-		activitiestest.Ordered(m, request.Order{Command: request.Resume}),
+		activitiestest.NewMachineRequest(m, request.CommandOrder{Command: request.Resume}),
 	)
 	require.NoError(t, err)
 	assert.NotContains(t, w.Machine("m").Annotations, v1alpha1.AnnotationHold)

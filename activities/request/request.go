@@ -30,8 +30,8 @@ const (
 type Request struct {
 	Kind    request.Kind // kind of the object
 	Object  kube.Ref
-	Order   request.Order // the times in the written object count from Order.Asked
-	Unheard bool          // no caller receives the answer: an event on the object reports a refusal
+	Order   request.CommandOrder // the times in the written object count from Order.Asked
+	Unheard bool                 // no caller receives the answer: an event on the object reports a refusal
 }
 
 // Answer is the result of a request.
@@ -46,17 +46,17 @@ type Answer struct {
 // repeated request writes nothing, and records no second event.
 func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, error) {
 	if !a.Kube.Cluster.ActsOnMachines(in.Object.Namespace) {
-		return RefuseForeign(in.Object.Namespace), nil
+		return RefuseForeignNamespace(in.Object.Namespace), nil
 	}
-	return Apply(a.Kube, in, func(decide Decide) (string, error) {
+	return ApplyRequest(a.Kube, in, func(decide DecideFunc) (string, error) {
 		return a.writeRequest(ctx, in, func(object runtime.Object, facts request.Facts) map[string]any {
 			return machine.RequestPatch(in.Kind, in.Order.Command, decide(object, facts))
 		})
 	})
 }
 
-// RefuseForeign refuses a request for an object in a namespace that Millwright does not reconcile.
-func RefuseForeign(namespace string) Answer {
+// RefuseForeignNamespace refuses a request for an object in a namespace that Millwright does not reconcile.
+func RefuseForeignNamespace(namespace string) Answer {
 	return Answer{Message: "Millwright does not act on namespace " + namespace +
 		`: its flags leave it out, or another controller is at work there; "millwright doctor" says which`}
 }
@@ -70,35 +70,35 @@ func (a *Activities) writeRequest(
 ) (version string, err error) {
 	if in.Kind == request.MachineDeployment {
 		client := a.Kube.Deployments(in.Object.Namespace)
-		return kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.MachineDeployment, map[string]any, error) {
-			tree, err := activitiesdeployment.ReadTree(ctx, a.Kube, kube.Read{Ref: in.Object, Live: true})
+		return kube.PatchAfterRead(ctx, in.Object, client, func() (*v1alpha1.MachineDeployment, map[string]any, error) {
+			tree, err := activitiesdeployment.ReadTree(ctx, a.Kube, kube.ReadInput{Ref: in.Object, Live: true})
 			if err != nil || tree.Deployment == nil {
 				return nil, nil, err
 			}
-			observed := deployment.Observed(tree, in.Order.Asked)
+			observed := deployment.RolloutFacts(tree, in.Order.Asked)
 			return tree.Deployment, decide(
 				tree.Deployment,
-				deployment.Request(tree.Deployment, observed, rollout.Decide(observed)),
+				deployment.RequestFacts(tree.Deployment, observed, rollout.Decide(observed)),
 			), nil
 		})
 	}
 	client := a.Kube.Machines(in.Object.Namespace)
-	return kube.PatchSeen(ctx, in.Object, client, func() (*v1alpha1.Machine, map[string]any, error) {
-		m, err := kube.Live(ctx, client, "machine", in.Object)
+	return kube.PatchAfterRead(ctx, in.Object, client, func() (*v1alpha1.Machine, map[string]any, error) {
+		m, err := kube.ReadLive(ctx, client, "machine", in.Object)
 		if err != nil || m == nil {
 			return nil, nil, err
 		}
-		return m, decide(m, machine.Request(m, in.Order.Command, in.Order.Asked)), nil
+		return m, decide(m, machine.RequestFacts(m, in.Order.Command, in.Order.Asked)), nil
 	})
 }
 
-// Decide decides a request for an object with the given facts.
-type Decide func(runtime.Object, request.Facts) request.Decision
+// DecideFunc decides a request for an object with the given facts.
+type DecideFunc func(runtime.Object, request.Facts) request.Decision
 
-// Apply answers a request, and records an event with the operator's name and reason. The function write calls the given
-// Decide for each state of the object that write reads, and writes the decision. The function write returns the
-// resource version of the object after the write. A refused request returns an answer, not an error.
-func Apply(k *kube.Kube, in Request, write func(Decide) (version string, err error)) (Answer, error) {
+// ApplyRequest answers a request, and records an event with the operator's name and reason. The function write calls
+// the given Decide for each state of the object that write reads, and writes the decision. The function write returns
+// the resource version of the object after the write. A refused request returns an answer, not an error.
+func ApplyRequest(k *kube.Kube, in Request, write func(DecideFunc) (version string, err error)) (Answer, error) {
 	var found runtime.Object
 	var d request.Decision
 	version, err := write(func(object runtime.Object, facts request.Facts) request.Decision {
@@ -112,7 +112,7 @@ func Apply(k *kube.Kube, in Request, write func(Decide) (version string, err err
 	}
 	if d.Refused != "" {
 		if in.Unheard && found != nil {
-			message := kube.Brief(in.Order.Summary() + "; refused: " + d.Refused)
+			message := kube.ShortenMessage(in.Order.Summary() + "; refused: " + d.Refused)
 			k.RecordEvent(found, &kube.Event{Warning: true, Reason: reasonRequestRefused, Message: message})
 		}
 		return Answer{Message: d.Refused}, nil
@@ -120,7 +120,7 @@ func Apply(k *kube.Kube, in Request, write func(Decide) (version string, err err
 	if !d.Same {
 		k.RecordEvent(
 			found,
-			&kube.Event{Reason: reasonRequestApplied, Message: kube.Brief(in.Order.Summary() + "; " + d.Says)},
+			&kube.Event{Reason: reasonRequestApplied, Message: kube.ShortenMessage(in.Order.Summary() + "; " + d.Says)},
 		)
 	}
 	return Answer{Applied: true, Message: d.Says, Version: version}, nil

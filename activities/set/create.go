@@ -24,27 +24,27 @@ type Creation struct {
 	Names   []string
 }
 
-// Written is the result of a batch.
-type Written struct {
-	Versions kube.MinVersions // resource versions of the written machines
-	Failure  scale.Failure    // the first rejected write; zero: all writes succeeded
-	Unseen   bool             // the version of a write may be unknown: only a live read is sure to include the write
+// WriteResult is the result of a batch.
+type WriteResult struct {
+	Versions kube.MinVersions   // resource versions of the written machines
+	Failure  scale.WriteFailure // the first rejected write; zero: all writes succeeded
+	Unseen   bool               // the version of a write may be unknown: only a live read is sure to include the write
 }
 
 // CreateMachines creates the machines of a batch from the set's template: one machine, then two, then four in parallel.
 // After the first rejection, no machine is created: one cause must not fail all machines. If the set's spec changes
 // during the activity, no further machine is created. An existing machine of the set with a wanted name counts as
 // created, so the activity is idempotent. A set that changed since the decision causes a Conflict.
-func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, error) {
-	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, in.Version)
+func (a *Activities) CreateMachines(ctx context.Context, in Creation) (WriteResult, error) {
+	set, err := kube.ReadLiveAtVersion(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, in.Version)
 	if err != nil {
-		return Written{}, err
+		return WriteResult{}, err
 	}
 	wanted := func() bool {
-		now, found := a.Kube.Cluster.Set(in.Set.Key())
-		return !found || StillWants(now, set)
+		now, found := a.Kube.Cluster.MachineSet(in.Set.Key())
+		return !found || StillWantsMachines(now, set)
 	}
-	return Create(
+	return CreateInBatches(
 		ctx,
 		a.Kube,
 		set,
@@ -55,9 +55,9 @@ func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, 
 	)
 }
 
-// StillWants reports whether a cached set is not being deleted, and has no newer spec than the decision about its
-// creations saw.
-func StillWants(now, decided metav1.Object) bool {
+// StillWantsMachines reports whether a cached set is not being deleted, and has no newer spec than the decision about
+// its creations saw.
+func StillWantsMachines(now, decided metav1.Object) bool {
 	return now.GetUID() == decided.GetUID() && now.GetGeneration() <= decided.GetGeneration() &&
 		now.GetDeletionTimestamp() == nil
 }
@@ -66,11 +66,11 @@ func StillWants(now, decided metav1.Object) bool {
 // StartToCloseTimeout, which leaves time for the last creations to end.
 const maxCreationTime = 10 * time.Second
 
-// Create creates the machines of a batch: one machine, then two, then four in parallel, and none after the first
-// rejection. The function create creates one machine, and returns the machine's resource version. An event on the set
-// reports a rejection. Create ends early and without an error after 10 s, or once wanted returns false: the next
-// decision names the missing machines.
-func Create(
+// CreateInBatches creates the machines of a batch: one machine, then two, then four in parallel, and none after the
+// first rejection. The function create creates one machine, and returns the machine's resource version. An event on the
+// set reports a rejection. CreateInBatches ends early and without an error after 10 s, or once wanted returns false:
+// the next decision names the missing machines.
+func CreateInBatches(
 	ctx context.Context,
 	k *kube.Kube,
 	set runtime.Object,
@@ -78,25 +78,25 @@ func Create(
 	machines kube.Resource,
 	wanted func() bool,
 	create func(name string) (version string, err error),
-) (Written, error) {
-	done := Written{Versions: kube.MinVersions{}}
+) (WriteResult, error) {
+	done := WriteResult{Versions: kube.MinVersions{}}
 	names, start := in.Names, time.Now()
 	for i, size := range scale.BatchSizes(len(names)) {
 		if i > 0 && (time.Since(start) > maxCreationTime || !wanted()) {
 			done.Unseen = true // an earlier attempt may have created further machines
 			break
 		}
-		written, err := kube.InParallel(machines, size, func(i int) (string, error) { return create(names[i]) })
+		written, err := kube.WriteInParallel(machines, size, func(i int) (string, error) { return create(names[i]) })
 		names = names[size:]
-		done.Versions.Raise(machines, written[machines])
+		done.Versions.RaiseVersion(machines, written[machines])
 		if err == nil {
 			continue
 		}
-		refused := kube.RefusedWrite(ctx, err)
+		refused := kube.RefusalMessage(ctx, err)
 		if refused == "" {
-			return Written{}, kube.WriteError(ctx, in.Set, err)
+			return WriteResult{}, kube.WriteError(ctx, in.Set, err)
 		}
-		done.Failure = scale.Failure{Message: refused}
+		done.Failure = scale.WriteFailure{Message: refused}
 		done.Unseen = true // after an internal error, the machine may exist or not
 		k.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedCreate, "Error creating: "+refused)
 		break
@@ -113,7 +113,7 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 			Namespace:   set.Namespace,
 			Labels:      maps.Clone(template.Labels),
 			Annotations: maps.Clone(template.Annotations),
-			Finalizers:  append(kube.Without(template.Finalizers, v1alpha1.FinalizerMachine), v1alpha1.FinalizerMachine),
+			Finalizers:  append(kube.WithoutItem(template.Finalizers, v1alpha1.FinalizerMachine), v1alpha1.FinalizerMachine),
 			OwnerReferences: []metav1.OwnerReference{
 				*metav1.NewControllerRef(set, v1alpha1.SchemeGroupVersion.WithKind("MachineSet")),
 			},
@@ -134,7 +134,7 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 	if apierrors.IsAlreadyExists(err) {
 		made, err = machines.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || (err == nil && !metav1.IsControlledBy(made, set)) {
-			return "", kube.Conflict(kube.Ref{Namespace: set.Namespace, Name: name}) // deleted, or owned by another set
+			return "", kube.ConflictError(kube.Ref{Namespace: set.Namespace, Name: name}) // deleted, or owned by another set
 		}
 	}
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 type ExtraWrites struct {
 	Activity string // name of the activity, which takes an ExtraWritesInput
 	Why      string
-	Objects  []Object
+	Objects  []ExtraObject
 }
 
-// Object identifies an object of any kind in the version that was read.
-type Object struct {
+// ExtraObject identifies an object of any kind in the version that was read.
+type ExtraObject struct {
 	Group, APIVersion, Resource string
 	Name, UID, Version          string
 	Reason                      string // one word, for a condition
@@ -22,12 +22,12 @@ type Object struct {
 }
 
 // GVR returns the resource of the object.
-func (o Object) GVR() schema.GroupVersionResource {
+func (o ExtraObject) GVR() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: o.Group, Version: o.APIVersion, Resource: o.Resource}
 }
 
 // ExtraWritesInput is the input of the activity of an ExtraWrites.
 type ExtraWritesInput struct {
 	Set     kube.Ref
-	Objects []Object
+	Objects []ExtraObject
 }

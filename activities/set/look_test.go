@@ -19,28 +19,28 @@ import (
 // A set creates no machine of a class that does not exist. A class that the caches lack is read live.
 func TestDecideSetWithoutAClass(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 1)
+	s := activitiestest.NewMachineSet("s", 1)
 	w := activitiestest.NewWorld(t, s)
-	d := decideScale(w, activitiestest.Live(s))
+	d := decideScale(w, activitiestest.NewLiveRead(s))
 	assert.Empty(t, d.Scale.Create)
 	assert.Equal(t, "1 wanted, 0 there; none is created: MachineClass does not exist", d.Scale.Hold)
 	assert.Empty(t, d.Seen[cache.Classes])
-	status := reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
+	status := reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)})
 	assert.Equal(t, "TemplateNotFound", status.Conditions[0].Reason)
 	assert.Equal(t, int32(1), status.ObservedReplicas, "no machine is about to be made")
 	assert.Equal(
 		t,
 		attention.Scale,
-		decideScale(w, activitiestest.Read(s)).Pending.Need,
+		decideScale(w, activitiestest.NewRead(s)).Pending.Need,
 		"its run stays open, and people find it in the list of what is stuck",
 	)
 
-	w.Hold()
-	w.Create(activitiestest.Class())
-	d, err := activitiestest.Local[set.Decision](
+	w.HoldEvents()
+	w.CreateObjects(activitiestest.Class())
+	d, err := activitiestest.RunLocalActivity[set.Decision](
 		w,
 		newActivities(w.Kube).DecideSet,
-		set.Input{Read: activitiestest.Live(s)},
+		set.Input{ReadInput: activitiestest.NewLiveRead(s)},
 	)
 	require.NoError(t, err)
 	assert.Len(t, d.Scale.Create, 1)
@@ -51,27 +51,27 @@ func TestDecideSetWithoutAClass(t *testing.T) {
 // the node.
 func TestDecideSetAsksTheNodeOfAFailedMachine(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 1)
+	s := activitiestest.NewMachineSet("s", 1)
 	all := append(
-		setWithMachines(s, 1, activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineFailed)),
+		machineSetWithMachines(s, 1, activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineFailed)),
 		activitiestest.Class(),
 	)
-	d := decideScale(activitiestest.NewWorld(t, append(all, activitiestest.Node())...), activitiestest.Read(s))
+	d := decideScale(activitiestest.NewWorld(t, append(all, activitiestest.Node())...), activitiestest.NewRead(s))
 	assert.Len(t, d.Scale.Delete, 1)
 	assert.Equal(t, "900", d.Seen[cache.Nodes])
 	d = decideScale(activitiestest.NewWorld(t, append(all, activitiestest.Node(func(n *corev1.Node) {
 		n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveWhenFailed}
-	}))...), activitiestest.Read(s))
+	}))...), activitiestest.NewRead(s))
 	assert.Empty(t, d.Scale.Delete)
 }
 
 // A rejected write is reported once in the status, and causes no further writes.
 func TestDecideSetOfARefusedBatch(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 1)
+	s := activitiestest.NewMachineSet("s", 1)
 	w := activitiestest.NewWorld(t, s, activitiestest.Class())
-	refused := set.Input{Read: activitiestest.Read(s), Failure: scale.Failure{Message: "quota"}}
-	assert.True(t, activitiestest.Twice[set.Decision](w, newActivities(w.Kube).DecideSet, refused).Report)
+	refused := set.Input{ReadInput: activitiestest.NewRead(s), Failure: scale.WriteFailure{Message: "quota"}}
+	assert.True(t, activitiestest.RunTwice[set.Decision](w, newActivities(w.Kube).DecideSet, refused).Report)
 	status := reportSet(w, set.Report{Input: refused})
 	last := status.Conditions[len(status.Conditions)-2:]
 	assert.Equal(t, v1alpha1.MachineSetReplicaFailure, last[0].Type)
@@ -83,8 +83,8 @@ func TestDecideSetOfARefusedBatch(t *testing.T) {
 	)
 	require.NotNil(t, status.CurrentOperation)
 	assert.Equal(t, last[1].Message, status.CurrentOperation.WaitsFor)
-	d := activitiestest.Twice[set.Decision](w, newActivities(w.Kube).DecideSet, refused)
+	d := activitiestest.RunTwice[set.Decision](w, newActivities(w.Kube).DecideSet, refused)
 	assert.False(t, d.Report)
 	assert.Len(t, d.Scale.Create, 1)
-	assert.True(t, decideScale(w, activitiestest.Read(s)).Report, "who was refused nothing takes it back")
+	assert.True(t, decideScale(w, activitiestest.NewRead(s)).Report, "who was refused nothing takes it back")
 }

@@ -18,24 +18,27 @@ import (
 	"millwright/observe/cache"
 )
 
-func batchOf(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.Batch {
-	b := set.Batch{Set: activitiestest.Ref(s)}
+func newBatch(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.MachineBatch {
+	b := set.MachineBatch{Set: activitiestest.Ref(s)}
 	for _, m := range machines {
-		b.Machines = append(b.Machines, scale.Target{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "so"})
+		b.Machines = append(
+			b.Machines,
+			scale.MachineTarget{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "so"},
+		)
 	}
 	return b
 }
 
 func TestAdoptMachines(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 2)
-	other := activitiestest.Set("other", 1)
+	s := activitiestest.NewMachineSet("s", 2)
+	other := activitiestest.NewMachineSet("other", 1)
 	t.Run("makes the set their controller, and tells of it", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "mine", UID: "uid-mine"}}
 		m.Annotations = map[string]string{v1alpha1.AnnotationReleasedBy: "uid-s"}
 		w := activitiestest.NewWorld(t, s, m)
-		versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, batchOf(s, m))
+		versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newBatch(s, m))
 		require.NoError(t, err)
 		got := w.Machine("m")
 		assert.Equal(t, kube.MinVersions{cache.Machines: got.ResourceVersion}, versions)
@@ -47,69 +50,73 @@ func TestAdoptMachines(t *testing.T) {
 	t.Run("takes none that has changed", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, s, m)
-		w.Edit(cache.Machines, "m", activitiestest.Annotated("x", "y"))
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, batchOf(s, m))
+		w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch("x", "y"))
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newBatch(s, m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 	t.Run("takes none that another set has taken", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](other))
+		m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](other))
 		w := activitiestest.NewWorld(t, s, other, m)
-		activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, batchOf(s, m))
+		activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newBatch(s, m))
 		assert.True(t, metav1.IsControlledBy(w.Machine("m"), other))
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("takes none for a set that is being deleted", func(t *testing.T) {
 		m := activitiestest.Machine("m")
-		w := activitiestest.NewWorld(t, activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet]), m)
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, batchOf(s, m))
+		w := activitiestest.NewWorld(
+			t,
+			activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]),
+			m,
+		)
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newBatch(s, m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("knows when the set is gone, and when a machine is", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Machine("m"))
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).AdoptMachines,
-			batchOf(s, activitiestest.Machine("m")),
+			newBatch(s, activitiestest.Machine("m")),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
-		activitiestest.Twice[kube.MinVersions](
+		activitiestest.RunTwice[kube.MinVersions](
 			activitiestest.NewWorld(t, s),
 			newActivities(activitiestest.NewWorld(t, s).Kube).AdoptMachines,
-			batchOf(s, activitiestest.Machine("m")),
+			newBatch(s, activitiestest.Machine("m")),
 		)
 	})
 }
 
 func TestReleaseMachines(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 2)
-	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+	s := activitiestest.NewMachineSet("s", 2)
+	m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 	w := activitiestest.NewWorld(t, s, m)
-	_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ReleaseMachines, batchOf(s, m))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ReleaseMachines, newBatch(s, m))
 	require.NoError(t, err)
 	got := w.Machine("m")
 	assert.Empty(t, got.OwnerReferences)
 	assert.Equal(t, "uid-s", got.Annotations[v1alpha1.AnnotationReleasedBy])
 	assert.Equal(t, m.Finalizers, got.Finalizers, "it is still taken care of")
-	w.Forget()
-	activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).ReleaseMachines, batchOf(s, got))
-	assert.Empty(t, w.Writes())
+	w.ForgetRequests()
+	activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).ReleaseMachines, newBatch(s, got))
+	assert.Empty(t, w.WriteRequests())
 }
 
 func TestSyncMachines(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 2)
+	s := activitiestest.NewMachineSet("s", 2)
 	s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"team": "b"}
-	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+	m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 	w := activitiestest.NewWorld(t, s, m)
-	_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncMachines, batchOf(s, m))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncMachines, newBatch(s, m))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"team": "b"}, w.Machine("m").Spec.NodeTemplateSpec.Labels)
 	assert.Equal(t, "shop", w.Machine("m").Annotations["team"])
 	t.Run("a machine that admission refuses is told", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s, m)
-		activitiestest.Failing(
+		activitiestest.FailRequests(
 			w.Machines,
 			"update",
 			"machines",
@@ -117,29 +124,29 @@ func TestSyncMachines(t *testing.T) {
 			apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", assert.AnError),
 			nil,
 		)
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncMachines, batchOf(s, m))
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncMachines, newBatch(s, m))
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
 }
 
 func TestUnmarkMachines(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 2)
-	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+	s := activitiestest.NewMachineSet("s", 2)
+	m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 	m.Annotations = map[string]string{v1alpha1.AnnotationRemediateMachine: "", "x": "y"}
 	w := activitiestest.NewWorld(t, s, m)
-	_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).UnmarkMachines, batchOf(s, m))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).UnmarkMachines, newBatch(s, m))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"x": "y"}, w.Machine("m").Annotations)
 }
 
 func TestDeletionThatFailsForOneMachine(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 0)
-	a := activitiestest.Machine("a", activitiestest.OwnedBy[*v1alpha1.Machine](s))
-	b := activitiestest.Machine("b", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+	s := activitiestest.NewMachineSet("s", 0)
+	a := activitiestest.Machine("a", activitiestest.WithOwner[*v1alpha1.Machine](s))
+	b := activitiestest.Machine("b", activitiestest.WithOwner[*v1alpha1.Machine](s))
 	w := activitiestest.NewWorld(t, s, a, b)
-	activitiestest.Failing(
+	activitiestest.FailRequests(
 		w.Machines,
 		"delete",
 		"machines",
@@ -147,12 +154,14 @@ func TestDeletionThatFailsForOneMachine(t *testing.T) {
 		apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "a", assert.AnError),
 		nil,
 	)
-	done, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).DeleteMachines, batchOf(s, a, b))
+	done, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).DeleteMachines, newBatch(s, a, b))
 	require.NoError(t, err)
 	assert.True(t, done.Failure.Deleting)
 	assert.Contains(t, done.Failure.Message, "forbidden")
 	assert.NotEqual(t, isBeingDeleted(w.Machine("a")), isBeingDeleted(w.Machine("b")), "the others go on")
-	in := set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Live: true}, Failure: done.Failure}}
+	in := set.Report{
+		Input: set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s), Live: true}, Failure: done.Failure},
+	}
 	conditions := reportSet(w, in).Conditions
 	assert.True(t, slices.ContainsFunc(conditions, func(c v1alpha1.MachineSetCondition) bool {
 		return c.Type == v1alpha1.MachineSetReplicaFailure && c.Reason == v1alpha1.ReasonFailedDelete
@@ -163,19 +172,19 @@ func TestDeletionThatFailsForOneMachine(t *testing.T) {
 // effect.
 func TestAnUnfrozenSetLosesLabelAndAnnotation(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 1)
+	s := activitiestest.NewMachineSet("s", 1)
 	w := activitiestest.NewWorld(t, s)
 	report := func() {
-		reportSet(w, set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Live: true}}})
+		reportSet(w, set.Report{Input: set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s), Live: true}}})
 	}
-	w.Edit(
+	w.EditObject(
 		cache.Sets,
 		"s",
 		map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: "True", "team": "a"}}},
 	)
 	report()
-	require.Contains(t, w.Set("s").Labels, v1alpha1.LabelFreeze)
-	w.Edit(
+	require.Contains(t, w.MachineSet("s").Labels, v1alpha1.LabelFreeze)
+	w.EditObject(
 		cache.Sets,
 		"s",
 		map[string]any{
@@ -183,26 +192,26 @@ func TestAnUnfrozenSetLosesLabelAndAnnotation(t *testing.T) {
 		},
 	)
 	report()
-	assert.NotContains(t, w.Set("s").Labels, v1alpha1.LabelFreeze)
-	assert.NotContains(t, w.Set("s").Annotations, v1alpha1.AnnotationUnfreeze)
-	assert.Equal(t, []string{"a", "b"}, []string{w.Set("s").Labels["team"], w.Set("s").Annotations["note"]})
+	assert.NotContains(t, w.MachineSet("s").Labels, v1alpha1.LabelFreeze)
+	assert.NotContains(t, w.MachineSet("s").Annotations, v1alpha1.AnnotationUnfreeze)
+	assert.Equal(t, []string{"a", "b"}, []string{w.MachineSet("s").Labels["team"], w.MachineSet("s").Annotations["note"]})
 	assert.Contains(t, w.NewEvents(), "Normal UnfrozeMachineSet Unfroze MachineSet s")
-	w.Forget()
+	w.ForgetRequests()
 	report()
-	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.WriteRequests())
 }
 
 func TestFreezeIsReported(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 1)
+	s := activitiestest.NewMachineSet("s", 1)
 	w := activitiestest.NewWorld(t, s)
 	label := func(value any) {
-		w.Edit(
+		w.EditObject(
 			cache.Sets,
 			"s",
 			map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: value}}},
 		)
-		reportSet(w, set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Live: true}}})
+		reportSet(w, set.Report{Input: set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s), Live: true}}})
 	}
 	label(nil)
 	assert.Empty(t, w.NewEvents())

@@ -21,7 +21,7 @@ func TestTheSurplusOfASetBesideOtherDeployments(t *testing.T) {
 	add := func(name string, strategy v1alpha1.MachineDeploymentStrategyType, wanted, there int32) {
 		d := activitiestest.Deployment(name, wanted)
 		d.Spec.Strategy.Type = strategy
-		s := activitiestest.Owned(d, name+"-s", wanted)
+		s := activitiestest.NewOwnedSet(d, name+"-s", wanted)
 		s.Status.PeakReplicas = wanted
 		sets[name] = s
 		objects = append(objects, d, s)
@@ -30,8 +30,8 @@ func TestTheSurplusOfASetBesideOtherDeployments(t *testing.T) {
 				objects,
 				activitiestest.Machine(
 					fmt.Sprintf("%s-%d", name, i),
-					activitiestest.OwnedBy[*v1alpha1.Machine](s),
-					activitiestest.Phase(v1alpha1.MachineRunning),
+					activitiestest.WithOwner[*v1alpha1.Machine](s),
+					activitiestest.WithPhase(v1alpha1.MachineRunning),
 				),
 			)
 		}
@@ -44,7 +44,7 @@ func TestTheSurplusOfASetBesideOtherDeployments(t *testing.T) {
 	for _, order := range [][]string{{"a", "b", "c", "d"}, {"d", "c", "b", "a"}} {
 		seen := map[string]int32{}
 		for _, name := range order {
-			seen[name] = reportSet(w, set.Report{Input: activitiestest.SetRead(sets[name])}).Overshoot
+			seen[name] = reportSet(w, set.Report{Input: activitiestest.NewSetInput(sets[name])}).Overshoot
 		}
 		assert.Equal(t, map[string]int32{"a": 0, "b": 3, "c": 2, "d": 0}, seen)
 	}

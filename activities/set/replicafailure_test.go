@@ -16,14 +16,14 @@ import (
 
 func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Counted(activitiestest.Set("s", 3), 3, 1)
-	of := activitiestest.OwnedBy[*v1alpha1.Machine](s)
+	s := activitiestest.WithSetCounts(activitiestest.NewMachineSet("s", 3), 3, 1)
+	of := activitiestest.WithOwner[*v1alpha1.Machine](s)
 	w := activitiestest.NewWorld(
 		t,
 		s,
-		activitiestest.Machine("b", of, activitiestest.Blocked("ResourceExhausted", "no room for b")),
-		activitiestest.Machine("a", of, activitiestest.Blocked("ResourceExhausted", "no room for a")),
-		activitiestest.Machine("c", of, activitiestest.Phase(v1alpha1.MachineRunning)),
+		activitiestest.Machine("b", of, activitiestest.WithInstanceBlocker("ResourceExhausted", "no room for b")),
+		activitiestest.Machine("a", of, activitiestest.WithInstanceBlocker("ResourceExhausted", "no room for a")),
+		activitiestest.Machine("c", of, activitiestest.WithPhase(v1alpha1.MachineRunning)),
 	)
 	failures := func(status v1alpha1.MachineSetStatus) []v1alpha1.MachineSetCondition {
 		return slices.DeleteFunc(
@@ -32,10 +32,10 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 		)
 	}
 	conditions := func() []v1alpha1.MachineSetCondition {
-		return failures(reportSet(w, set.Report{Input: activitiestest.SetRead(s)}))
+		return failures(reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)}))
 	}
 
-	assert.True(t, decideScale(w, activitiestest.Read(s)).Report)
+	assert.True(t, decideScale(w, activitiestest.NewRead(s)).Report)
 	list := conditions()
 	require.Len(t, list, 1)
 	first := list[0]
@@ -45,41 +45,44 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 		[]string{string(first.Type), string(first.Status), first.Reason, first.Message},
 	)
 	assert.False(t, first.LastTransitionTime.IsZero())
-	assert.False(t, decideScale(w, activitiestest.Read(s)).Report)
+	assert.False(t, decideScale(w, activitiestest.NewRead(s)).Report)
 
 	t.Run("another sentence is no news", func(t *testing.T) {
-		w.Change("a", activitiestest.Blocked("ResourceExhausted", "no room, request 2"))
-		assert.False(t, decideScale(w, activitiestest.Read(s)).Report)
+		w.ChangeMachineStatus("a", activitiestest.WithInstanceBlocker("ResourceExhausted", "no room, request 2"))
+		assert.False(t, decideScale(w, activitiestest.NewRead(s)).Report)
 		assert.Equal(t, list, conditions())
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("nor is it when one of them is made", func(t *testing.T) {
-		w.Change("b", activitiestest.Phase(v1alpha1.MachinePending))
+		w.ChangeMachineStatus("b", activitiestest.WithPhase(v1alpha1.MachinePending))
 		assert.Equal(t, list, conditions())
 	})
 	t.Run("another reason is", func(t *testing.T) {
-		w.Change("a", activitiestest.Blocked("Unauthenticated", strings.Repeat("x", 5000)))
-		assert.True(t, decideScale(w, activitiestest.Read(s)).Report)
+		w.ChangeMachineStatus("a", activitiestest.WithInstanceBlocker("Unauthenticated", strings.Repeat("x", 5000)))
+		assert.True(t, decideScale(w, activitiestest.NewRead(s)).Report)
 		list := conditions()
 		require.Len(t, list, 1)
 		assert.Equal(t, "Unauthenticated", list[0].Reason)
 		assert.Less(t, len(list[0].Message), 1010)
 	})
 	t.Run("it is gone when none is blocked", func(t *testing.T) {
-		w.Change("a", activitiestest.Phase(v1alpha1.MachinePending))
-		assert.True(t, decideScale(w, activitiestest.Read(s)).Report)
+		w.ChangeMachineStatus("a", activitiestest.WithPhase(v1alpha1.MachinePending))
+		assert.True(t, decideScale(w, activitiestest.NewRead(s)).Report)
 		assert.Empty(t, conditions())
-		assert.False(t, decideScale(w, activitiestest.Read(s)).Report)
+		assert.False(t, decideScale(w, activitiestest.NewRead(s)).Report)
 	})
 	t.Run("what is being deleted is not waited for", func(t *testing.T) {
-		s := activitiestest.Counted(activitiestest.Set("s", 1), 1, 0)
+		s := activitiestest.WithSetCounts(activitiestest.NewMachineSet("s", 1), 1, 0)
 		m := activitiestest.Machine(
 			"m",
-			activitiestest.OwnedBy[*v1alpha1.Machine](s),
-			activitiestest.Blocked("ResourceExhausted", "no room"),
-			activitiestest.Going[*v1alpha1.Machine],
+			activitiestest.WithOwner[*v1alpha1.Machine](s),
+			activitiestest.WithInstanceBlocker("ResourceExhausted", "no room"),
+			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 		)
-		assert.Empty(t, failures(reportSet(activitiestest.NewWorld(t, s, m), set.Report{Input: activitiestest.SetRead(s)})))
+		assert.Empty(
+			t,
+			failures(reportSet(activitiestest.NewWorld(t, s, m), set.Report{Input: activitiestest.NewSetInput(s)})),
+		)
 	})
 }
 
@@ -96,44 +99,44 @@ func TestADeploymentSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		d,
-		activitiestest.Counted(activitiestest.Owned(d, "a", 1), 1, 1),
-		activitiestest.With(
-			activitiestest.Counted(activitiestest.Owned(d, "b", 1), 1, 0),
+		activitiestest.WithSetCounts(activitiestest.NewOwnedSet(d, "a", 1), 1, 1),
+		activitiestest.ApplyChanges(
+			activitiestest.WithSetCounts(activitiestest.NewOwnedSet(d, "b", 1), 1, 0),
 			[]func(*v1alpha1.MachineSet){failing("ResourceExhausted", "no room")},
 		),
 	)
 	failure := func() *v1alpha1.MachineDeploymentCondition {
-		for _, c := range activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)}).Conditions {
+		for _, c := range activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)}).Conditions {
 			if c.Type == v1alpha1.MachineDeploymentReplicaFailure {
 				return &c
 			}
 		}
 		return nil
 	}
-	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
 	c := failure()
 	require.NotNil(t, c)
 	assert.Equal(t, []string{"True", "ResourceExhausted", "no room"}, []string{string(c.Status), c.Reason, c.Message})
-	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
 
 	t.Run("of several reasons it says one", func(t *testing.T) {
-		a := w.Set("a")
+		a := w.MachineSet("a")
 		failing("Unauthenticated", "wrong key")(a)
-		w.Rewrite(a)
-		assert.True(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+		w.WriteStatus(a)
+		assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
 		c := failure()
 		require.NotNil(t, c)
 		assert.Equal(t, []string{"Unauthenticated", "wrong key"}, []string{c.Reason, c.Message})
-		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
 	})
 	t.Run("it is gone with those of the sets", func(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
-			s := w.Set(name)
+			s := w.MachineSet(name)
 			s.Status.Conditions = nil
-			w.Rewrite(s)
+			w.WriteStatus(s)
 		}
-		assert.True(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+		assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
 		assert.Nil(t, failure())
-		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
+		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
 	})
 }

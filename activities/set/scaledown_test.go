@@ -22,12 +22,12 @@ import (
 	observeset "millwright/observe/set"
 )
 
-func surplusBatch(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.Batch {
-	d := set.Batch{Set: activitiestest.Ref(s)}
+func surplusBatch(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.MachineBatch {
+	d := set.MachineBatch{Set: activitiestest.Ref(s)}
 	for _, m := range machines {
 		d.Machines = append(
 			d.Machines,
-			scale.Target{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "surplus"},
+			scale.MachineTarget{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "surplus"},
 		)
 	}
 	return d
@@ -37,11 +37,11 @@ func isBeingDeleted(m *v1alpha1.Machine) bool { return m != nil && m.DeletionTim
 
 func TestDeleteMachines(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 0)
+	s := activitiestest.NewMachineSet("s", 0)
 	t.Run("deletes what was seen, if it still is what was seen", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+		m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 		w := activitiestest.NewWorld(t, s, m)
-		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		require.NoError(t, err)
 		assert.True(t, isBeingDeleted(w.Machine("m")), "its own workflow does the rest")
 		assert.Equal(t, []string{"Normal SuccessfulDelete Deleted Machine: m: surplus"}, w.NewEvents())
@@ -51,30 +51,30 @@ func TestDeleteMachines(t *testing.T) {
 		assert.Equal(t, []string{"uid-m", "900"}, []string{string(*sent.UID), *sent.ResourceVersion})
 	})
 	t.Run("run again it meets the version that it made itself, and deletes nothing else", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+		m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 		w := activitiestest.NewWorld(t, s, m, activitiestest.Machine("other"))
-		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		require.NoError(t, err)
 		before := w.Snapshot()
-		_, err = activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
+		_, err = activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, before, w.Snapshot())
 	})
 	t.Run("a machine without our finalizer gets it first: its instance must not be left", func(t *testing.T) {
 		m := activitiestest.Machine(
 			"m",
-			activitiestest.OwnedBy[*v1alpha1.Machine](s),
+			activitiestest.WithOwner[*v1alpha1.Machine](s),
 			func(m *v1alpha1.Machine) { m.Finalizers = nil },
 		)
 		w := activitiestest.NewWorld(t, s, m)
-		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		require.NoError(t, err)
 		assert.True(t, isBeingDeleted(w.Machine("m")))
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
 	})
 	t.Run("a machine that is gone is deleted", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
-		activitiestest.Twice[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, activitiestest.Machine("m")))
+		activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, activitiestest.Machine("m")))
 	})
 	t.Run("a machine that changed is left alone, and said so when the others are done", func(t *testing.T) {
 		changed := activitiestest.Machine("changed")
@@ -82,10 +82,10 @@ func TestDeleteMachines(t *testing.T) {
 		a := activitiestest.Machine("a")
 		b := activitiestest.Machine("b")
 		w := activitiestest.NewWorld(t, s, changed, replaced, a, b)
-		w.Edit(cache.Machines, "changed", activitiestest.Annotated(v1alpha1.AnnotationMachinePriority, "100"))
+		w.EditObject(cache.Machines, "changed", activitiestest.AnnotationPatch(v1alpha1.AnnotationMachinePriority, "100"))
 		batch := surplusBatch(s, changed, replaced, a, b)
 		batch.Machines[1].UID = "uid-of-a-former-one"
-		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, batch)
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, batch)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.False(t, isBeingDeleted(w.Machine("changed")))
 		assert.False(t, isBeingDeleted(w.Machine("replaced")))
@@ -96,11 +96,11 @@ func TestDeleteMachines(t *testing.T) {
 	t.Run("an API server that is away is tried again", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, s, m)
-		activitiestest.Failing(w.Machines, "delete", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
-		_, retryable := activitiestest.Failure(t, err)
+		activitiestest.FailRequests(w.Machines, "delete", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
+		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
-		_, err = activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
+		_, err = activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		require.NoError(t, err)
 		assert.True(t, isBeingDeleted(w.Machine("m")))
 	})
@@ -108,43 +108,43 @@ func TestDeleteMachines(t *testing.T) {
 
 func reportSet(w *activitiestest.World, in set.Report) v1alpha1.MachineSetStatus {
 	w.T.Helper()
-	version := activitiestest.Twice[string](w, newActivities(w.Kube).ReportSet, in)
-	s := w.Set(in.Ref.Name)
+	version := activitiestest.RunTwice[string](w, newActivities(w.Kube).ReportSet, in)
+	s := w.MachineSet(in.Ref.Name)
 	assert.Equal(w.T, s.ResourceVersion, version, "the version to wait for")
 	return s.Status
 }
 
 func TestReportSet(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 4)
+	s := activitiestest.NewMachineSet("s", 4)
 	s.Generation = 7
 	failed := func(m *v1alpha1.Machine) {
 		m.Status.LastOperation = v1alpha1.LastOperation{Type: "Create", State: "Failed", Description: "no capacity"}
 		m.Spec.ProviderID = "fake:///i-1"
 	}
-	of := activitiestest.OwnedBy[*v1alpha1.Machine](s)
+	of := activitiestest.WithOwner[*v1alpha1.Machine](s)
 	w := activitiestest.NewWorld(
 		t,
 		s,
 		activitiestest.Machine("z", of, failed),
-		activitiestest.Machine("a", of, failed, activitiestest.Phase(v1alpha1.MachineFailed)),
+		activitiestest.Machine("a", of, failed, activitiestest.WithPhase(v1alpha1.MachineFailed)),
 		activitiestest.Machine(
 			"running",
 			of,
-			activitiestest.Phase(v1alpha1.MachineRunning),
+			activitiestest.WithPhase(v1alpha1.MachineRunning),
 		),
 		activitiestest.Machine(
 			"going",
 			of,
-			activitiestest.Going[*v1alpha1.Machine],
-			activitiestest.Phase(v1alpha1.MachineTerminating),
+			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+			activitiestest.WithPhase(v1alpha1.MachineTerminating),
 		),
 		activitiestest.Machine("foreign"),
 	)
 	status := reportSet(
 		w,
 		set.Report{
-			Input: set.Input{Read: activitiestest.Read(s)},
+			Input: set.Input{ReadInput: activitiestest.NewRead(s)},
 			Step:  &kube.Step{WorkflowID: "machineset/shop/s", Name: "create-machines"},
 		},
 	)
@@ -156,7 +156,7 @@ func TestReportSet(t *testing.T) {
 	assert.Equal(t, int64(7), status.ObservedGeneration)
 	assert.Equal(t, "app=web", status.Selector)
 	assert.Equal(t, "create-machines", status.CurrentOperation.Step)
-	assert.Equal(t, observeset.Read(w.Cluster, s).Read, status.ObservedMachines)
+	assert.Equal(t, observeset.ReadRelated(w.Cluster, s).MachinesVersion, status.ObservedMachines)
 	assert.NotEmpty(t, status.ObservedMachines, "who knows machines up to there knows those that were counted")
 	require.Len(t, status.FailedMachines, 2, "by name, so that the list does not change by itself")
 	assert.Equal(t, []string{"a", "fake:///i-1", "s", "no capacity"}, []string{
@@ -166,87 +166,104 @@ func TestReportSet(t *testing.T) {
 		status.FailedMachines[0].LastOperation.Description,
 	})
 	assert.Equal(t, "z", status.FailedMachines[1].Name)
-	assert.Equal(t, []string{"update machinesets/status"}, w.Writes())
+	assert.Equal(t, []string{"update machinesets/status"}, w.WriteRequests())
 }
 
 func TestReportSetLeavesNoOperationInACalmSet(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 2)
-	w := activitiestest.NewWorld(t, setWithMachines(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
+	s := activitiestest.NewMachineSet("s", 2)
+	w := activitiestest.NewWorld(t, machineSetWithMachines(s, 2, activitiestest.WithPhase(v1alpha1.MachineRunning))...)
 	step := &kube.Step{WorkflowID: "machineset/shop/s"} // the report was the last pending work
-	assert.Nil(t, reportSet(w, set.Report{Input: set.Input{Read: activitiestest.Read(s)}, Step: step}).CurrentOperation)
-	w.Forget()
-	reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
-	assert.Empty(t, w.Writes())
+	assert.Nil(
+		t,
+		reportSet(w, set.Report{Input: set.Input{ReadInput: activitiestest.NewRead(s)}, Step: step}).CurrentOperation,
+	)
+	w.ForgetRequests()
+	reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)})
+	assert.Empty(t, w.WriteRequests())
 }
 
 func TestReportSetOfAnotherObject(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.Set("s", 2))
-	_, err := activitiestest.Run[string](
+	w := activitiestest.NewWorld(t, activitiestest.NewMachineSet("s", 2))
+	_, err := activitiestest.RunActivity[string](
 		w,
 		newActivities(w.Kube).ReportSet,
-		set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Set("s", 2))}}},
+		set.Report{
+			Input: set.Input{
+				ReadInput: kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.NewMachineSet("s", 2))},
+			},
+		},
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
-	assert.Empty(t, w.Writes())
+	assert.Empty(t, w.WriteRequests())
 }
 
 func TestReportSetAfterAnotherWriter(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 2)
+	s := activitiestest.NewMachineSet("s", 2)
 	w := activitiestest.NewWorld(t, s)
-	w.Hold()
-	w.Edit(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 5}})
-	_, err := activitiestest.Run[string](w, newActivities(w.Kube).ReportSet, set.Report{Input: activitiestest.SetRead(s)})
+	w.HoldEvents()
+	w.EditObject(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 5}})
+	_, err := activitiestest.RunActivity[string](
+		w,
+		newActivities(w.Kube).ReportSet,
+		set.Report{Input: activitiestest.NewSetInput(s)},
+	)
 	require.NoError(t, err)
-	assert.Equal(t, int64(2), w.Set("s").Status.ObservedGeneration, "it speaks of the spec as it is now")
-	assert.Equal(t, int32(5), w.Set("s").Spec.Replicas)
+	assert.Equal(t, int64(2), w.MachineSet("s").Status.ObservedGeneration, "it speaks of the spec as it is now")
+	assert.Equal(t, int32(5), w.MachineSet("s").Spec.Replicas)
 }
 
 func TestFinalizeSet(t *testing.T) {
 	t.Parallel()
 	t.Run("puts our finalizer on", func(t *testing.T) {
-		s := activitiestest.Set("s", 2)
+		s := activitiestest.NewMachineSet("s", 2)
 		s.Finalizers = []string{activitiestest.Backup}
 		w := activitiestest.NewWorld(t, s)
-		assert.Equal(t, "1001", activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.Read(s)))
-		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Set("s").Finalizers)
+		assert.Equal(
+			t,
+			"1001",
+			activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewRead(s)),
+		)
+		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.MachineSet("s").Finalizers)
 	})
 	t.Run("keeps it while a machine is left", func(t *testing.T) {
-		s := activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet])
-		w := activitiestest.NewWorld(t, setWithMachines(s, 1, activitiestest.Going[*v1alpha1.Machine])...)
-		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.Read(s))
-		assert.Empty(t, w.Writes())
+		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
+		w := activitiestest.NewWorld(
+			t,
+			machineSetWithMachines(s, 1, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])...)
+		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewRead(s))
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("takes it off when none is left", func(t *testing.T) {
-		s := activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet])
+		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
 		s.Finalizers = append(s.Finalizers, activitiestest.Backup)
 		w := activitiestest.NewWorld(t, s, activitiestest.Machine("foreign"))
-		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.Read(s))
-		assert.Equal(t, []string{activitiestest.Backup}, w.Set("s").Finalizers)
+		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewRead(s))
+		assert.Equal(t, []string{activitiestest.Backup}, w.MachineSet("s").Finalizers)
 	})
 	t.Run("puts none on a set that is going", func(t *testing.T) {
-		s := activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet])
+		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
 		s.Finalizers = []string{activitiestest.Backup}
 		w := activitiestest.NewWorld(t, s)
-		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.Read(s))
-		assert.Empty(t, w.Writes())
+		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewRead(s))
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
-		s := activitiestest.Set("s", 2, activitiestest.Bare)
+		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithoutFinalizers)
 		w := activitiestest.NewWorld(t, s)
-		w.Hold()
-		w.Edit(cache.Sets, "s", activitiestest.Annotated("note", "new"))
-		_, err := activitiestest.Run[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.Read(s))
+		w.HoldEvents()
+		w.EditObject(cache.Sets, "s", activitiestest.AnnotationPatch("note", "new"))
+		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewRead(s))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 	t.Run("knows when the set is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		_, err := activitiestest.Run[string](
+		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeSet,
-			activitiestest.Read(activitiestest.Set("s", 2)),
+			activitiestest.NewRead(activitiestest.NewMachineSet("s", 2)),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
@@ -256,8 +273,8 @@ func TestFinalizeSet(t *testing.T) {
 // length of messages.
 func TestTheStatusOfASetIsBounded(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 1300)
-	w := activitiestest.NewWorld(t, setWithMachines(s, 1300, func(m *v1alpha1.Machine) {
+	s := activitiestest.NewMachineSet("s", 1300)
+	w := activitiestest.NewWorld(t, machineSetWithMachines(s, 1300, func(m *v1alpha1.Machine) {
 		m.Status.LastOperation = v1alpha1.LastOperation{
 			Type:        "Create",
 			State:       "Failed",
@@ -265,7 +282,7 @@ func TestTheStatusOfASetIsBounded(t *testing.T) {
 		}
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
 	})...)
-	status := reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
+	status := reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)})
 	text, err := json.Marshal(status)
 	require.NoError(t, err)
 	assert.Less(t, len(text), 64<<10)
@@ -278,12 +295,12 @@ func TestTheStatusOfASetIsBounded(t *testing.T) {
 
 func TestPreservedMachinesAreNoFailedMachines(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 1)
+	s := activitiestest.NewMachineSet("s", 1)
 	w := activitiestest.NewWorld(
 		t,
-		setWithMachines(s, 1, activitiestest.Phase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
+		machineSetWithMachines(s, 1, activitiestest.WithPhase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
 			m.Status.LastOperation.State = v1alpha1.MachineStateFailed
 			m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(time.Now().Add(time.Hour)))
 		})...)
-	assert.Empty(t, reportSet(w, set.Report{Input: activitiestest.SetRead(s)}).FailedMachines)
+	assert.Empty(t, reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)}).FailedMachines)
 }

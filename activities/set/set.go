@@ -47,86 +47,89 @@ type Decision struct {
 
 // Input says how fresh the facts of a set's decision must be, and contains the failure of the last batch.
 type Input struct {
-	kube.Read
-	Failure scale.Failure // failure of the last batch; zero: the batch succeeded
+	kube.ReadInput
+	Failure scale.WriteFailure // failure of the last batch; zero: the batch succeeded
 }
 
 // DecideSet reads a set and its related objects, and returns the next step.
 func (a *Activities) DecideSet(ctx context.Context, in Input) (Decision, error) {
-	set, related, err := a.readSet(ctx, in.Read)
+	set, related, err := a.readSet(ctx, in.ReadInput)
 	if err != nil {
 		return Decision{}, err
 	}
 	if set == nil {
-		return Decision{Gone: true, Pending: kube.ObjectIsGone}, nil
+		return Decision{Gone: true, Pending: kube.ObjectGoneDecision}, nil
 	}
-	observed := observeset.Observed(set, related, in.Time(), rand.Uint64())
+	observed := observeset.ScaleFacts(set, related, in.Time(), rand.Uint64())
 	observed.LastFailure = in.Failure
-	plan := observeset.Explain(set, related, observed, scale.Plan(observed))
-	d := Planned(set, plan)
-	d.Prepare = !plan.Observed.Deleting && !plan.Observed.Finalizer
-	d.Report = d.Report || plan.Pending.Calm() && !d.Blocked.Blocked() && set.Status.CurrentOperation != nil
-	d.Seen.Raise(cache.Sets, set.ResourceVersion)
-	d.Seen.Raise(cache.Classes, related.Class)
+	plan := observeset.ExplainPlan(set, related, observed, scale.PlanSet(observed))
+	d := NewDecision(set, plan)
+	d.Prepare = !plan.Facts.Deleting && !plan.Facts.Finalizer
+	d.Report = d.Report || plan.Pending.NeedsNothing() && !d.Blocked.IsBlocked() && set.Status.CurrentOperation != nil
+	d.Seen.RaiseVersion(cache.Sets, set.ResourceVersion)
+	d.Seen.RaiseVersion(cache.Classes, related.ClassVersion)
 	for _, m := range slices.Concat(related.Members, related.Orphans) {
-		d.Seen.Raise(cache.Machines, m.ResourceVersion)
-		if node := related.NodeAsked(m); node != nil {
-			d.Seen.Raise(cache.Nodes, node.ResourceVersion)
+		d.Seen.RaiseVersion(cache.Machines, m.ResourceVersion)
+		if node := related.PreservationNode(m); node != nil {
+			d.Seen.RaiseVersion(cache.Nodes, node.ResourceVersion)
 		}
 	}
 	return d, nil
 }
 
-// Planned returns the part of a decision that is the same for sets of both families of kinds.
-func Planned(set metav1.Object, plan observeset.Planned) Decision {
+// NewDecision returns the part of a decision that is the same for sets of both families of kinds.
+func NewDecision(set metav1.Object, plan observeset.ExplainedPlan) Decision {
 	return Decision{
 		Pending: plan.Pending,
 		Version: set.GetResourceVersion(),
 		Scale:   plan.Decision,
-		Free:    plan.Observed.Deleting && plan.Observed.Finalizer && plan.Decision.Done,
-		Report:  plan.Unreported || !plan.Said,
-		Blocked: plan.Blocked,
+		Free:    plan.Facts.Deleting && plan.Facts.Finalizer && plan.Decision.Done,
+		Report:  plan.Unreported || !plan.IsShownInStatus,
+		Blocked: plan.BlockedSummary,
 		Seen:    kube.MinVersions{},
 	}
 }
 
 // readSet returns a set and its related objects, from the caches, or live if the input requires a live read. The set is
 // nil if it is gone.
-func (a *Activities) readSet(ctx context.Context, in kube.Read) (*v1alpha1.MachineSet, observeset.Related, error) {
-	if !a.Kube.Ours(in) {
-		return nil, observeset.Related{}, nil
+func (a *Activities) readSet(
+	ctx context.Context,
+	in kube.ReadInput,
+) (*v1alpha1.MachineSet, observeset.RelatedObjects, error) {
+	if !a.Kube.IsManaged(in) {
+		return nil, observeset.RelatedObjects{}, nil
 	}
-	live, err := a.Kube.Fresh(ctx, in)
+	live, err := a.Kube.MustReadLive(ctx, in)
 	if err != nil {
-		return nil, observeset.Related{}, err
+		return nil, observeset.RelatedObjects{}, err
 	}
 	if !live {
-		set, found := a.Kube.Cluster.Set(in.Ref.Key())
+		set, found := a.Kube.Cluster.MachineSet(in.Ref.Key())
 		if !found || string(set.UID) != in.Ref.UID {
-			return nil, observeset.Related{}, nil
+			return nil, observeset.RelatedObjects{}, nil
 		}
-		return set, observeset.ReadToAct(ctx, a.Kube.Cluster, set), nil
+		return set, observeset.ReadRelatedForWrite(ctx, a.Kube.Cluster, set), nil
 	}
-	set, err := kube.Live(ctx, a.Kube.Sets(in.Ref.Namespace), "set", in.Ref)
+	set, err := kube.ReadLive(ctx, a.Kube.Sets(in.Ref.Namespace), "set", in.Ref)
 	if err != nil || set == nil {
-		return nil, observeset.Related{}, err
+		return nil, observeset.RelatedObjects{}, err
 	}
-	related, err := observeset.ReadLive(ctx, a.Kube.Cluster, set)
+	related, err := observeset.ReadRelatedLive(ctx, a.Kube.Cluster, set)
 	return set, related, err
 }
 
-// Batch names the machines of a set that an activity changes.
-type Batch struct {
+// MachineBatch names the machines of a set that an activity changes.
+type MachineBatch struct {
 	Set      kube.Ref
-	Machines []scale.Target
+	Machines []scale.MachineTarget
 }
 
 // DeleteMachines deletes the machines of a batch. A machine that is gone counts as deleted. A machine that changed
 // since the decision causes a Conflict, which is returned after the other machines are deleted.
-func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, error) {
-	set, found := a.Kube.Cluster.Set(in.Set.Key())
+func (a *Activities) DeleteMachines(ctx context.Context, in MachineBatch) (WriteResult, error) {
+	set, found := a.Kube.Cluster.MachineSet(in.Set.Key())
 	var unseen atomic.Bool
-	versions, err := kube.InParallel(cache.Machines, len(in.Machines), func(i int) (string, error) {
+	versions, err := kube.WriteInParallel(cache.Machines, len(in.Machines), func(i int) (string, error) {
 		target := in.Machines[i]
 		version, err := a.deleteMachine(ctx, in.Set.Namespace, target)
 		if version == "" {
@@ -145,13 +148,13 @@ func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, err
 		}
 		return version, err
 	})
-	if refused := kube.RefusedWrite(ctx, err); refused != "" {
+	if refused := kube.RefusalMessage(ctx, err); refused != "" {
 		if found {
 			a.Kube.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedDelete, "Error deleting: "+refused)
 		}
-		return Written{Failure: scale.Failure{Deleting: true, Message: refused}, Unseen: true}, nil
+		return WriteResult{Failure: scale.WriteFailure{Deleting: true, Message: refused}, Unseen: true}, nil
 	}
-	return Written{Versions: versions, Unseen: unseen.Load()}, kube.WriteError(ctx, in.Set, err)
+	return WriteResult{Versions: versions, Unseen: unseen.Load()}, kube.WriteError(ctx, in.Set, err)
 }
 
 // deleteMachine deletes a machine, and returns the machine's resource version after the deletion. The version is empty
@@ -160,9 +163,9 @@ func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, err
 func (a *Activities) deleteMachine(
 	ctx context.Context,
 	namespace string,
-	target scale.Target,
+	target scale.MachineTarget,
 ) (version string, err error) {
-	guarded, err := a.guardMachine(ctx, namespace, target)
+	guarded, err := a.restoreMachineFinalizer(ctx, namespace, target)
 	switch {
 	case err != nil:
 		return "", err
@@ -189,20 +192,20 @@ func (a *Activities) deleteMachine(
 	return m.ResourceVersion, nil
 }
 
-// guardMachine restores Millwright's finalizer on a machine from which a person removed it: without the finalizer, the
-// object would vanish at once, and its instance would stay. guardMachine returns the resource version of the machine;
-// empty if the machine is gone.
-func (a *Activities) guardMachine(
+// restoreMachineFinalizer restores Millwright's finalizer on a machine from which a person removed it: without the
+// finalizer, the object would vanish at once, and its instance would stay. restoreMachineFinalizer returns the resource
+// version of the machine; empty if the machine is gone.
+func (a *Activities) restoreMachineFinalizer(
 	ctx context.Context,
 	namespace string,
-	target scale.Target,
+	target scale.MachineTarget,
 ) (version string, err error) {
 	ref := kube.Ref{Namespace: namespace, Name: target.Name, UID: target.UID}
 	m, found := a.Kube.Cluster.Machine(ref.Key())
 	if found && m.ResourceVersion == target.Version && cache.HasFinalizer(m.Finalizers) {
 		return target.Version, nil
 	}
-	version, _, err = a.Kube.ChangeMember(ctx, ref, target.Version, func(m *v1alpha1.Machine) bool {
+	version, _, err = a.Kube.ChangeMachineAtVersion(ctx, ref, target.Version, func(m *v1alpha1.Machine) bool {
 		if m.DeletionTimestamp != nil || cache.HasFinalizer(m.Finalizers) {
 			return false
 		}
@@ -215,16 +218,16 @@ func (a *Activities) guardMachine(
 // AdoptMachines makes a set the controller of machines that have no existing controller. The set is read live first: a
 // set that is being deleted adopts no machine, but a set that was paused after the decision still adopts machines. A
 // machine that changed since the decision causes a Conflict. The activity is idempotent.
-func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
-	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
+func (a *Activities) AdoptMachines(ctx context.Context, in MachineBatch) (kube.MinVersions, error) {
+	set, err := kube.ReadLiveAtVersion(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
 	if err != nil {
 		return nil, err
 	}
 	if set.DeletionTimestamp != nil {
-		return nil, kube.Conflict(in.Set)
+		return nil, kube.ConflictError(in.Set)
 	}
-	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
-		if !cache.IsFree(m, set, cache.KindSet) || m.DeletionTimestamp != nil {
+	return a.changeMachines(ctx, in, func(m *v1alpha1.Machine) bool {
+		if !cache.CanBeAdopted(m, set, cache.KindSet) || m.DeletionTimestamp != nil {
 			return false
 		}
 		kube.SetController(m, set, cache.KindSet)
@@ -236,13 +239,13 @@ func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersi
 // ReleaseMachines removes the set's controller reference from machines, and annotates each machine with the set's UID.
 // The annotation lets a set notice that it loses each machine that it creates. A machine that changed since the
 // decision causes a Conflict. The activity is idempotent.
-func (a *Activities) ReleaseMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
-	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
+func (a *Activities) ReleaseMachines(ctx context.Context, in MachineBatch) (kube.MinVersions, error) {
+	return a.changeMachines(ctx, in, func(m *v1alpha1.Machine) bool {
 		ours := func(ref metav1.OwnerReference) bool { return string(ref.UID) == in.Set.UID }
 		if !slices.ContainsFunc(m.OwnerReferences, ours) {
 			return false
 		}
-		kube.Disown(m, types.UID(in.Set.UID))
+		kube.RemoveOwner(m, types.UID(in.Set.UID))
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, in.Set.UID)
 		return true
 	}, "SuccessfulRelease", "Released Machine: ")
@@ -251,8 +254,8 @@ func (a *Activities) ReleaseMachines(ctx context.Context, in Batch) (kube.MinVer
 // RequestPreservation annotates failed machines of a set for preservation. The workflow of each machine then preserves
 // the machine. A machine that changed since the decision causes a Conflict. The result holds the resource versions of
 // the machines.
-func (a *Activities) RequestPreservation(ctx context.Context, in Batch) (kube.MinVersions, error) {
-	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
+func (a *Activities) RequestPreservation(ctx context.Context, in MachineBatch) (kube.MinVersions, error) {
+	return a.changeMachines(ctx, in, func(m *v1alpha1.Machine) bool {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationAutoPreserved, time.Now().UTC().Format(time.RFC3339))
 		return true
@@ -260,8 +263,8 @@ func (a *Activities) RequestPreservation(ctx context.Context, in Batch) (kube.Mi
 }
 
 // UnmarkMachines removes the annotation that requests a machine's replacement, because the machine is healthy again.
-func (a *Activities) UnmarkMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
-	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
+func (a *Activities) UnmarkMachines(ctx context.Context, in MachineBatch) (kube.MinVersions, error) {
+	return a.changeMachines(ctx, in, func(m *v1alpha1.Machine) bool {
 		_, marked := m.Annotations[v1alpha1.AnnotationRemediateMachine]
 		delete(m.Annotations, v1alpha1.AnnotationRemediateMachine)
 		return marked
@@ -270,12 +273,12 @@ func (a *Activities) UnmarkMachines(ctx context.Context, in Batch) (kube.MinVers
 
 // SyncMachines copies the fields that change in place from the set's template to machines. A machine that changed since
 // the decision causes a Conflict.
-func (a *Activities) SyncMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
-	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
+func (a *Activities) SyncMachines(ctx context.Context, in MachineBatch) (kube.MinVersions, error) {
+	set, err := kube.ReadLiveAtVersion(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
 	if err != nil {
 		return nil, err
 	}
-	return a.changeMembers(
+	return a.changeMachines(
 		ctx,
 		in,
 		func(m *v1alpha1.Machine) bool { return len(observeset.FollowTemplate(m, set)) > 0 },
@@ -284,20 +287,20 @@ func (a *Activities) SyncMachines(ctx context.Context, in Batch) (kube.MinVersio
 	)
 }
 
-// changeMembers calls change for each machine of a batch, and writes the machine if change returns true. A machine that
-// is gone is skipped; a machine that changed since the decision causes a Conflict. changeMembers returns the new
+// changeMachines calls change for each machine of a batch, and writes the machine if change returns true. A machine
+// that is gone is skipped; a machine that changed since the decision causes a Conflict. changeMachines returns the new
 // resource versions. An event with the reason records each write; with an empty reason, no event is recorded.
-func (a *Activities) changeMembers(
+func (a *Activities) changeMachines(
 	ctx context.Context,
-	in Batch,
+	in MachineBatch,
 	change func(*v1alpha1.Machine) bool,
 	reason, words string,
 ) (kube.MinVersions, error) {
-	set, found := a.Kube.Cluster.Set(in.Set.Key())
-	return kube.InParallel(cache.Machines, len(in.Machines), func(i int) (string, error) {
+	set, found := a.Kube.Cluster.MachineSet(in.Set.Key())
+	return kube.WriteInParallel(cache.Machines, len(in.Machines), func(i int) (string, error) {
 		target := in.Machines[i]
 		ref := kube.Ref{Namespace: in.Set.Namespace, Name: target.Name, UID: target.UID}
-		version, changed, err := a.Kube.ChangeMember(ctx, ref, target.Version, change)
+		version, changed, err := a.Kube.ChangeMachineAtVersion(ctx, ref, target.Version, change)
 		if changed && found && reason != "" {
 			a.Kube.Recorder.Event(set, corev1.EventTypeNormal, reason, words+target.Name+": "+target.Why)
 		}
@@ -308,16 +311,16 @@ func (a *Activities) changeMembers(
 // Report holds the contents of a MachineSet's status beyond the counts.
 type Report struct {
 	Input
-	Step        *kube.Step         // nil clears the current operation: the set is idle
-	Generations *scale.Generations // generations to record; nil keeps the recorded generations
+	Step        *kube.Step              // nil clears the current operation: the set is idle
+	Generations *scale.GenerationRecord // generations to record; nil keeps the recorded generations
 }
 
 // ReportSet counts a set's machines, and writes the set's status if it differs. If a freeze of the set has ended,
 // ReportSet removes the label "freeze" and the annotation "unfreeze". The result is the resource version of the set. If
 // the set is gone, ReportSet fails with ObjectGone.
 func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
-	thaw, stamp := false, in.Stamp(ctx)
-	look := func(read kube.Read) (set, changed *v1alpha1.MachineSet, err error) {
+	thaw, stamp := false, in.TimeToRecord(ctx)
+	look := func(read kube.ReadInput) (set, changed *v1alpha1.MachineSet, err error) {
 		set, related, err := a.readSet(ctx, read)
 		if err != nil || set == nil {
 			return nil, nil, err
@@ -327,16 +330,16 @@ func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
 		if equality.Semantic.DeepEqual(changed.Status, set.Status) {
 			return set, set, nil
 		}
-		changed.Status.ObservedMachines = related.Read // set after the comparison: this field alone is not worth a write
+		changed.Status.ObservedMachines = related.MachinesVersion // set after the comparison: this field alone is not worth a write
 		return set, changed, nil
 	}
-	before, after, err := kube.WriteStatus(ctx, in.Read, a.Kube.Sets(in.Ref.Namespace), look)
+	before, after, err := kube.WriteStatus(ctx, in.ReadInput, a.Kube.Sets(in.Ref.Namespace), look)
 	if err != nil {
 		return "", err
 	}
 	a.recordEvents(before, after)
 	if thaw {
-		return kube.Thaw(ctx, a.Kube.Sets(in.Ref.Namespace), in.Ref, after)
+		return kube.UnfreezeObject(ctx, a.Kube.Sets(in.Ref.Namespace), in.Ref, after)
 	}
 	return after.ResourceVersion, nil
 }
@@ -366,7 +369,7 @@ func (a *Activities) recordEvents(before, after *v1alpha1.MachineSet) {
 }
 
 // applyReport changes the status of a set according to the report. thaw is true if the freeze of the set must end.
-func applyReport(set *v1alpha1.MachineSet, related observeset.Related, in Report, stamp time.Time) (thaw bool) {
+func applyReport(set *v1alpha1.MachineSet, related observeset.RelatedObjects, in Report, stamp time.Time) (thaw bool) {
 	s := &set.Status
 	if g := in.Generations; g != nil {
 		s.FailedGenerations = nil
@@ -377,28 +380,28 @@ func applyReport(set *v1alpha1.MachineSet, related observeset.Related, in Report
 			}
 		}
 	}
-	observed := observeset.Observed(set, related, stamp, 0)
+	observed := observeset.ScaleFacts(set, related, stamp, 0)
 	observed.LastFailure = in.Failure
-	plan := observeset.Explain(set, related, observed, scale.Plan(observed))
+	plan := observeset.ExplainPlan(set, related, observed, scale.PlanSet(observed))
 	observeset.ApplyStatus(s, plan.Status, metav1.NewTime(stamp).Rfc3339Copy())
 	s.ObservedGeneration = set.Generation
-	s.FailedMachines = kube.Summary(related.Members, plan.Status.Failed)
+	s.FailedMachines = kube.SummarizeMachines(related.Members, plan.Status.Failed)
 	s.Selector = kube.SelectorText(set.Spec.Selector)
-	observeset.ApplyBlocked(s, plan.Blocked)
-	s.CurrentOperation = kube.Operation(in.Step)
+	observeset.ApplyBlocked(s, plan.BlockedSummary)
+	s.CurrentOperation = kube.OperationOfStep(in.Step)
 	if plan.Calm { // this report may have been the last pending work
 		s.CurrentOperation = nil
 	}
-	s.CurrentOperation = kube.Explained(s.CurrentOperation, plan.Blocked)
+	s.CurrentOperation = kube.AddBlockersToOperation(s.CurrentOperation, plan.BlockedSummary)
 	return plan.Thaw
 }
 
 // FinalizeSet adds Millwright's finalizer to a set, or removes the finalizer from a set that is being deleted and has
 // no machine. The result is the resource version of the set.
-func (a *Activities) FinalizeSet(ctx context.Context, in kube.Read) (string, error) {
+func (a *Activities) FinalizeSet(ctx context.Context, in kube.ReadInput) (string, error) {
 	set, related, err := a.readSet(ctx, in)
 	if err != nil {
 		return "", err
 	}
-	return kube.Finalize(ctx, a.Kube.Sets(in.Ref.Namespace), in.Ref, set, len(related.Members) == 0)
+	return kube.AddOrRemoveFinalizer(ctx, a.Kube.Sets(in.Ref.Namespace), in.Ref, set, len(related.Members) == 0)
 }

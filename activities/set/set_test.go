@@ -29,13 +29,13 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// setWithMachines returns a set with its machines s-1, s-2 and so on.
-func setWithMachines(s *v1alpha1.MachineSet, n int, change ...func(*v1alpha1.Machine)) []runtime.Object {
+// machineSetWithMachines returns a set with its machines s-1, s-2 and so on.
+func machineSetWithMachines(s *v1alpha1.MachineSet, n int, change ...func(*v1alpha1.Machine)) []runtime.Object {
 	objects := []runtime.Object{s}
 	for i := range n {
 		m := activitiestest.Machine(
 			fmt.Sprintf("%s-%d", s.Name, i+1),
-			append(change, activitiestest.OwnedBy[*v1alpha1.Machine](s))...)
+			append(change, activitiestest.WithOwner[*v1alpha1.Machine](s))...)
 		m.ResourceVersion = fmt.Sprint(900 + i)
 		observeset.FollowTemplate(m, s)
 		objects = append(objects, m)
@@ -43,18 +43,18 @@ func setWithMachines(s *v1alpha1.MachineSet, n int, change ...func(*v1alpha1.Mac
 	return objects
 }
 
-func decideScale(w *activitiestest.World, in kube.Read) set.Decision {
+func decideScale(w *activitiestest.World, in kube.ReadInput) set.Decision {
 	w.T.Helper()
-	return activitiestest.Twice[set.Decision](w, newActivities(w.Kube).DecideSet, set.Input{Read: in})
+	return activitiestest.RunTwice[set.Decision](w, newActivities(w.Kube).DecideSet, set.Input{ReadInput: in})
 }
 
 func TestDecideSet(t *testing.T) {
 	t.Parallel()
 	t.Run("creates what is missing", func(t *testing.T) {
-		s := activitiestest.Set("s", 3)
+		s := activitiestest.NewMachineSet("s", 3)
 		d := decideScale(
-			activitiestest.NewWorld(t, append(setWithMachines(s, 1), activitiestest.Class())...),
-			activitiestest.Read(s),
+			activitiestest.NewWorld(t, append(machineSetWithMachines(s, 1), activitiestest.Class())...),
+			activitiestest.NewRead(s),
 		)
 		assert.Len(t, d.Scale.Create, 2)
 		assert.Equal(t, "create 2 machines: 3 wanted, 1 there", d.Scale.Why)
@@ -63,55 +63,64 @@ func TestDecideSet(t *testing.T) {
 		assert.True(t, d.Report)
 	})
 	t.Run("deletes what is too many, as it was seen", func(t *testing.T) {
-		s := activitiestest.Set("s", 1)
-		d := decideScale(activitiestest.NewWorld(t, setWithMachines(s, 2)...), activitiestest.Read(s))
+		s := activitiestest.NewMachineSet("s", 1)
+		d := decideScale(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewRead(s))
 		require.Len(t, d.Scale.Delete, 1)
 		assert.Contains(t, []string{"uid-s-1 900", "uid-s-2 901"}, d.Scale.Delete[0].UID+" "+d.Scale.Delete[0].Version)
 	})
 	t.Run("a set that has what it wants, and says so, is calm", func(t *testing.T) {
-		s := activitiestest.Set("s", 2)
-		w := activitiestest.NewWorld(t, setWithMachines(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
-		reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
-		d := decideScale(w, activitiestest.Read(s))
+		s := activitiestest.NewMachineSet("s", 2)
+		w := activitiestest.NewWorld(t, machineSetWithMachines(s, 2, activitiestest.WithPhase(v1alpha1.MachineRunning))...)
+		reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)})
+		d := decideScale(w, activitiestest.NewRead(s))
 		assert.Equal(t, attention.Nothing, d.Pending.Need)
 		assert.False(t, d.Report || d.Prepare || d.Free)
 		assert.Empty(t, d.Scale.Create)
 		assert.Empty(t, d.Scale.Delete)
 	})
 	t.Run("an operation that was left in the status of a calm set is worth a report", func(t *testing.T) {
-		s := activitiestest.Set("s", 2)
-		w := activitiestest.NewWorld(t, setWithMachines(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
-		reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
-		s = w.Set("s").DeepCopy()
+		s := activitiestest.NewMachineSet("s", 2)
+		w := activitiestest.NewWorld(t, machineSetWithMachines(s, 2, activitiestest.WithPhase(v1alpha1.MachineRunning))...)
+		reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)})
+		s = w.MachineSet("s").DeepCopy()
 		s.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "machineset/shop/s"}
-		w.Rewrite(s)
-		d := decideScale(w, activitiestest.Read(s))
+		w.WriteStatus(s)
+		d := decideScale(w, activitiestest.NewRead(s))
 		assert.Equal(t, attention.Nothing, d.Pending.Need)
 		assert.True(t, d.Report)
 	})
 	t.Run("a new set lacks our finalizer", func(t *testing.T) {
-		s := activitiestest.Set("s", 0, activitiestest.Bare)
-		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.Read(s)).Prepare)
+		s := activitiestest.NewMachineSet("s", 0, activitiestest.WithoutFinalizers)
+		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.NewRead(s)).Prepare)
 	})
 	t.Run("a set that is being deleted deletes its machines, and is released when none is left", func(t *testing.T) {
-		s := activitiestest.Set("s", 5, activitiestest.Going[*v1alpha1.MachineSet])
-		d := decideScale(activitiestest.NewWorld(t, setWithMachines(s, 2)...), activitiestest.Read(s))
+		s := activitiestest.NewMachineSet("s", 5, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
+		d := decideScale(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewRead(s))
 		assert.Len(t, d.Scale.Delete, 2)
 		assert.False(t, d.Free)
-		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.Read(s)).Free)
+		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.NewRead(s)).Free)
 	})
 	t.Run("is gone, also when another set has its name", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Set("s", 5))
+		w := activitiestest.NewWorld(t, activitiestest.NewMachineSet("s", 5))
 		for _, live := range []bool{false, true} {
-			assert.True(t, decideScale(w, kube.Read{Ref: activitiestest.Stranger(activitiestest.Set("s", 5)), Live: live}).Gone)
-			assert.True(t, decideScale(w, kube.Read{Ref: activitiestest.Ref(activitiestest.Set("x", 5)), Live: live}).Gone)
+			assert.True(
+				t,
+				decideScale(
+					w,
+					kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.NewMachineSet("s", 5)), Live: live},
+				).Gone,
+			)
+			assert.True(
+				t,
+				decideScale(w, kube.ReadInput{Ref: activitiestest.Ref(activitiestest.NewMachineSet("x", 5)), Live: live}).Gone,
+			)
 		}
 	})
 	t.Run("never asks for more than a batch", func(t *testing.T) {
-		s := activitiestest.Set("s", 1000)
+		s := activitiestest.NewMachineSet("s", 1000)
 		assert.Len(
 			t,
-			decideScale(activitiestest.NewWorld(t, s, activitiestest.Class()), activitiestest.Read(s)).Scale.Create,
+			decideScale(activitiestest.NewWorld(t, s, activitiestest.Class()), activitiestest.NewRead(s)).Scale.Create,
 			scale.MaxCreate,
 		)
 	})
@@ -119,10 +128,10 @@ func TestDecideSet(t *testing.T) {
 
 func TestDecideSetWithACacheThatIsBehind(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 3)
+	s := activitiestest.NewMachineSet("s", 3)
 	w := activitiestest.NewWorld(t, s)
-	w.Hold()
-	made, err := activitiestest.Run[set.Written](
+	w.HoldEvents()
+	made, err := activitiestest.RunActivity[set.WriteResult](
 		w,
 		newActivities(w.Kube).CreateMachines,
 		set.Creation{Set: activitiestest.Ref(s), Version: "900", Names: []string{"s-a", "s-b", "s-c"}},
@@ -130,45 +139,45 @@ func TestDecideSetWithACacheThatIsBehind(t *testing.T) {
 	require.NoError(t, err)
 
 	t.Run("makes no machine a second time: locally it asks for patience", func(t *testing.T) {
-		_, err := activitiestest.Local[set.Decision](
+		_, err := activitiestest.RunLocalActivity[set.Decision](
 			w,
 			newActivities(w.Kube).DecideSet,
-			set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}},
+			set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s), Versions: made.Versions}},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
 	})
 	t.Run("makes no machine a second time: with patience it reads live", func(t *testing.T) {
-		d, err := activitiestest.Run[set.Decision](
+		d, err := activitiestest.RunActivity[set.Decision](
 			w,
 			newActivities(w.Kube).DecideSet,
-			set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}},
+			set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s), Versions: made.Versions}},
 		)
 		require.NoError(t, err)
 		assert.Empty(t, d.Scale.Create)
 	})
 	t.Run("what was read live says how far the caches must be before they are read again", func(t *testing.T) {
-		d, err := activitiestest.Local[set.Decision](
+		d, err := activitiestest.RunLocalActivity[set.Decision](
 			w,
 			newActivities(w.Kube).DecideSet,
-			set.Input{Read: activitiestest.Live(s)},
+			set.Input{ReadInput: activitiestest.NewLiveRead(s)},
 		)
 		require.NoError(t, err)
 		assert.Equal(t, made.Versions[cache.Machines], d.Seen[cache.Machines])
-		assert.Equal(t, w.Set("s").ResourceVersion, d.Seen[cache.Sets])
+		assert.Equal(t, w.MachineSet("s").ResourceVersion, d.Seen[cache.Sets])
 	})
 }
 
 func TestCreateMachines(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 2, func(s *v1alpha1.MachineSet) {
+	s := activitiestest.NewMachineSet("s", 2, func(s *v1alpha1.MachineSet) {
 		s.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: "7m", "note": "not for machines"}
 		s.Spec.Template.Spec.ProviderID = "fake:///of-the-machine-that-was-copied"
 	})
 	w := activitiestest.NewWorld(t, s)
-	versions := activitiestest.Twice[set.Written](
+	versions := activitiestest.RunTwice[set.WriteResult](
 		w,
 		newActivities(w.Kube).CreateMachines,
-		activitiestest.Create(s, "s-a", "s-b"),
+		activitiestest.NewCreation(s, "s-a", "s-b"),
 	)
 	m := w.Machine("s-b")
 	require.NotNil(t, m)
@@ -189,7 +198,7 @@ func TestCreateMachines(t *testing.T) {
 	newest := max(m.ResourceVersion, w.Machine("s-a").ResourceVersion)
 	assert.Equal(
 		t,
-		set.Written{Versions: kube.MinVersions{cache.Machines: newest}},
+		set.WriteResult{Versions: kube.MinVersions{cache.Machines: newest}},
 		versions,
 		"the newest of what was made",
 	)
@@ -202,25 +211,25 @@ func TestCreateMachines(t *testing.T) {
 
 func TestCreateMachinesFiftyAtOnce(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 50)
+	s := activitiestest.NewMachineSet("s", 50)
 	w := activitiestest.NewWorld(t, s)
 	var batch []string
 	for i := range 50 {
 		batch = append(batch, fmt.Sprintf("s-%02d", i))
 	}
-	versions := activitiestest.Twice[set.Written](
+	versions := activitiestest.RunTwice[set.WriteResult](
 		w,
 		newActivities(w.Kube).CreateMachines,
-		activitiestest.Create(s, batch...),
+		activitiestest.NewCreation(s, batch...),
 	)
-	assert.Len(t, w.Cluster.MachinesOf("uid-s"), 50)
+	assert.Len(t, w.Cluster.MachinesOfOwner("uid-s"), 50)
 	assert.Equal(t, "1050", versions.Versions[cache.Machines])
 	assert.Len(t, w.NewEvents(), 50)
 }
 
 func TestCreateMachinesEndsWhenTheSpecChanges(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 50)
+	s := activitiestest.NewMachineSet("s", 50)
 	for name, change := range map[string]map[string]any{
 		"another size": {"metadata": map[string]any{"generation": 7}, "spec": map[string]any{"replicas": 0}},
 		"its deletion": {"metadata": map[string]any{"deletionTimestamp": metav1.Now()}},
@@ -230,8 +239,8 @@ func TestCreateMachinesEndsWhenTheSpecChanges(t *testing.T) {
 			created := 0
 			w.Machines.PrependReactor("create", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 				if created++; created == 1 { // the first machine is created alone
-					w.Edit(cache.Sets, "s", change)
-					w.Settle()
+					w.EditObject(cache.Sets, "s", change)
+					w.AwaitCaches()
 				}
 				return false, nil, nil
 			})
@@ -239,10 +248,10 @@ func TestCreateMachinesEndsWhenTheSpecChanges(t *testing.T) {
 			for i := range 50 {
 				batch = append(batch, fmt.Sprintf("s-%02d", i))
 			}
-			done, err := activitiestest.Run[set.Written](
+			done, err := activitiestest.RunActivity[set.WriteResult](
 				w,
 				newActivities(w.Kube).CreateMachines,
-				activitiestest.Create(s, batch...),
+				activitiestest.NewCreation(s, batch...),
 			)
 			require.NoError(t, err)
 			assert.True(t, done.Unseen, "the next decision reads live")
@@ -253,50 +262,62 @@ func TestCreateMachinesEndsWhenTheSpecChanges(t *testing.T) {
 
 func TestCreateMachinesAfterAFailure(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 4)
+	s := activitiestest.NewMachineSet("s", 4)
 	w := activitiestest.NewWorld(t, s)
-	activitiestest.Failing(w.Machines, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
-	names := activitiestest.Create(s, "s-a", "s-b", "s-c", "s-d")
-	_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).CreateMachines, names)
-	_, retryable := activitiestest.Failure(t, err)
+	activitiestest.FailRequests(w.Machines, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+	names := activitiestest.NewCreation(s, "s-a", "s-b", "s-c", "s-d")
+	_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).CreateMachines, names)
+	_, retryable := activitiestest.FailureTypeOf(t, err)
 	assert.True(t, retryable)
-	w.Settle()
-	activitiestest.Twice[set.Written](w, newActivities(w.Kube).CreateMachines, names)
-	assert.Len(t, w.Cluster.MachinesOf("uid-s"), 4, "the same names, so no machine twice")
+	w.AwaitCaches()
+	activitiestest.RunTwice[set.WriteResult](w, newActivities(w.Kube).CreateMachines, names)
+	assert.Len(t, w.Cluster.MachinesOfOwner("uid-s"), 4, "the same names, so no machine twice")
 	assert.Len(t, w.NewEvents(), 4)
 }
 
 func TestCreateMachinesRefuses(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 1)
+	s := activitiestest.NewMachineSet("s", 1)
 	t.Run("a decision about another set", func(t *testing.T) {
-		in := activitiestest.Create(s, "s-a")
-		in.Set = activitiestest.Stranger(s)
+		in := activitiestest.NewCreation(s, "s-a")
+		in.Set = activitiestest.RefOfFormerObject(s)
 		w := activitiestest.NewWorld(t, s)
-		_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).CreateMachines, in)
+		_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).CreateMachines, in)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run("a decision about a set that is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		_, err := activitiestest.RunActivity[set.WriteResult](
+			w,
+			newActivities(w.Kube).CreateMachines,
+			activitiestest.NewCreation(s, "s-a"),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run("a decision that is out of date", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
-		w.Edit(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 0}})
-		_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		w.EditObject(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 0}})
+		_, err := activitiestest.RunActivity[set.WriteResult](
+			w,
+			newActivities(w.Kube).CreateMachines,
+			activitiestest.NewCreation(s, "s-a"),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Nil(t, w.Machine("s-a"))
 	})
 	t.Run("the name of a stranger", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s, activitiestest.Machine("s-a"))
-		_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		_, err := activitiestest.RunActivity[set.WriteResult](
+			w,
+			newActivities(w.Kube).CreateMachines,
+			activitiestest.NewCreation(s, "s-a"),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Machine("s-a").OwnerReferences)
 	})
 	t.Run("a name that was taken and is free again: the set itself is not gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
-		activitiestest.Failing(
+		activitiestest.FailRequests(
 			w.Machines,
 			"create",
 			"machines",
@@ -304,17 +325,21 @@ func TestCreateMachinesRefuses(t *testing.T) {
 			apierrors.NewAlreadyExists(schema.GroupResource{}, "s-a"),
 			nil,
 		)
-		_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		_, err := activitiestest.RunActivity[set.WriteResult](
+			w,
+			newActivities(w.Kube).CreateMachines,
+			activitiestest.NewCreation(s, "s-a"),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 }
 
 func TestCreateMachinesThatTheAPIServerRefuses(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 50)
+	s := activitiestest.NewMachineSet("s", 50)
 	w := activitiestest.NewWorld(t, s)
 	long := strings.Repeat("x", 5000)
-	activitiestest.Failing(
+	activitiestest.FailRequests(
 		w.Machines,
 		"create",
 		"machines",
@@ -322,16 +347,16 @@ func TestCreateMachinesThatTheAPIServerRefuses(t *testing.T) {
 		apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "s-a", fmt.Errorf("exceeded quota %s", long)),
 		nil,
 	)
-	w.Forget()
-	done, err := activitiestest.Run[set.Written](
+	w.ForgetRequests()
+	done, err := activitiestest.RunActivity[set.WriteResult](
 		w,
 		newActivities(w.Kube).CreateMachines,
-		activitiestest.Create(s, "s-a", "s-b", "s-c", "s-d", "s-e"),
+		activitiestest.NewCreation(s, "s-a", "s-b", "s-c", "s-d", "s-e"),
 	)
 	require.NoError(t, err)
 	assert.Contains(t, done.Failure.Message, "exceeded quota")
 	assert.Less(t, len(done.Failure.Message), 1100, "an answer that would not fit a history is cut")
-	assert.Len(t, w.Writes(), 1, "what fails for one is not tried for all")
+	assert.Len(t, w.WriteRequests(), 1, "what fails for one is not tried for all")
 	events := w.NewEvents()
 	require.Len(t, events, 1, "people are told")
 	assert.Contains(t, events[0], "Warning FailedCreate Error creating: create machine s-a: ")
@@ -386,17 +411,17 @@ func (c slowMachines) Create(
 func TestCreateMachinesInterruptsNoCreation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := activitiestest.Set("s", 4)
+		s := activitiestest.NewMachineSet("s", 4)
 		w := activitiestest.NewWorld(t, s)
 		var underWay sync.WaitGroup
 		underWay.Add(2)
 		cluster, err := cache.NewCluster(slowClient{w.Machines, &underWay}, w.Target, nil)
 		require.NoError(t, err)
 		w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
-		_, err = activitiestest.Run[set.Written](
+		_, err = activitiestest.RunActivity[set.WriteResult](
 			w,
 			newActivities(w.Kube).CreateMachines,
-			activitiestest.Create(s, "s-a", "s-b", "s-bad", "s-c"),
+			activitiestest.NewCreation(s, "s-a", "s-b", "s-bad", "s-c"),
 		)
 		require.Error(t, err)
 		for _, name := range []string{"s-a", "s-b"} {
@@ -409,35 +434,40 @@ func TestCreateMachinesInterruptsNoCreation(t *testing.T) {
 	})
 }
 
-// orphaningSet puts a set into the state after kubectl delete --cascade=orphan, before the garbage collector removes
-// the owner references.
-func orphaningSet(s *v1alpha1.MachineSet) {
-	activitiestest.Going(s)
+// setOrphanFinalizer puts a set into the state after kubectl delete --cascade=orphan, before the garbage collector
+// removes the owner references.
+func setOrphanFinalizer(s *v1alpha1.MachineSet) {
+	activitiestest.WithDeletionTimestamp(s)
 	s.Finalizers = append(s.Finalizers, metav1.FinalizerOrphanDependents)
 }
 
 func TestCascadeOrphanKeepsTheMachines(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 2, orphaningSet)
-	all := setWithMachines(s, 3)
+	s := activitiestest.NewMachineSet("s", 2, setOrphanFinalizer)
+	all := machineSetWithMachines(s, 3)
 	all[3].(*v1alpha1.Machine).Labels["app"] = "other"
 	w := activitiestest.NewWorld(t, append(all, activitiestest.Machine("stray"))...)
 	for _, live := range []bool{false, true} {
-		d := decideScale(w, kube.Read{Ref: activitiestest.Ref(s), Live: live})
-		assert.False(t, d.Scale.Acting(), "nothing below the set is deleted, released, adopted or changed: %+v", d.Scale)
+		d := decideScale(w, kube.ReadInput{Ref: activitiestest.Ref(s), Live: live})
+		assert.False(
+			t,
+			d.Scale.HasListEntries(),
+			"nothing below the set is deleted, released, adopted or changed: %+v",
+			d.Scale,
+		)
 		assert.False(t, d.Free)
 		assert.Equal(t, attention.Deletion, d.Pending.Need, "the run waits for the garbage collector")
 		assert.Contains(t, d.Pending.Why, "--cascade=orphan")
 	}
 	t.Run("without machines our finalizer waits for the garbage collector, too", func(t *testing.T) {
-		assert.False(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.Read(s)).Free)
+		assert.False(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.NewRead(s)).Free)
 	})
 	t.Run("foreground deletion deletes the machines", func(t *testing.T) {
-		s := activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet])
+		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
 		s.Finalizers = append(s.Finalizers, metav1.FinalizerDeleteDependents)
 		assert.Len(
 			t,
-			decideScale(activitiestest.NewWorld(t, setWithMachines(s, 2)...), activitiestest.Read(s)).Scale.Delete,
+			decideScale(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewRead(s)).Scale.Delete,
 			2,
 		)
 	})

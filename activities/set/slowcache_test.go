@@ -38,8 +38,8 @@ import (
 // too few.
 func TestAThousandMachinesWhileCachesLag(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 1000)
-	l := newSetLoop(t, s, activitiestest.Class())
+	s := activitiestest.NewMachineSet("s", 1000)
+	l := newMachineSetLoop(t, s, activitiestest.Class())
 	t.Run("out to 1000", func(t *testing.T) {
 		l.silentReads = 2
 		l.run(t, func(all, _ int) { require.LessOrEqual(t, all, 1000) })
@@ -47,7 +47,7 @@ func TestAThousandMachinesWhileCachesLag(t *testing.T) {
 		assert.Equal(t, []int{1000, 1000}, []int{all, live})
 	})
 	t.Run("in to 400", func(t *testing.T) {
-		l.Edit(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 400}})
+		l.EditObject(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 400}})
 		l.silentReads = 1
 		l.run(t, func(_, live int) { require.GreaterOrEqual(t, live, 400) })
 		_, live := l.countMachines()
@@ -56,8 +56,8 @@ func TestAThousandMachinesWhileCachesLag(t *testing.T) {
 	assert.Equal(t, int64(1000), l.client.creations.Load(), "none was made but those that were wanted: 600 were deleted")
 }
 
-// setLoop does the same as the workflow of a set, with many failures.
-type setLoop struct {
+// machineSetLoop does the same as the workflow of a set, with many failures.
+type machineSetLoop struct {
 	*activitiestest.World
 	client      *lateClient
 	random      *rand.Rand
@@ -65,15 +65,15 @@ type setLoop struct {
 	versions    kube.MinVersions
 	readsLive   bool
 	silentReads int // number of reads that wait for their caches without success
-	check       func(all, live int)
+	checkCounts func(all, live int)
 }
 
-// newSetLoop returns the loop of a set. The caches of its world get events of machines only when the test releases the
-// events.
-func newSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.MachineClass) *setLoop {
+// newMachineSetLoop returns the loop of a set. The caches of its world get events of machines only when the test
+// releases the events.
+func newMachineSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.MachineClass) *machineSetLoop {
 	t.Helper()
 	w := activitiestest.NewWorld(t, s, c)
-	l := &setLoop{
+	l := &machineSetLoop{
 		World:  w,
 		client: &lateClient{Clientset: w.Machines},
 		random: rand.New(rand.NewPCG(11, 6)),
@@ -87,15 +87,19 @@ func newSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.MachineClass) 
 	}
 	w.Kube = &kube.Kube{Cluster: cluster, Recorder: &record.FakeRecorder{}}
 	for resource, name := range map[cache.Resource]string{cache.Sets: s.Name, cache.Classes: c.Name} {
-		w.Edit(resource, name, activitiestest.Annotated("note", "a fake's list has no version that counts, an event has"))
+		w.EditObject(
+			resource,
+			name,
+			activitiestest.AnnotationPatch("note", "a fake's list has no version that counts, an event has"),
+		)
 	}
 	return l
 }
 
 // run repeats turns until the set has nothing to do for several turns. After each activity, check is called with the
 // number of machines.
-func (l *setLoop) run(t *testing.T, check func(all, live int)) {
-	l.T, l.check = t, check
+func (l *machineSetLoop) run(t *testing.T, check func(all, live int)) {
+	l.T, l.checkCounts = t, check
 	l.restartRun()
 	for idle := 0; idle < 5; idle++ {
 		if l.runTurn() {
@@ -109,18 +113,18 @@ func (l *setLoop) run(t *testing.T, check func(all, live int)) {
 }
 
 // restartRun starts another run of the workflow, without any state.
-func (l *setLoop) restartRun() { l.versions, l.readsLive = kube.MinVersions{}, true }
+func (l *machineSetLoop) restartRun() { l.versions, l.readsLive = kube.MinVersions{}, true }
 
-func (l *setLoop) chanceOfOneIn(n int) bool { return l.random.IntN(n) == 0 }
+func (l *machineSetLoop) chanceOfOneIn(n int) bool { return l.random.IntN(n) == 0 }
 
 // runTurn makes one turn of the loop, and reports whether there was anything to do.
-func (l *setLoop) runTurn() bool {
+func (l *machineSetLoop) runTurn() bool {
 	d, err := runActivity[set.Decision](l, newActivities(l.Kube).DecideSet, l.nextInput())
 	require.NoError(l.T, err)
 	l.readsLive = false
 	l.raiseVersions(d.Seen)
-	l.writeAsOthers()
-	acted, err := l.carryOut(d)
+	l.writeAsOtherClients()
+	acted, err := l.carryOutDecision(d)
 	var application *temporal.ApplicationError
 	if errors.As(err, &application) && application.Type() == kube.TypeConflict {
 		l.readsLive = true
@@ -130,9 +134,9 @@ func (l *setLoop) runTurn() bool {
 	return acted
 }
 
-// carryOut carries out a decision, and then writes the status.
-func (l *setLoop) carryOut(d set.Decision) (acted bool, err error) {
-	var done set.Written
+// carryOutDecision carries out a decision, and then writes the status.
+func (l *machineSetLoop) carryOutDecision(d set.Decision) (acted bool, err error) {
+	var done set.WriteResult
 	died := false
 	switch {
 	case len(d.Scale.Create) > 0:
@@ -141,7 +145,7 @@ func (l *setLoop) carryOut(d set.Decision) (acted bool, err error) {
 		done, died, err = l.writeBatch(newActivities(l.Kube).CreateMachines, in(half), in(len(d.Scale.Create)))
 	case len(d.Scale.Delete) > 0:
 		half := l.random.IntN(len(d.Scale.Delete))
-		in := func(n int) any { return set.Batch{Set: l.ref, Machines: d.Scale.Delete[:n]} }
+		in := func(n int) any { return set.MachineBatch{Set: l.ref, Machines: d.Scale.Delete[:n]} }
 		done, died, err = l.writeBatch(newActivities(l.Kube).DeleteMachines, in(half), in(len(d.Scale.Delete)))
 		l.readsLive = err != nil || done.Unseen
 	}
@@ -156,52 +160,52 @@ func (l *setLoop) carryOut(d set.Decision) (acted bool, err error) {
 	}
 	in := set.Report{Input: l.nextInput()}
 	version, err := runActivity[string](l, newActivities(l.Kube).ReportSet, in)
-	l.versions.Raise(cache.Sets, version)
+	l.versions.RaiseVersion(cache.Sets, version)
 	return true, err
 }
 
 // writeBatch carries out a batch in one of three ways: once; again, because the worker died half way or its answer was
 // lost; or only half, because the workflow run ends.
-func (l *setLoop) writeBatch(activity, half, whole any) (done set.Written, died bool, err error) {
+func (l *machineSetLoop) writeBatch(activity, half, whole any) (done set.WriteResult, died bool, err error) {
 	first := []any{nil, nil, nil, nil, nil, half, whole, half}
 	chance := l.random.IntN(len(first))
 	if first[chance] != nil {
-		_, _ = activitiestest.Run[set.Written](l.World, activity, first[chance])
-		l.check(l.countMachines())
+		_, _ = activitiestest.RunActivity[set.WriteResult](l.World, activity, first[chance])
+		l.checkCounts(l.countMachines())
 	}
 	if chance == len(first)-1 {
-		return set.Written{}, true, nil
+		return set.WriteResult{}, true, nil
 	}
-	done, err = activitiestest.Run[set.Written](l.World, activity, whole)
-	l.check(l.countMachines())
+	done, err = activitiestest.RunActivity[set.WriteResult](l.World, activity, whole)
+	l.checkCounts(l.countMachines())
 	return done, false, err
 }
 
-func (l *setLoop) nextInput() set.Input {
-	return set.Input{Read: kube.Read{Ref: l.ref, Versions: maps.Clone(l.versions), Live: l.readsLive}}
+func (l *machineSetLoop) nextInput() set.Input {
+	return set.Input{ReadInput: kube.ReadInput{Ref: l.ref, Versions: maps.Clone(l.versions), Live: l.readsLive}}
 }
 
-func (l *setLoop) raiseVersions(versions kube.MinVersions) {
+func (l *machineSetLoop) raiseVersions(versions kube.MinVersions) {
 	for resource, version := range versions {
-		l.versions.Raise(resource, version)
+		l.versions.RaiseVersion(resource, version)
 	}
 }
 
 // runActivity runs an activity as a local activity, and then as a regular activity if the local activity times out.
 // While the activity waits for the caches, events arrive in bursts, unless the caches must get no events.
-func runActivity[T any](l *setLoop, activity, in any) (answer T, err error) {
-	silent := l.silentReads > 0 && !l.readsLive && !l.Cluster.Await(l.T.Context(), l.versions, 0)
+func runActivity[T any](l *machineSetLoop, activity, in any) (answer T, err error) {
+	silent := l.silentReads > 0 && !l.readsLive && !l.Cluster.AwaitVersions(l.T.Context(), l.versions, 0)
 	if silent {
 		l.silentReads--
 	}
-	for _, how := range []func(*activitiestest.World, any, any) (T, error){activitiestest.Local[T], activitiestest.Run[T]} {
+	for _, how := range []func(*activitiestest.World, any, any) (T, error){activitiestest.RunLocalActivity[T], activitiestest.RunActivity[T]} {
 		waiting, done := context.WithCancel(l.T.Context())
 		if !silent {
-			go l.trickleEvents(waiting, l.nextInput().Versions)
+			go l.releaseEventsSlowly(waiting, l.nextInput().Versions)
 		}
 		answer, err = how(l.World, activity, in)
 		done()
-		l.check(l.countMachines())
+		l.checkCounts(l.countMachines())
 		var application *temporal.ApplicationError
 		if !errors.As(err, &application) || application.NonRetryable() {
 			break
@@ -210,38 +214,38 @@ func runActivity[T any](l *setLoop, activity, in any) (answer T, err error) {
 	return answer, err
 }
 
-// trickleEvents releases events in bursts, until the caches have the given versions: the caches stay as stale as
+// releaseEventsSlowly releases events in bursts, until the caches have the given versions: the caches stay as stale as
 // allowed.
-func (l *setLoop) trickleEvents(waiting context.Context, versions kube.MinVersions) {
+func (l *machineSetLoop) releaseEventsSlowly(waiting context.Context, versions kube.MinVersions) {
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
 	for waiting.Err() == nil {
-		if !l.Cluster.Await(waiting, versions, 0) {
-			l.client.events.release(20)
+		if !l.Cluster.AwaitVersions(waiting, versions, 0) {
+			l.client.events.releaseEvents(20)
 		}
 		<-tick.C
 	}
 }
 
-// writeAsOthers makes the writes of others, and then releases some events. Somebody lowers the priority of a machine,
-// so that the next decision would choose another machine. Machines that are being deleted disappear.
-func (l *setLoop) writeAsOthers() {
+// writeAsOtherClients makes the writes of others, and then releases some events. Somebody lowers the priority of a
+// machine, so that the next decision would choose another machine. Machines that are being deleted disappear.
+func (l *machineSetLoop) writeAsOtherClients() {
 	buried := 0
 	for _, m := range l.allMachines() {
 		switch {
 		case m.DeletionTimestamp != nil:
 			if buried < 20 && l.chanceOfOneIn(2) {
 				buried++
-				l.Edit(cache.Machines, m.Name, map[string]any{"metadata": map[string]any{"finalizers": nil}})
+				l.EditObject(cache.Machines, m.Name, map[string]any{"metadata": map[string]any{"finalizers": nil}})
 			}
 		case l.chanceOfOneIn(500):
-			l.Edit(cache.Machines, m.Name, activitiestest.Annotated(v1alpha1.AnnotationMachinePriority, "2"))
+			l.EditObject(cache.Machines, m.Name, activitiestest.AnnotationPatch(v1alpha1.AnnotationMachinePriority, "2"))
 		}
 	}
-	l.client.events.release(l.random.IntN(30))
+	l.client.events.releaseEvents(l.random.IntN(30))
 }
 
-func (l *setLoop) allMachines() []v1alpha1.Machine {
+func (l *machineSetLoop) allMachines() []v1alpha1.Machine {
 	gv := v1alpha1.SchemeGroupVersion
 	list, err := l.Machines.Tracker().List(gv.WithResource("machines"), gv.WithKind("Machine"), activitiestest.Shop)
 	require.NoError(l.T, err)
@@ -249,7 +253,7 @@ func (l *setLoop) allMachines() []v1alpha1.Machine {
 }
 
 // countMachines returns the number of machines, and the number of machines that are not being deleted.
-func (l *setLoop) countMachines() (all, live int) {
+func (l *machineSetLoop) countMachines() (all, live int) {
 	for _, m := range l.allMachines() {
 		all++
 		if m.DeletionTimestamp == nil {
@@ -299,7 +303,7 @@ func (m lateMachines) Create(
 func (m lateMachines) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w, err := m.MachineInterface.Watch(ctx, options)
 	if err == nil {
-		m.events.Interface, m.events.result = w, make(chan watch.Event)
+		m.events.Interface, m.events.resultChan = w, make(chan watch.Event)
 		m.events.watchContext, m.events.stop = context.WithCancel(ctx)
 		go m.events.holdEvents()
 		w = &m.events
@@ -346,7 +350,7 @@ func (l *lateClient) RoundTrip(r *http.Request) (*http.Response, error) {
 // lateWatch holds events until the test releases the events.
 type lateWatch struct {
 	watch.Interface
-	result       chan watch.Event
+	resultChan   chan watch.Event
 	watchContext context.Context // ends when the watch stops
 	stop         func()
 	releaseMutex sync.Mutex // locked while events are released
@@ -354,7 +358,7 @@ type lateWatch struct {
 	heldEvents   []watch.Event
 }
 
-func (w *lateWatch) ResultChan() <-chan watch.Event { return w.result }
+func (w *lateWatch) ResultChan() <-chan watch.Event { return w.resultChan }
 
 func (w *lateWatch) Stop() {
 	w.stop()
@@ -369,8 +373,8 @@ func (w *lateWatch) holdEvents() {
 	}
 }
 
-// release releases up to the given number of the oldest events.
-func (w *lateWatch) release(most int) {
+// releaseEvents releases up to the given number of the oldest events.
+func (w *lateWatch) releaseEvents(most int) {
 	w.releaseMutex.Lock()
 	defer w.releaseMutex.Unlock()
 	w.heldMutex.Lock()
@@ -380,7 +384,7 @@ func (w *lateWatch) release(most int) {
 	w.heldMutex.Unlock()
 	for _, e := range events {
 		select {
-		case w.result <- e:
+		case w.resultChan <- e:
 		case <-w.watchContext.Done():
 			return
 		}

@@ -19,7 +19,7 @@ import (
 // machines cannot be created.
 func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 2)
+	s := activitiestest.NewMachineSet("s", 2)
 	machines := schema.GroupResource{Resource: "machines"}
 	for name, busy := range map[string]error{
 		"429":                       apierrors.NewTooManyRequests("later", 1),
@@ -30,20 +30,20 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 	} {
 		t.Run("to create: "+name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, s)
-			activitiestest.Failing(w.Machines, "create", "machines", 1, busy, nil)
-			_, err := activitiestest.Run[set.Written](
+			activitiestest.FailRequests(w.Machines, "create", "machines", 1, busy, nil)
+			_, err := activitiestest.RunActivity[set.WriteResult](
 				w,
 				newActivities(w.Kube).CreateMachines,
-				activitiestest.Create(s, "s-a", "s-b"),
+				activitiestest.NewCreation(s, "s-a", "s-b"),
 			)
 			require.Error(t, err)
-			_, retryable := activitiestest.Failure(t, err)
+			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
 			assert.Empty(t, w.NewEvents())
-			done, err := activitiestest.Run[set.Written](
+			done, err := activitiestest.RunActivity[set.WriteResult](
 				w,
 				newActivities(w.Kube).CreateMachines,
-				activitiestest.Create(s, "s-a", "s-b"),
+				activitiestest.NewCreation(s, "s-a", "s-b"),
 			)
 			require.NoError(t, err)
 			assert.Zero(t, done.Failure)
@@ -51,16 +51,16 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 			assert.NotNil(t, w.Machine("s-b"))
 		})
 		t.Run("to delete: "+name, func(t *testing.T) {
-			m := activitiestest.Machine("a", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+			m := activitiestest.Machine("a", activitiestest.WithOwner[*v1alpha1.Machine](s))
 			w := activitiestest.NewWorld(t, s, m)
-			batch := set.Batch{
+			batch := set.MachineBatch{
 				Set:      activitiestest.Ref(s),
-				Machines: []scale.Target{{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion}},
+				Machines: []scale.MachineTarget{{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion}},
 			}
-			activitiestest.Failing(w.Machines, "delete", "machines", 1, busy, nil)
-			_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).DeleteMachines, batch)
+			activitiestest.FailRequests(w.Machines, "delete", "machines", 1, busy, nil)
+			_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).DeleteMachines, batch)
 			require.Error(t, err)
-			_, retryable := activitiestest.Failure(t, err)
+			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
 			assert.Empty(t, w.NewEvents())
 		})
@@ -71,16 +71,16 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 // the status report this failure.
 func TestAWebhookThatIsDownIsReported(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 2)
+	s := activitiestest.NewMachineSet("s", 2)
 	later := activitiestest.Worker{Tried: 5 * time.Second}
 	t.Run("to create", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
-		activitiestest.Failing(w.Machines, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
-		done, err := activitiestest.RunOn[set.Written](
+		activitiestest.FailRequests(w.Machines, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+		done, err := activitiestest.RunOnWorker[set.WriteResult](
 			w,
 			later,
 			newActivities(w.Kube).CreateMachines,
-			activitiestest.Create(s, "s-a"),
+			activitiestest.NewCreation(s, "s-a"),
 		)
 		require.NoError(t, err)
 		assert.Contains(t, done.Failure.Message, assert.AnError.Error())
@@ -88,14 +88,14 @@ func TestAWebhookThatIsDownIsReported(t *testing.T) {
 		assert.Contains(t, w.NewEvents()[0], v1alpha1.ReasonFailedCreate)
 	})
 	t.Run("to delete", func(t *testing.T) {
-		m := activitiestest.Machine("a", activitiestest.OwnedBy[*v1alpha1.Machine](s))
+		m := activitiestest.Machine("a", activitiestest.WithOwner[*v1alpha1.Machine](s))
 		w := activitiestest.NewWorld(t, s, m)
-		batch := set.Batch{
+		batch := set.MachineBatch{
 			Set:      activitiestest.Ref(s),
-			Machines: []scale.Target{{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion}},
+			Machines: []scale.MachineTarget{{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion}},
 		}
-		activitiestest.Failing(w.Machines, "delete", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
-		done, err := activitiestest.RunOn[set.Written](w, later, newActivities(w.Kube).DeleteMachines, batch)
+		activitiestest.FailRequests(w.Machines, "delete", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+		done, err := activitiestest.RunOnWorker[set.WriteResult](w, later, newActivities(w.Kube).DeleteMachines, batch)
 		require.NoError(t, err)
 		assert.True(t, done.Failure.Deleting)
 		assert.Contains(t, w.NewEvents()[0], v1alpha1.ReasonFailedDelete)

@@ -22,18 +22,18 @@ func TestASetWithoutLabels(t *testing.T) {
 	t.Parallel()
 	for name, selector := range map[string]*metav1.LabelSelector{"no selector": nil, "an empty one": {}, "one that its template lacks": {MatchLabels: map[string]string{"app": "web"}}} {
 		t.Run(name, func(t *testing.T) {
-			s := activitiestest.Set("s", 2, func(s *v1alpha1.MachineSet) {
+			s := activitiestest.NewMachineSet("s", 2, func(s *v1alpha1.MachineSet) {
 				s.Labels, s.Annotations, s.Spec.Selector = nil, nil, selector
 				s.Spec.Template.Labels, s.Spec.Template.Annotations = nil, nil
 			})
 			bare := activitiestest.Machine("bare", func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil })
 			own := activitiestest.Machine(
 				"own",
-				activitiestest.OwnedBy[*v1alpha1.Machine](s),
+				activitiestest.WithOwner[*v1alpha1.Machine](s),
 				func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil },
 			)
 			w := activitiestest.NewWorld(t, s, bare, own)
-			read := activitiestest.Read(s)
+			read := activitiestest.NewRead(s)
 			for _, live := range []bool{false, true} {
 				read.Live = live
 				d := decideScale(w, read)
@@ -44,7 +44,7 @@ func TestASetWithoutLabels(t *testing.T) {
 					assert.Empty(t, d.Scale.Create)
 				}
 			}
-			assert.Equal(t, int32(1), reportSet(w, set.Report{Input: activitiestest.SetRead(s)}).Replicas)
+			assert.Equal(t, int32(1), reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)}).Replicas)
 		})
 	}
 }
@@ -53,14 +53,14 @@ func TestASetWithoutLabels(t *testing.T) {
 // is the same, and the next decision deletes the machine again.
 func TestARefusedDeletionLeavesTheMachineUnchanged(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 0)
+	s := activitiestest.NewMachineSet("s", 0)
 	m := activitiestest.Machine(
 		"m",
-		activitiestest.OwnedBy[*v1alpha1.Machine](s),
-		activitiestest.Phase(v1alpha1.MachineRunning),
+		activitiestest.WithOwner[*v1alpha1.Machine](s),
+		activitiestest.WithPhase(v1alpha1.MachineRunning),
 	)
 	w := activitiestest.NewWorld(t, s, m)
-	activitiestest.Failing(
+	activitiestest.FailRequests(
 		w.Machines,
 		"delete",
 		"machines",
@@ -68,22 +68,22 @@ func TestARefusedDeletionLeavesTheMachineUnchanged(t *testing.T) {
 		apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", assert.AnError),
 		nil,
 	)
-	done, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).DeleteMachines, batchOf(s, m))
+	done, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).DeleteMachines, newBatch(s, m))
 	require.NoError(t, err)
 	assert.Contains(t, done.Failure.Message, "forbidden")
-	assert.Equal(t, []string{"delete " + string(cache.Machines)}, w.Writes())
+	assert.Equal(t, []string{"delete " + string(cache.Machines)}, w.WriteRequests())
 	now := w.Machine("m")
 	assert.Nil(t, now.DeletionTimestamp)
 	assert.Equal(t, m.ResourceVersion, now.ResourceVersion)
 	assert.Equal(t, m.Status, now.Status)
-	again := decideScale(w, activitiestest.Read(s)).Scale.Delete
+	again := decideScale(w, activitiestest.NewRead(s)).Scale.Delete
 	require.Len(t, again, 1)
 	assert.Equal(t, "m", again[0].Name)
 
-	_, err = activitiestest.Run[set.Written](
+	_, err = activitiestest.RunActivity[set.WriteResult](
 		w,
 		newActivities(w.Kube).DeleteMachines,
-		set.Batch{Set: activitiestest.Ref(s), Machines: again},
+		set.MachineBatch{Set: activitiestest.Ref(s), Machines: again},
 	)
 	require.NoError(t, err)
 	assert.True(t, isBeingDeleted(w.Machine("m")))

@@ -17,18 +17,18 @@ import (
 // workflow's time.
 func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 	t.Parallel()
-	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
-		server := k.Server()
-		s := activitiestest.Set("s", 1)
+	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
+		server := k.ServerTime()
+		s := activitiestest.NewMachineSet("s", 1)
 		w := activitiestest.NewWorld(
 			t,
-			append(setWithMachines(s, 1, activitiestest.Phase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
-				m.CreationTimestamp = k.Stamp(-time.Second)
+			append(machineSetWithMachines(s, 1, activitiestest.WithPhase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
+				m.CreationTimestamp = k.ServerTimestamp(-time.Second)
 			}), activitiestest.Class())...)
 		decides := func(after time.Duration) set.Decision {
-			in := set.Input{Read: k.Read(s)}
+			in := set.Input{ReadInput: k.NewRead(s)}
 			in.At = server.Add(after)
-			d, err := activitiestest.RunOn[set.Decision](w, k, newActivities(w.Kube).DecideSet, in)
+			d, err := activitiestest.RunOnWorker[set.Decision](w, k, newActivities(w.Kube).DecideSet, in)
 			require.NoError(t, err)
 			return d
 		}
@@ -36,15 +36,15 @@ func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 		require.NotNil(t, failed)
 		assert.WithinDuration(t, server, failed.Last, activitiestest.Rounding)
 
-		_, err := activitiestest.RunOn[string](w, k, newActivities(w.Kube).ReportSet, set.Report{
+		_, err := activitiestest.RunOnWorker[string](w, k, newActivities(w.Kube).ReportSet, set.Report{
 			// the back-off is eight minutes
-			Input: set.Input{Read: k.Read(s)}, Generations: &scale.Generations{Failed: 4, Last: server},
+			Input: set.Input{ReadInput: k.NewRead(s)}, Generations: &scale.GenerationRecord{Failed: 4, Last: server},
 		})
 		require.NoError(t, err)
-		for _, c := range w.Set("s").Status.Conditions {
+		for _, c := range w.MachineSet("s").Status.Conditions {
 			assert.WithinDuration(t, server, c.LastTransitionTime.Time, activitiestest.Rounding, c.Type)
 		}
-		w.Settle()
+		w.AwaitCaches()
 		assert.Empty(t, decides(7*time.Minute).Scale.Delete)
 		assert.Len(t, decides(9*time.Minute).Scale.Delete, 1)
 	})

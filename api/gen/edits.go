@@ -1,7 +1,7 @@
 package main
 
-// edit adds keywords to one schema.
-type edit struct {
+// schemaEdit adds keywords to one schema.
+type schemaEdit struct {
 	path     string // names of properties, separated by dots; * stands for the items of a list, {} for the values of a map
 	keywords schema
 }
@@ -24,36 +24,36 @@ const (
 	maxResources   = 256    // resources of a capacity
 )
 
-// edits returns the edits of the CRD of each plural name.
-func edits() map[string][]edit {
-	set := []edit{{"spec", selectorMatchesTemplateRules()}}
-	set = append(set, selector("spec.selector")...)
-	set = append(set, template("spec.template")...)
-	drainRule := anySelector("spec.machines.*.selector")
-	drainRule = append(drainRule, anySelector("spec.pods.*.selector")...)
-	drainRule = append(drainRule, anySelector("spec.pods.*.namespaceSelector")...)
-	return map[string][]edit{
-		"rolloutpolicies":    rolloutPolicy(),
+// editsByCRD returns the edits of the CRD of each plural name.
+func editsByCRD() map[string][]schemaEdit {
+	set := []schemaEdit{{"spec", selectorMatchesTemplateRules()}}
+	set = append(set, selectorEdits("spec.selector")...)
+	set = append(set, templateEdits("spec.template")...)
+	drainRule := anySelectorEdits("spec.machines.*.selector")
+	drainRule = append(drainRule, anySelectorEdits("spec.pods.*.selector")...)
+	drainRule = append(drainRule, anySelectorEdits("spec.pods.*.namespaceSelector")...)
+	return map[string][]schemaEdit{
+		"rolloutpolicies":    rolloutPolicyEdits(),
 		"machinedrainrules":  drainRule,
-		"machines":           machineSpec("spec"),
+		"machines":           machineSpecEdits("spec"),
 		"machinesets":        set,
 		"machinedeployments": set,
 		"machineclasses":     {{"nodeTemplate.capacity", schema{"maxProperties": maxResources}}},
 	}
 }
 
-// selector bounds and checks a label selector.
-func selector(path string) []edit {
-	return append([]edit{{path, selectorRules()}}, selectorBounds(path)...)
+// selectorEdits bounds and checks a label selector.
+func selectorEdits(path string) []schemaEdit {
+	return append([]schemaEdit{{path, selectorRules()}}, selectorBoundEdits(path)...)
 }
 
-// anySelector bounds and checks a label selector that may be empty; an empty selector selects everything.
-func anySelector(path string) []edit {
-	return append([]edit{{path, rules(expressionRule())}}, selectorBounds(path)...)
+// anySelectorEdits bounds and checks a label selector that may be empty; an empty selector selects everything.
+func anySelectorEdits(path string) []schemaEdit {
+	return append([]schemaEdit{{path, rulesSchema(expressionRule())}}, selectorBoundEdits(path)...)
 }
 
-func selectorBounds(path string) []edit {
-	return []edit{
+func selectorBoundEdits(path string) []schemaEdit {
+	return []schemaEdit{
 		{path + ".matchLabels", schema{"maxProperties": maxLabels}},
 		{path + ".matchLabels.{}", schema{"maxLength": maxLabelValue}},
 		{path + ".matchExpressions", schema{"maxItems": maxExpressions}},
@@ -64,39 +64,39 @@ func selectorBounds(path string) []edit {
 	}
 }
 
-// template adds bounds, types and rules to a machine template.
-func template(path string) []edit {
+// templateEdits adds bounds, types and rules to a machine template.
+func templateEdits(path string) []schemaEdit {
 	meta := path + ".metadata"
-	edits := []edit{
-		{meta, schema{"properties": otherObjectMeta()}},
+	edits := []schemaEdit{
+		{meta, schema{"properties": otherObjectMetaSchema()}},
 		{meta + ".labels", schema{"maxProperties": maxLabels}},
 		{meta + ".labels", templateLabelsRule()},
 		{meta + ".labels.{}", schema{"maxLength": maxLabelValue}},
 		{meta + ".annotations", schema{"maxProperties": maxAnnotations}},
 		{meta + ".annotations.{}", schema{"maxLength": maxAnnotation}},
 	}
-	return append(edits, machineSpec(path+".spec")...)
+	return append(edits, machineSpecEdits(path+".spec")...)
 }
 
-// machineSpec adds bounds, types and rules to the spec of a machine.
-func machineSpec(path string) []edit {
-	edits := []edit{{path + ".nodeTemplate.metadata", schema{"properties": otherObjectMeta()}}}
+// machineSpecEdits adds bounds, types and rules to the spec of a machine.
+func machineSpecEdits(path string) []schemaEdit {
+	edits := []schemaEdit{{path + ".nodeTemplate.metadata", schema{"properties": otherObjectMetaSchema()}}}
 	for _, name := range []string{
 		"drainTimeout", "healthTimeout", "creationTimeout", "inPlaceUpdateTimeout", "machinePreserveTimeout",
 	} {
-		edits = append(edits, duration(path, name)...)
+		edits = append(edits, durationEdits(path, name)...)
 	}
 	return edits
 }
 
-// rolloutPolicy bounds and checks the selectors and durations of a RolloutPolicy.
-func rolloutPolicy() []edit {
-	edits := append(anySelector("spec.targets.*.selector"), duration("spec.steps.*", "wait")...)
-	edits = append(edits, duration("spec.remediation", "backoff")...)
-	return append(edits, duration("spec.remediation", "maxBackoff")...)
+// rolloutPolicyEdits bounds and checks the selectors and durations of a RolloutPolicy.
+func rolloutPolicyEdits() []schemaEdit {
+	edits := append(anySelectorEdits("spec.targets.*.selector"), durationEdits("spec.steps.*", "wait")...)
+	edits = append(edits, durationEdits("spec.remediation", "backoff")...)
+	return append(edits, durationEdits("spec.remediation", "maxBackoff")...)
 }
 
-// duration adds the bound and the rule of a duration to a field.
-func duration(path, name string) []edit {
-	return []edit{{path + "." + name, schema{"maxLength": maxDuration}}, {path + "." + name, durationRule(name)}}
+// durationEdits adds the bound and the rule of a duration to a field.
+func durationEdits(path, name string) []schemaEdit {
+	return []schemaEdit{{path + "." + name, schema{"maxLength": maxDuration}}, {path + "." + name, durationRule(name)}}
 }

@@ -30,7 +30,7 @@ func main() {
 }
 
 func run(dir string) error {
-	for plural, edits := range edits() {
+	for plural, edits := range editsByCRD() {
 		path := filepath.Join(dir, "machine.sapcloud.io_"+plural+".yaml")
 		before, err := os.ReadFile(path)
 		if err != nil {
@@ -48,7 +48,7 @@ func run(dir string) error {
 }
 
 // applyEdits returns the CRD with the edits applied to the schema of each version.
-func applyEdits(crd []byte, edits []edit) ([]byte, error) {
+func applyEdits(crd []byte, edits []schemaEdit) ([]byte, error) {
 	var doc map[string]any
 	if err := yaml.Unmarshal(crd, &doc); err != nil {
 		return nil, fmt.Errorf("parse YAML: %w", err)
@@ -76,23 +76,23 @@ func applyEdits(crd []byte, edits []edit) ([]byte, error) {
 
 // apply merges the edit into the schema at its path. A path that does not exist is an error, because otherwise nobody
 // would notice that a renamed field has lost its bound.
-func (e edit) apply(root schema) error {
+func (e schemaEdit) apply(root schema) error {
 	at := root
 	for step := range strings.SplitSeq(e.path, ".") {
-		next, ok := child(at, step)
+		next, ok := childSchema(at, step)
 		if !ok {
 			return fmt.Errorf("find %s: there is no %s", e.path, step)
 		}
 		at = next
 	}
-	if err := merge(at, e.keywords); err != nil {
+	if err := mergeSchemas(at, e.keywords); err != nil {
 		return fmt.Errorf("edit %s: %w", e.path, err)
 	}
 	return nil
 }
 
-// child returns the schema of a property, of the items of a list (*), or of the values of a map ({}).
-func child(at schema, step string) (schema, bool) {
+// childSchema returns the schema of a property, of the items of a list (*), or of the values of a map ({}).
+func childSchema(at schema, step string) (schema, bool) {
 	var next any
 	switch step {
 	case "*":
@@ -107,16 +107,16 @@ func child(at schema, step string) (schema, bool) {
 	return m, ok
 }
 
-// merge merges add into the schema, recursively for maps that both have. Adding rules to a field with rules from a
+// mergeSchemas merges add into the schema, recursively for maps that both have. Adding rules to a field with rules from a
 // marker is an error, because the new rules would replace the marker's rules.
-func merge(into, add schema) error {
+func mergeSchemas(into, add schema) error {
 	for key, value := range add {
 		have, exists := into[key]
 		sub, isMap := value.(map[string]any)
 		haveMap, hasMap := have.(map[string]any)
 		switch {
 		case isMap && hasMap:
-			if err := merge(haveMap, sub); err != nil {
+			if err := mergeSchemas(haveMap, sub); err != nil {
 				return err
 			}
 		case exists && key == rulesKeyword && !reflect.DeepEqual(have, value):

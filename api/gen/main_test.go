@@ -24,9 +24,9 @@ spec:
 `
 
 func TestApplyEditsIsIdempotent(t *testing.T) {
-	edits := []edit{
+	edits := []schemaEdit{
 		{"labels", schema{"maxProperties": 3}},
-		{"labels", rules(schema{"rule": "true"})},
+		{"labels", rulesSchema(schema{"rule": "true"})},
 		{"labels.{}", schema{"maxLength": 4}},
 		{"list.*.key", schema{"maxLength": 5}},
 	}
@@ -58,28 +58,28 @@ spec:
 func TestApplyEditsErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		crd  string
-		edit edit
+		edit schemaEdit
 		want string
 	}{
 		"a path that is not there": {
 			crd,
-			edit{"labels.gone", schema{"maxLength": 1}},
+			schemaEdit{"labels.gone", schema{"maxLength": 1}},
 			"find labels.gone: there is no gone",
 		},
 		"rules where a marker has put others": {
 			`{spec: {versions: [{schema: {openAPIV3Schema: {properties: {a: {x-kubernetes-validations: [{rule: "self"}]}}}}}]}}`,
-			edit{"a", rules(schema{"rule": "true"})},
+			schemaEdit{"a", rulesSchema(schema{"rule": "true"})},
 			"edit a: replace rules: the field has others, from a marker; keep them in one place",
 		},
-		"a file that is no CRD": {`{}`, edit{}, "find spec.versions: it is missing or empty"},
+		"a file that is no CRD": {`{}`, schemaEdit{}, "find spec.versions: it is missing or empty"},
 		"a version without schema": {
 			`{spec: {versions: [{name: v1}]}}`,
-			edit{},
+			schemaEdit{},
 			"find openAPIV3Schema of version v1: it is missing",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := applyEdits([]byte(tc.crd), []edit{tc.edit})
+			_, err := applyEdits([]byte(tc.crd), []schemaEdit{tc.edit})
 			assert.EqualError(t, err, tc.want)
 		})
 	}

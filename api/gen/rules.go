@@ -10,8 +10,8 @@ import "fmt"
 // rulesKeyword is the keyword for the rules of a schema.
 const rulesKeyword = "x-kubernetes-validations"
 
-// rules returns a schema that has only these rules.
-func rules(list ...schema) schema {
+// rulesSchema returns a schema that has only these rules.
+func rulesSchema(list ...schema) schema {
 	items := make([]any, 0, len(list))
 	for _, r := range list {
 		items = append(items, r)
@@ -27,7 +27,7 @@ func durationRule(field string) schema {
 	number := func(digits int) string { return fmt.Sprintf(`([0-9]{1,%d}([.][0-9]*)?|[.][0-9]+)`, digits) }
 	component := "(" + number(6) + "h|" + number(7) + "m|" + number(9) + "s|" +
 		number(12) + "ms|" + number(15) + "[uµμ]s|" + number(18) + "ns)"
-	return rules(schema{
+	return rulesSchema(schema{
 		"rule": "self.matches('^[+]?(0|" + component + "+)$') && !self.matches('h.*h')",
 		"messageExpression": `'` + field + ` is "' + self + '"; ` +
 			`allowed is a Go duration from 0 to 999999h, such as 90s, 20m or 1h30m'`,
@@ -37,7 +37,7 @@ func durationRule(field string) schema {
 // templateLabelsRule refuses labels that are not valid, because the API server would refuse every machine with them.
 func templateLabelsRule() schema {
 	const wrong = `(format.qualifiedName().validate(k).hasValue() || format.labelValue().validate(self[k]).hasValue())`
-	return rules(schema{
+	return rulesSchema(schema{
 		"rule": `self.all(k, !` + wrong + `)`,
 		"messageExpression": `'labels has "' + self.map(k, ` + wrong + `, k + '=' + self[k])[0] + '", which no machine can carry; ` +
 			`allowed are keys like team or example.com/team and values of up to 63 letters, digits, "-", "_" and ".", ` +
@@ -50,7 +50,7 @@ const showExpression = `'"' + e.key + ' ' + e.operator + (has(e.values) ? ' (' +
 
 // selectorRules refuse a selector that selects everything, and a selector that Kubernetes cannot read.
 func selectorRules() schema {
-	return rules(
+	return rulesSchema(
 		schema{
 			"rule": `(has(self.matchLabels) && size(self.matchLabels) > 0) || ` +
 				`(has(self.matchExpressions) && size(self.matchExpressions) > 0)`,
@@ -88,7 +88,7 @@ func selectorMatchesTemplateRules() schema {
 		unmet = `(e.operator == 'In' ? has(e.values) && !` + isIn + ` : e.operator == 'NotIn' ? ` + isIn +
 			` : e.operator == 'Exists' ? !` + hasKey + ` : e.operator == 'DoesNotExist' && ` + hasKey + `)`
 	)
-	return rules(
+	return rulesSchema(
 		schema{
 			"rule":      `!has(self.selector.matchLabels) || !self.selector.matchLabels.exists(k, ` + lacksLabel + `)`,
 			"fieldPath": `.template.metadata.labels`,

@@ -34,8 +34,8 @@ const (
 	Replace  Need = "Replace"  // a deployment has machines that are due or being replaced
 )
 
-// OneStep reports whether the workflow needs only one short step for this need of a machine.
-func (n Need) OneStep() bool {
+// IsOneShortStep reports whether the workflow needs only one short step for this need of a machine.
+func (n Need) IsOneShortStep() bool {
 	return n == Health || n == Name || n == Sync || n == Preserve || n == InPlace
 }
 
@@ -46,16 +46,16 @@ type Decision struct {
 	Waits string // for status and pages: what the object waits for; empty: use Why
 }
 
-// WaitsFor returns what the object waits for, as status and pages show it.
-func (d Decision) WaitsFor() string { return cmp.Or(d.Waits, d.Why) }
+// WaitText returns what the object waits for, as status and pages show it.
+func (d Decision) WaitText() string { return cmp.Or(d.Waits, d.Why) }
 
-// PrecededBy returns a Decision with a need that takes precedence over d, such as a status that must be written. The
-// WaitsFor of the result is the WaitsFor of d, because the written status shows d. If holds is false, Before returns
-// the zero Decision.
-func (d Decision) PrecededBy(holds bool, need Need, format string, values ...any) Decision {
+// PrecedingDecision returns a Decision with a need that takes precedence over d, such as a status that must be written.
+// The WaitText of the result is the WaitText of d, because the written status shows d. If holds is false, Before
+// returns the zero Decision.
+func (d Decision) PrecedingDecision(holds bool, need Need, format string, values ...any) Decision {
 	first := DecisionIf(holds, need, format, values...)
 	if holds {
-		first.Waits = d.WaitsFor()
+		first.Waits = d.WaitText()
 	}
 	return first
 }
@@ -68,8 +68,8 @@ func DecisionIf(holds bool, need Need, format string, values ...any) Decision {
 	return Decision{Need: need, Why: fmt.Sprintf(format, values...)}
 }
 
-// Calm reports whether the object has no pending work.
-func (d Decision) Calm() bool { return d.Need == Nothing }
+// NeedsNothing reports whether the object has no pending work.
+func (d Decision) NeedsNothing() bool { return d.Need == Nothing }
 
 // Finalizers is the need of a MachineClass if Millwright's finalizer is missing on the class or on one of its
 // Secrets, or is on a Secret that no class needs.
@@ -100,21 +100,21 @@ func DecideClass(f ClassFacts) Decision {
 	return cmp.Or(
 		DecisionIf(f.Deleting && !f.Finalizer, Nothing, "released: the API server removes it"),
 		DecisionIf(!f.Finalizer, Finalizers, "new: our finalizer is missing"),
-		DecisionIf(f.Unguarded > 0, Finalizers, "%s to guard", phrase.Count(f.Unguarded, "Secret")),
+		DecisionIf(f.Unguarded > 0, Finalizers, "%s to guard", phrase.CountText(f.Unguarded, "Secret")),
 		DecisionIf(f.Deleting && f.Machines == 0, Deletion, "deletion was asked for; no machine refers to it"),
 		DecisionIf(
 			f.Unused > 0,
 			Finalizers,
 			"%s to release: no class needs %s",
-			phrase.Count(f.Unused, "Secret"),
-			phrase.OneOf(f.Unused, "it", "them"),
+			phrase.CountText(f.Unused, "Secret"),
+			phrase.SingularOrPlural(f.Unused, "it", "them"),
 		),
 		DecisionIf(
 			f.Deleting,
 			Deletion,
 			"deletion was asked for; %s %s to it",
-			phrase.Count(f.Machines, "machine"),
-			phrase.OneOf(f.Machines, "refers", "refer"),
+			phrase.CountText(f.Machines, "machine"),
+			phrase.SingularOrPlural(f.Machines, "refers", "refer"),
 		),
 		DecisionIf(f.Checked && f.Unserved && !f.ReportedUnserved, Serve, "no worker serves its provider"),
 		DecisionIf(f.Checked && !f.Unserved && f.ReportedUnserved, Serve, "a worker serves its provider again"),

@@ -15,8 +15,8 @@ import (
 	"millwright/decide/preserve"
 )
 
-// edit changes the facts of a machine.
-type edit func(*attention.MachineFacts)
+// factsEdit changes the facts of a machine.
+type factsEdit func(*attention.MachineFacts)
 
 // readyConditions returns the conditions of a node whose condition Ready has this status.
 func readyConditions(status string) []health.Condition {
@@ -25,7 +25,7 @@ func readyConditions(status string) []health.Condition {
 
 // runningMachine returns the facts of a calm machine: without a set, phase Running, with a healthy node that has
 // everything of its node template.
-func runningMachine(edits ...edit) attention.MachineFacts {
+func runningMachine(edits ...factsEdit) attention.MachineFacts {
 	f := attention.MachineFacts{
 		Facts: health.Facts{
 			Phase:       vocabulary.PhaseRunning,
@@ -36,7 +36,7 @@ func runningMachine(edits ...edit) attention.MachineFacts {
 		ProviderID: "virtual:///eu/i-1",
 		NodeExists: true,
 		Conditions: readyConditions("True"),
-		Wanted:     nodesync.Wanted{MachineName: "m-1"},
+		Wanted:     nodesync.WantedState{MachineName: "m-1"},
 		Carries:    nodesync.Node{Finalizer: true},
 	}
 	changes := nodesync.Decide(f.Wanted, f.Carries)
@@ -47,7 +47,7 @@ func runningMachine(edits ...edit) attention.MachineFacts {
 	return f
 }
 
-func withPhase(p string) edit { return func(f *attention.MachineFacts) { f.Phase = p } }
+func withPhase(p string) factsEdit { return func(f *attention.MachineFacts) { f.Phase = p } }
 
 func withUnhealthyNode(f *attention.MachineFacts) { f.Conditions = readyConditions("False") }
 func withoutNode(f *attention.MachineFacts)       { f.NodeExists = false }
@@ -55,14 +55,15 @@ func withDeletingNode(f *attention.MachineFacts)  { f.NodeDeleting = true }
 func withoutReadyComponents(f *attention.MachineFacts) {
 	f.NodeWaits = "its critical components are not ready"
 }
-func withoutTarget(f *attention.MachineFacts)          { f.NoTarget, f.NodeExists = true, false }
+
+func withoutTargetCluster(f *attention.MachineFacts)   { f.NoTarget, f.NodeExists = true, false }
 func withDeletion(f *attention.MachineFacts)           { f.Deleting = true }
 func withoutFinalizer(f *attention.MachineFacts)       { f.Finalizer = false }
 func withoutInstance(f *attention.MachineFacts)        { f.ProviderID = "" }
 func withUncopiedConditions(f *attention.MachineFacts) { f.Uncopied = true }
 func withUnsyncedNode(f *attention.MachineFacts)       { f.Carries.Finalizer = false }
-func withDue(f *attention.MachineFacts)                { f.Due = true }
-func withGrant(f *attention.MachineFacts)              { f.Granted = true }
+func withReplacementDue(f *attention.MachineFacts)     { f.Due = true }
+func withReplacementGrant(f *attention.MachineFacts)   { f.Granted = true }
 func withoutNodeName(f *attention.MachineFacts)        { f.NodeName, f.NodeExists = "", false }
 func withFoundNode(f *attention.MachineFacts)          { f.NodeFound = "ip-10-0-0-1" }
 func withEmptiedNode(f *attention.MachineFacts)        { f.Emptied = true }
@@ -70,8 +71,8 @@ func needingGrant(f *attention.MachineFacts)           { f.Alone = false }
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// asPreserved makes a machine preserved until noon. The machine's node shows the preservation.
-func asPreserved(f *attention.MachineFacts) {
+// asPreservedMachine makes a machine preserved until noon. The machine's node shows the preservation.
+func asPreservedMachine(f *attention.MachineFacts) {
 	f.Preserved = true
 	f.Preservation = preserve.Facts{
 		OnMachine: preserve.Annotation{
@@ -90,9 +91,9 @@ func asPreserved(f *attention.MachineFacts) {
 	f.Preservation.ScaleDownDisabled, f.Preservation.DisabledByUs = yes, yes
 }
 
-// asFormerlyPreserved makes a machine one whose preservation has ended. The machine's node still shows the
+// asFormerlyPreservedMachine makes a machine one whose preservation has ended. The machine's node still shows the
 // preservation.
-func asFormerlyPreserved(f *attention.MachineFacts) {
+func asFormerlyPreservedMachine(f *attention.MachineFacts) {
 	f.Preservation = preserve.Facts{NodeExists: true, Expiry: noon, Condition: &preserve.Condition{True: true}}
 }
 
@@ -100,7 +101,7 @@ func TestNeedOfAMachine(t *testing.T) {
 	result := func(r string) func(*attention.MachineFacts) {
 		return func(f *attention.MachineFacts) { f.UpdateResult = r }
 	}
-	our := func(reason string) edit {
+	our := func(reason string) factsEdit {
 		return func(f *attention.MachineFacts) {
 			f.Update = inplace.Node{Candidate: true, Selected: true, Cordoned: true, Reason: reason, Since: noon}
 		}
@@ -123,7 +124,7 @@ func TestNeedOfAMachine(t *testing.T) {
 		{"node has joined", runningMachine(withPhase("Pending")), attention.Health, "node m-1 has joined"},
 		{"the name of the node is not known", runningMachine(withPhase("Pending"), withoutNodeName), attention.Node, "instance virtual:///eu/i-1 exists; no node has its provider ID yet"},
 		{"a node has its provider ID", runningMachine(withPhase("Pending"), withoutNodeName, withFoundNode), attention.Name, "node ip-10-0-0-1 has the provider ID of its instance"},
-		{"without a target it needs none", runningMachine(withPhase("Available"), withoutTarget, withoutNodeName, withFoundNode), attention.Nothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
+		{"without a target it needs none", runningMachine(withPhase("Available"), withoutTargetCluster, withoutNodeName, withFoundNode), attention.Nothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
 		{"node goes before it has joined", runningMachine(withPhase("Pending"), withDeletingNode), attention.Node, "instance virtual:///eu/i-1 exists; node m-1 is being deleted"},
 		{"critical components are not ready: it has not joined", runningMachine(withPhase("Pending"), withoutReadyComponents), attention.Node, "instance virtual:///eu/i-1 exists; node m-1: its critical components are not ready"},
 		{"an unhealthy node does not wait for them", runningMachine(withPhase("Unknown"), withoutReadyComponents), attention.Health, "node m-1 is healthy again"},
@@ -135,12 +136,12 @@ func TestNeedOfAMachine(t *testing.T) {
 		{"still missing", runningMachine(withPhase("Unknown"), withoutNode), attention.Recovery, "node m-1 is not registered"},
 		{"its node still goes", runningMachine(withPhase("Unknown"), withDeletingNode), attention.Recovery, "node m-1 is being deleted"},
 		{"well again", runningMachine(withPhase("Unknown")), attention.Health, "node m-1 is healthy again"},
-		{"well again when it was due", runningMachine(withPhase("Unknown"), withDue), attention.Health, "node m-1 is healthy again"},
-		{"a lone machine is due", runningMachine(withPhase("Unknown"), withUnhealthyNode, withDue), attention.Health, "to be replaced: node m-1: Ready is False (KubeletNotReady)"},
-		{"below a deployment it waits", runningMachine(withPhase("Unknown"), withUnhealthyNode, withDue, needingGrant), attention.Recovery, "node m-1: Ready is False (KubeletNotReady)"},
-		{"until it is granted", runningMachine(withPhase("Unknown"), withUnhealthyNode, withDue, needingGrant, withGrant), attention.Health, "its replacement was granted"},
-		{"marked by a person, although all is well", runningMachine(withGrant), attention.Health, "its replacement was granted"},
-		{"marked by a person before it has an instance", runningMachine(withGrant, withoutInstance, withPhase("")), attention.Health, "its replacement was granted"},
+		{"well again when it was due", runningMachine(withPhase("Unknown"), withReplacementDue), attention.Health, "node m-1 is healthy again"},
+		{"a lone machine is due", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue), attention.Health, "to be replaced: node m-1: Ready is False (KubeletNotReady)"},
+		{"below a deployment it waits", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue, needingGrant), attention.Recovery, "node m-1: Ready is False (KubeletNotReady)"},
+		{"until it is granted", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue, needingGrant, withReplacementGrant), attention.Health, "its replacement was granted"},
+		{"marked by a person, although all is well", runningMachine(withReplacementGrant), attention.Health, "its replacement was granted"},
+		{"marked by a person before it has an instance", runningMachine(withReplacementGrant, withoutInstance, withPhase("")), attention.Health, "its replacement was granted"},
 		{"conditions to copy", runningMachine(withUncopiedConditions), attention.Health, "conditions of the node are not copied yet; running"},
 		{"conditions to copy of a sick node", runningMachine(withPhase("Unknown"), withUnhealthyNode, withUncopiedConditions), attention.Health, "conditions of the node are not copied yet; node m-1: Ready is False (KubeletNotReady)"},
 		{"conditions to copy before it has joined", runningMachine(withPhase("Pending"), withUnhealthyNode, withUncopiedConditions), attention.Health, "conditions of the node are not copied yet; instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
@@ -151,10 +152,10 @@ func TestNeedOfAMachine(t *testing.T) {
 		{"node lacks something and is sick", runningMachine(withPhase("Unknown"), withUnhealthyNode, withUnsyncedNode), attention.Sync, "node lacks our finalizer"},
 		{"health comes before what a node lacks", runningMachine(withUnhealthyNode, withUnsyncedNode), attention.Health, "node m-1: Ready is False (KubeletNotReady)"},
 		{"conditions come before what a node lacks", runningMachine(withUncopiedConditions, withUnsyncedNode), attention.Health, "conditions of the node are not copied yet; running"},
-		{"no target", runningMachine(withPhase("Pending"), withoutTarget), attention.Health, "instance virtual:///eu/i-1 exists; there is no target cluster"},
-		{"no target, and known to be available", runningMachine(withPhase("Available"), withoutTarget), attention.Nothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
-		{"no target, and no instance yet", runningMachine(withPhase(""), withoutTarget, withoutInstance), attention.Instance, "has no initialised instance yet"},
-		{"no target any more", runningMachine(withoutTarget), attention.Health, "instance virtual:///eu/i-1 exists; there is no target cluster"},
+		{"no target", runningMachine(withPhase("Pending"), withoutTargetCluster), attention.Health, "instance virtual:///eu/i-1 exists; there is no target cluster"},
+		{"no target, and known to be available", runningMachine(withPhase("Available"), withoutTargetCluster), attention.Nothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
+		{"no target, and no instance yet", runningMachine(withPhase(""), withoutTargetCluster, withoutInstance), attention.Instance, "has no initialised instance yet"},
+		{"no target any more", runningMachine(withoutTargetCluster), attention.Health, "instance virtual:///eu/i-1 exists; there is no target cluster"},
 		{"a target came", runningMachine(withPhase("Available"), withoutNode), attention.Node, "instance virtual:///eu/i-1 exists; node m-1 is not registered"},
 		{"a target came, and the node has joined", runningMachine(withPhase("Available")), attention.Health, "node m-1 has joined"},
 		{"failed: its set's business", runningMachine(withPhase("Failed"), withoutNode), attention.Nothing, "failed: to be replaced"},
@@ -165,16 +166,16 @@ func TestNeedOfAMachine(t *testing.T) {
 		{"updated", runningMachine(withPhase("InPlaceUpdateSuccessful")), attention.Health, "updated in place; node m-1 is healthy"},
 		{"it is our turn in an update", runningMachine(withPhase("InPlaceUpdating"), our("DrainSuccessful")), attention.InPlace, "in-place update: Ready"},
 		{"its node has to be empty", runningMachine(our("SelectedForUpdate")), attention.Drain, "in-place update: the node has to be empty; running"},
-		{"to be preserved", runningMachine(asFormerlyPreserved), attention.Preserve, why},
-		{"preserved", runningMachine(asPreserved), attention.Kept, "preserved; running"},
-		{"failed, and to be preserved", runningMachine(withPhase("Failed"), withUnhealthyNode, asPreserved, asFormerlyPreserved), attention.Preserve, why},
-		{"failed, and preserved", runningMachine(withPhase("Failed"), withUnhealthyNode, asPreserved), attention.Kept, "failed, and preserved"},
-		{"failed, preserved and well again", runningMachine(withPhase("Failed"), asPreserved), attention.Health, "node m-1 is healthy again"},
+		{"to be preserved", runningMachine(asFormerlyPreservedMachine), attention.Preserve, why},
+		{"preserved", runningMachine(asPreservedMachine), attention.Kept, "preserved; running"},
+		{"failed, and to be preserved", runningMachine(withPhase("Failed"), withUnhealthyNode, asPreservedMachine, asFormerlyPreservedMachine), attention.Preserve, why},
+		{"failed, and preserved", runningMachine(withPhase("Failed"), withUnhealthyNode, asPreservedMachine), attention.Kept, "failed, and preserved"},
+		{"failed, preserved and well again", runningMachine(withPhase("Failed"), asPreservedMachine), attention.Health, "node m-1 is healthy again"},
 		{"to be deleted", runningMachine(withDeletion), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted, and a node has its provider ID: it has to be drained", runningMachine(withDeletion, withoutNodeName, withFoundNode), attention.Name, "node ip-10-0-0-1 has the provider ID of its instance"},
 		{"to be deleted, and nothing is left to drain", runningMachine(withDeletion, withoutNodeName, withFoundNode, withEmptiedNode), attention.Deletion, "deletion was asked for"},
 		{"to be deleted when it has failed", runningMachine(withDeletion, withPhase("Failed")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
-		{"to be deleted when its replacement was granted", runningMachine(withDeletion, withGrant), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
+		{"to be deleted when its replacement was granted", runningMachine(withDeletion, withReplacementGrant), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted while it is created", runningMachine(withDeletion, withoutInstance, withPhase("")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted, and past the drain", runningMachine(withDeletion, func(f *attention.MachineFacts) { f.Emptied, f.Conditions = true, readyConditions("False") }), attention.Deletion, "deletion was asked for"},
 		{"deleted without finalizer", runningMachine(withDeletion, withoutFinalizer), attention.Nothing, "released: the API server removes it"},
@@ -182,7 +183,7 @@ func TestNeedOfAMachine(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			d := attention.PlanMachine(row.facts)
 			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, d.Decision)
-			assert.Equal(t, row.need == attention.Nothing, d.Calm())
+			assert.Equal(t, row.need == attention.Nothing, d.NeedsNothing())
 			assert.Nil(t, d.Health, "without a time no timeout is judged")
 		})
 	}
@@ -190,18 +191,18 @@ func TestNeedOfAMachine(t *testing.T) {
 
 // forAllEdits calls check with every combination of edits of a machine in this phase.
 func forAllEdits(p string, check func(attention.MachineFacts)) {
-	edits := []edit{
+	edits := []factsEdit{
 		withUnhealthyNode,
 		withoutNode,
 		withDeletingNode,
 		withoutReadyComponents,
-		withoutTarget,
+		withoutTargetCluster,
 		withoutFinalizer,
 		withoutInstance,
 		withUncopiedConditions,
 		withUnsyncedNode,
-		withDue,
-		withGrant,
+		withReplacementDue,
+		withReplacementGrant,
 		needingGrant,
 	}
 	for bits := range 1 << len(edits) {
@@ -234,7 +235,7 @@ func TestOnlyACompleteMachineIsCalm(t *testing.T) {
 				f.Carries.Finalizer &&
 				!f.NoTarget
 			calm := f.Finalizer && f.ProviderID != "" && !f.Granted && (joined || p == "Available" && f.NoTarget)
-			require.Equal(t, calm, attention.PlanMachine(f).Calm(), "%+v", f)
+			require.Equal(t, calm, attention.PlanMachine(f).NeedsNothing(), "%+v", f)
 		})
 	}
 }

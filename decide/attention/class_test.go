@@ -36,7 +36,7 @@ func TestNeedOfAClass(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			d := attention.DecideClass(row.facts)
 			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, d)
-			assert.Equal(t, row.need == attention.Nothing, d.Calm())
+			assert.Equal(t, row.need == attention.Nothing, d.NeedsNothing())
 		})
 	}
 }

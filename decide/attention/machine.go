@@ -25,13 +25,13 @@ type MachineFacts struct {
 	ProviderID string // spec.providerID of the Machine
 	Stuck      bool   // the creation of the instance waits for an operator, without a timeout
 
-	NodeExists bool             // a Node of that name exists; false: all facts of the node are zero
-	Owner      ownership.Answer // who owns the Node that the machine names; zero: the machine names no Node
-	NodeFound  string           // name of the Node with the machine's provider ID if NodeName is another name
-	Uncopied   bool             // the machine's status lacks the present conditions of the Node
+	NodeExists bool                  // a Node of that name exists; false: all facts of the node are zero
+	Owner      ownership.OwnerAnswer // who owns the Node that the machine names; zero: the machine names no Node
+	NodeFound  string                // name of the Node with the machine's provider ID if NodeName is another name
+	Uncopied   bool                  // the machine's status lacks the present conditions of the Node
 	Conditions []health.Condition
 	Bad        []string // condition types that make the node unhealthy
-	Wanted     nodesync.Wanted
+	Wanted     nodesync.WantedState
 	Carries    nodesync.Node
 	Update     inplace.Node
 
@@ -69,11 +69,11 @@ func PlanMachine(f MachineFacts) MachinePlan {
 	m.Instance = f.ProviderID != ""
 	m.Alone = f.Alone || m.isPreserved() // a preserved machine is not replaced, and needs no grant
 	if f.NodeExists {
-		m.Healthy, m.nodeReason = health.DecideNode(f.Conditions, f.Bad)
-		m.BadSince = health.BadSince(f.Conditions, f.Bad)
+		m.Healthy, m.nodeReason = health.DecideNodeHealth(f.Conditions, f.Bad)
+		m.BadSince = health.BadConditionStart(f.Conditions, f.Bad)
 		m.syncReason = nodesync.Decide(f.Wanted, f.Carries).Why()
 	}
-	inDoubt := f.Owner.Is(ownership.InDoubt)
+	inDoubt := f.Owner.HasOwnerKind(ownership.InDoubt)
 	if inDoubt {
 		m.syncReason = f.Owner.Why
 	}
@@ -84,7 +84,7 @@ func PlanMachine(f MachineFacts) MachinePlan {
 		p.InPlace = inplace.Decide(f.Update, f.Phase)
 		p.Drain = m.drainPurpose(p.InPlace, preservation)
 	}
-	m.drainFor, m.updateStep = p.Drain.For, p.InPlace.Step
+	m.drainPurposeName, m.updateStep = p.Drain.For, p.InPlace.Step
 	p.InDoubt, p.Ask = inDoubt, inDoubt && f.Owner.Ask
 	p.Decision = m.decideNeed()
 	if p.Need == Sync {
@@ -101,11 +101,11 @@ func PlanMachine(f MachineFacts) MachinePlan {
 type plannedMachine struct {
 	MachineFacts
 
-	nodeReason     string // why the node is not healthy
-	syncReason     string // what the Node lacks, or has and should not have; empty: nothing
-	preserveReason string // missing changes of the preservation; empty: none
-	updateStep     inplace.Step
-	drainFor       string
+	nodeReason       string // why the node is not healthy
+	syncReason       string // what the Node lacks, or has and should not have; empty: nothing
+	preserveReason   string // missing changes of the preservation; empty: none
+	updateStep       inplace.Step
+	drainPurposeName string
 }
 
 // drainPurpose returns why the node of a machine that is not being deleted is drained. The node of a preserved
@@ -126,7 +126,7 @@ func (m plannedMachine) drainPurpose(update inplace.Decision, preservation prese
 func (m plannedMachine) isPreserved() bool {
 	own := m.Preservation
 	own.NodeExists, own.Failed, own.Now = false, true, time.Time{}
-	return preserve.Protected(own)
+	return preserve.IsProtected(own)
 }
 
 // addHealth adds the machine's next phase, the end of its preservation, and whether its grant is withdrawn.
@@ -169,11 +169,11 @@ func (m plannedMachine) lifecycleNeed() Decision {
 	case m.Deleting:
 		named := m.NodeName != "" && !m.NoTarget && !m.Emptied // a drain depends on the state of the node
 		return cmp.Or(
-			m.nameNeed(),
-			Decision{Need: Deletion, Why: "deletion was asked for" + phrase.If(named, "; %s", m.nodeState())},
+			m.nodeNameNeed(),
+			Decision{Need: Deletion, Why: "deletion was asked for" + phrase.TextIf(named, "; %s", m.nodeState())},
 		)
 	case m.Phase == vocabulary.PhaseFailed:
-		return m.failedNeed()
+		return m.needOfFailedMachine()
 	case m.Granted:
 		return Decision{Need: Health, Why: "its replacement was granted"}
 	case !m.Finalizer:
@@ -195,25 +195,29 @@ func (m plannedMachine) addNodeNeeds(d Decision) Decision {
 		DecisionIf(m.updateStep == inplace.Drain, Drain, "in-place update: the node has to be empty; %s", d.Why),
 		DecisionIf(m.updateStep != inplace.Nothing, InPlace, "in-place update: %s", m.updateStep),
 		DecisionIf(m.preserveReason != "", Preserve, "%s", m.preserveReason),
-		DecisionIf(d.Calm() && m.Preserved, Kept, "preserved; %s", d.Why),
+		DecisionIf(d.NeedsNothing() && m.Preserved, Kept, "preserved; %s", d.Why),
 		d,
 	)
 }
 
-// failedNeed returns the need of a Failed machine.
-func (m plannedMachine) failedNeed() Decision {
+// needOfFailedMachine returns the need of a Failed machine.
+func (m plannedMachine) needOfFailedMachine() Decision {
 	return cmp.Or(
 		DecisionIf(m.preserveReason != "", Preserve, "%s", m.preserveReason),
 		DecisionIf(m.Preserved && m.Healthy && !m.NodeDeleting, Health, "node %s is healthy again", m.NodeName),
-		DecisionIf(m.drainFor == vocabulary.DrainForPreservation, Drain, "failed, and preserved: its node has to be empty"),
+		DecisionIf(
+			m.drainPurposeName == vocabulary.DrainForPreservation,
+			Drain,
+			"failed, and preserved: its node has to be empty",
+		),
 		DecisionIf(m.Preserved, Kept, "failed, and preserved"),
 		Decision{Need: Nothing, Why: "failed: to be replaced"},
 	)
 }
 
-// nameNeed returns the need Name if a node was found by the machine's provider ID, and the machine's status does not
-// name that node yet.
-func (m plannedMachine) nameNeed() Decision {
+// nodeNameNeed returns the need Name if a node was found by the machine's provider ID, and the machine's status does
+// not name that node yet.
+func (m plannedMachine) nodeNameNeed() Decision {
 	return DecisionIf(
 		m.NodeFound != "" && !m.NoTarget && !m.Emptied,
 		Name,
@@ -224,7 +228,7 @@ func (m plannedMachine) nameNeed() Decision {
 
 // nodeNeed returns the need of a machine with an instance, from the state of its node.
 func (m plannedMachine) nodeNeed() Decision {
-	if found := m.nameNeed(); !found.Calm() {
+	if found := m.nodeNameNeed(); !found.NeedsNothing() {
 		return found
 	}
 	switch well := m.Healthy && !m.NodeDeleting; m.Phase {
@@ -261,10 +265,10 @@ func (m plannedMachine) nodeState() string {
 		return "no node has its provider ID yet"
 	}
 	return "node " + m.NodeName + cmp.Or(
-		phrase.If(!m.NodeExists, " is not registered"),
-		phrase.If(m.NodeDeleting, " is being deleted"),
-		phrase.If(!m.Healthy, ": %s", m.nodeReason),
-		phrase.If(m.NodeWaits != "", ": %s", m.NodeWaits),
+		phrase.TextIf(!m.NodeExists, " is not registered"),
+		phrase.TextIf(m.NodeDeleting, " is being deleted"),
+		phrase.TextIf(!m.Healthy, ": %s", m.nodeReason),
+		phrase.TextIf(m.NodeWaits != "", ": %s", m.NodeWaits),
 		" is healthy",
 	)
 }

@@ -3,8 +3,8 @@ package decidetest
 
 import "testing"
 
-// Seeds returns the number of random runs of a test: all, or with -short all/20, at least one.
-func Seeds(all int) int {
+// SeedCount returns the number of random runs of a test: all, or with -short all/20, at least one.
+func SeedCount(all int) int {
 	if testing.Short() {
 		return max(1, all/20)
 	}

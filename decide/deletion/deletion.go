@@ -31,8 +31,8 @@ func orderedStages() []Stage {
 	return []Stage{PreDrainHooks, Drain, Detach, PreTerminateHooks, Instance, Node, Release}
 }
 
-// Later returns the later of two stages. An unknown stage comes before all known stages.
-func Later(a, b Stage) Stage {
+// LaterStage returns the later of two stages. An unknown stage comes before all known stages.
+func LaterStage(a, b Stage) Stage {
 	if slices.Index(orderedStages(), b) > slices.Index(orderedStages(), a) {
 		return b
 	}
@@ -52,7 +52,7 @@ type Facts struct {
 	NodeName string // name of the machine's node; empty: the machine never had a node
 	Node     bool   // the node exists, and belongs to the machine
 	// Owner says who owns the node that the machine names; zero: the machine names no node.
-	Owner ownership.Answer
+	Owner ownership.OwnerAnswer
 	// NodeUnknown means that the cache contains no node, and that the target cluster's API server does not answer.
 	NodeUnknown bool
 	AsMCM       bool   // as in MCM, the node gets the condition Terminating even if no pods run on the node
@@ -84,31 +84,32 @@ type Step struct {
 	Ask       bool   `json:",omitzero"` // the provider can tell who owns the node
 }
 
-// Held reports whether an operator's hold keeps the deletion in its stage.
-func (s Step) Held() bool { return slices.Equal(s.BlockedBy, []string{vocabulary.BlockedHold}) }
+// IsHeld reports whether an operator's hold keeps the deletion in its stage.
+func (s Step) IsHeld() bool { return slices.Equal(s.BlockedBy, []string{vocabulary.BlockedHold}) }
 
 // Decide returns the first stage with work to do, beginning with the recorded stage. A deletion never returns to an
 // earlier stage: a completed stage is not entered again, even if the facts change.
 func Decide(f Facts) Step {
-	at := Later(Later(PreDrainHooks, f.Recorded), NextStage(f.Done))
+	at := LaterStage(LaterStage(PreDrainHooks, f.Recorded), NextStage(f.Done))
 	first := at
 	s := Step{Stays: f.Abandon != "", Hurry: f.Skip != "" || f.Abandon != ""}
 	for ; ; at = NextStage(at) {
-		if what := f.workOf(at); what.Why != "" {
+		if what := f.workOfStage(at); what.Why != "" {
 			s.Stage, s.Record, s.Why, s.BlockedBy, s.Ask = at, at != f.Recorded, what.Why, what.BlockedBy, what.Ask
 			break
 		}
 	}
 	s.Announce = f.Node && f.needsAnnouncement(s.Stage)
-	s.Force = f.Force != "" && s.Stage != Instance && Later(s.Stage, Instance) == Instance
-	if f.Abandon != "" && Later(first, Instance) == Instance && Later(s.Stage, Instance) != Instance {
+	s.Force = f.Force != "" && s.Stage != Instance && LaterStage(s.Stage, Instance) == Instance
+	if f.Abandon != "" && LaterStage(first, Instance) == Instance && LaterStage(s.Stage, Instance) != Instance {
 		s.Abandoned = f.Abandon
 	}
 	if f.Hold != "" {
-		s.BlockedBy, s.Why = []string{vocabulary.BlockedHold}, "held"+phrase.By(f.Hold)
+		s.BlockedBy, s.Why = []string{vocabulary.BlockedHold}, "held"+phrase.ActorText(f.Hold)
 	}
-	if f.Result == "" && Later(s.Stage, Drain) != Drain { // the stage is past the drain, and no drain recorded a result
-		if s.Empty = f.Done != "" && Later(f.Done, Drain) == f.Done; !s.Empty {
+	if f.Result == "" &&
+		LaterStage(s.Stage, Drain) != Drain { // the stage is past the drain, and no drain recorded a result
+		if s.Empty = f.Done != "" && LaterStage(f.Done, Drain) == f.Done; !s.Empty {
 			s.Skipped = f.skipReason()
 		}
 	}
@@ -125,24 +126,24 @@ func (f Facts) needsAnnouncement(stage Stage) bool {
 	return f.Recorded == "" && f.Done == ""
 }
 
-// workOf returns the work of a stage. An empty Why means that the stage has no work.
-func (f Facts) workOf(s Stage) Step {
+// workOfStage returns the work of a stage. An empty Why means that the stage has no work.
+func (f Facts) workOfStage(s Stage) Step {
 	if s == PreDrainHooks {
-		return hookStep(f.Node || f.NodeUnknown || f.Owner.Is(ownership.InDoubt), "pre-drain", f.PreDrainHooks)
+		return hookStep(f.Node || f.NodeUnknown || f.Owner.HasOwnerKind(ownership.InDoubt), "pre-drain", f.PreDrainHooks)
 	}
 	if s == PreTerminateHooks {
 		return hookStep(true, "pre-terminate", f.PreTerminateHooks)
 	}
 	undrained := f.Result == "" && f.skipReason() == ""
-	if f.Owner.Is(ownership.InDoubt) && (s == Node || s == Drain && undrained) {
+	if f.Owner.HasOwnerKind(ownership.InDoubt) && (s == Node || s == Drain && undrained) {
 		return f.ownershipStep()
 	}
 	attached := f.Node && f.Attached != 0 && f.Result == vocabulary.DrainDrained && f.SkipDetach == ""
 	return Step{Why: map[Stage]string{
-		Drain:    phrase.If(undrained, "node %s is to be drained", f.NodeName),
-		Detach:   phrase.If(attached, "waits until the volumes of node %s are detached", f.NodeName),
-		Instance: phrase.If(f.Abandon == "", "the instance is to be deleted"),
-		Node:     phrase.If(f.NodeName != "", "the instance is gone; node %s is to be deleted", f.NodeName),
+		Drain:    phrase.TextIf(undrained, "node %s is to be drained", f.NodeName),
+		Detach:   phrase.TextIf(attached, "waits until the volumes of node %s are detached", f.NodeName),
+		Instance: phrase.TextIf(f.Abandon == "", "the instance is to be deleted"),
+		Node:     phrase.TextIf(f.NodeName != "", "the instance is gone; node %s is to be deleted", f.NodeName),
 		Release:  "instance and node are gone; our finalizer is to be removed",
 	}[s]}
 }
@@ -159,13 +160,13 @@ func (f Facts) ownershipStep() Step {
 // skipReason returns why the node is not drained; empty: the node is drained. While the owner of the node is in doubt,
 // only an operator can skip the drain.
 func (f Facts) skipReason() string {
-	if f.Owner.Is(ownership.InDoubt) {
+	if f.Owner.HasOwnerKind(ownership.InDoubt) {
 		return f.Skip
 	}
 	return cmp.Or(
-		phrase.If(f.Owner.Is(ownership.Anothers) || f.Owner.Is(ownership.Nobodys), "%s", f.Owner.Why),
-		phrase.If(f.NodeName == "", "the machine never had a node"),
-		phrase.If(!f.Node && !f.NodeUnknown, "there is no node %s", f.NodeName),
+		phrase.TextIf(f.Owner.HasOwnerKind(ownership.Anothers) || f.Owner.HasOwnerKind(ownership.Nobodys), "%s", f.Owner.Why),
+		phrase.TextIf(f.NodeName == "", "the machine never had a node"),
+		phrase.TextIf(!f.Node && !f.NodeUnknown, "there is no node %s", f.NodeName),
 		f.Skip,
 	)
 }
@@ -178,6 +179,6 @@ func hookStep(apply bool, kind string, names []string) Step {
 	}
 	names = slices.Sorted(slices.Values(names))
 	const most = explain.MaxBlockers
-	why := fmt.Sprintf("waits until these %s hooks are removed: %s", kind, phrase.List(names, most, ", "))
+	why := fmt.Sprintf("waits until these %s hooks are removed: %s", kind, phrase.JoinNames(names, most, ", "))
 	return Step{BlockedBy: names[:min(len(names), most)], Why: why}
 }

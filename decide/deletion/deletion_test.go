@@ -22,14 +22,14 @@ var stageOrder = []deletion.Stage{
 func TestTheOrderOfStages(t *testing.T) {
 	for i, stage := range stageOrder {
 		assert.Equal(t, stageOrder[min(i+1, len(stageOrder)-1)], deletion.NextStage(stage), "after %s", stage)
-		assert.Equal(t, stage, deletion.Later(stage, stage))
-		assert.Equal(t, stage, deletion.Later("", stage), "nothing comes before all")
-		assert.Equal(t, stage, deletion.Later(stage, ""))
-		assert.Equal(t, stage, deletion.Later("Unheard", stage), "and so does what is not known")
-		assert.Equal(t, stage, deletion.Later(stage, "Unheard"))
+		assert.Equal(t, stage, deletion.LaterStage(stage, stage))
+		assert.Equal(t, stage, deletion.LaterStage("", stage), "nothing comes before all")
+		assert.Equal(t, stage, deletion.LaterStage(stage, ""))
+		assert.Equal(t, stage, deletion.LaterStage("Unheard", stage), "and so does what is not known")
+		assert.Equal(t, stage, deletion.LaterStage(stage, "Unheard"))
 		for _, before := range stageOrder[:i] {
-			assert.Equal(t, stage, deletion.Later(before, stage))
-			assert.Equal(t, stage, deletion.Later(stage, before))
+			assert.Equal(t, stage, deletion.LaterStage(before, stage))
+			assert.Equal(t, stage, deletion.LaterStage(stage, before))
 		}
 	}
 	assert.Equal(t, deletion.PreDrainHooks, deletion.NextStage(""), "the first one")
@@ -54,25 +54,25 @@ func machineWithoutHooks(change ...func(*deletion.Facts)) deletion.Facts {
 			change...)...)
 }
 
-func withRecorded(s deletion.Stage) func(*deletion.Facts) {
+func withRecordedStage(s deletion.Stage) func(*deletion.Facts) {
 	return func(f *deletion.Facts) { f.Recorded = s }
 }
 
-func withDone(s deletion.Stage) func(*deletion.Facts) {
+func withDoneStage(s deletion.Stage) func(*deletion.Facts) {
 	return func(f *deletion.Facts) { f.Done = s }
 }
 
-func withResult(result string) func(*deletion.Facts) {
+func withDrainResult(result string) func(*deletion.Facts) {
 	return func(f *deletion.Facts) { f.Result = result }
 }
 
-func withAsMCM(f *deletion.Facts)       { f.AsMCM = true }
-func withForce(f *deletion.Facts)       { f.Force = "label force-deletion is set" }
-func withSkip(f *deletion.Facts)        { f.Skip = "somebody excludes it" }
-func withSkipDetach(f *deletion.Facts)  { f.SkipDetach = "somebody excludes it" }
-func withoutNode(f *deletion.Facts)     { f.Node, f.Attached = false, 0 }
-func withoutNodeName(f *deletion.Facts) { f.Node, f.NodeName, f.Attached = false, "", 0 }
-func withoutVolumes(f *deletion.Facts)  { f.Attached = 0 }
+func withMCMBehaviour(f *deletion.Facts)  { f.AsMCM = true }
+func withForce(f *deletion.Facts)         { f.Force = "label force-deletion is set" }
+func withSkippedDrain(f *deletion.Facts)  { f.Skip = "somebody excludes it" }
+func withSkippedDetach(f *deletion.Facts) { f.SkipDetach = "somebody excludes it" }
+func withoutNode(f *deletion.Facts)       { f.Node, f.Attached = false, 0 }
+func withoutNodeName(f *deletion.Facts)   { f.Node, f.NodeName, f.Attached = false, "", 0 }
+func withoutVolumes(f *deletion.Facts)    { f.Attached = 0 }
 
 // TestADeletionFromBeginningToEnd executes each step: the test removes the hooks, and marks the work of each stage
 // as done.
@@ -113,42 +113,42 @@ func TestNextStage(t *testing.T) {
 	}{
 		"it begins with its hooks":                               {machineWithAllWork(), deletion.PreDrainHooks},
 		"without any, with the drain":                            {machineWithoutHooks(), deletion.Drain},
-		"the machine is not excluded from the drain":             {machineWithoutHooks(withRecorded(deletion.PreDrainHooks)), deletion.Drain},
-		"the machine is excluded from the drain":                 {machineWithoutHooks(withSkip), deletion.Instance},
+		"the machine is not excluded from the drain":             {machineWithoutHooks(withRecordedStage(deletion.PreDrainHooks)), deletion.Drain},
+		"the machine is excluded from the drain":                 {machineWithoutHooks(withSkippedDrain), deletion.Instance},
 		"no node name":                                           {machineWithoutHooks(withoutNodeName), deletion.Instance},
 		"there is no node":                                       {machineWithoutHooks(withoutNode), deletion.Instance},
-		"the instance is gone, and its stage is recorded":        {machineWithoutHooks(withRecorded(deletion.Instance), withDone(deletion.Instance)), deletion.Node},
-		"the instance is being deleted":                          {machineWithoutHooks(withRecorded(deletion.Instance)), deletion.Instance},
-		"hooks that hold the instance: it is not drained anew":   {machineWithAllWork(withRecorded(deletion.PreTerminateHooks)), deletion.PreTerminateHooks},
-		"and no volume is waited for":                            {machineWithAllWork(withRecorded(deletion.PreTerminateHooks), withResult("Drained")), deletion.PreTerminateHooks},
-		"the instance is gone and the drain had not ended":       {machineWithoutHooks(withRecorded(deletion.Node)), deletion.Node},
-		"a node that has come back":                              {machineWithoutHooks(withRecorded(deletion.Instance), withResult("Skipped")), deletion.Instance},
-		"what is recorded is done, whatever else is":             {machineWithoutHooks(withRecorded(deletion.Release)), deletion.Release},
-		"a drain that goes on":                                   {machineWithoutHooks(withRecorded(deletion.Drain)), deletion.Drain},
-		"drained, and volumes are attached":                      {machineWithoutHooks(withRecorded(deletion.Drain), withResult("Drained")), deletion.Detach},
-		"the machine is not excluded from the wait for volumes":  {machineWithoutHooks(withRecorded(deletion.Detach), withResult("Drained")), deletion.Detach},
-		"drained, and none is":                                   {machineWithoutHooks(withRecorded(deletion.Drain), withResult("Drained"), withoutVolumes), deletion.Instance},
-		"the machine is excluded from the wait for volumes":      {machineWithoutHooks(withRecorded(deletion.Drain), withResult("Drained"), withSkipDetach), deletion.Instance},
-		"by force, with volumes attached":                        {machineWithoutHooks(withRecorded(deletion.Drain), withResult("Forced")), deletion.Instance},
-		"by force, without volumes":                              {machineWithoutHooks(withRecorded(deletion.Drain), withResult("Forced"), withoutVolumes), deletion.Instance},
-		"nobody was asked to go, and nothing is detached":        {machineWithoutHooks(withRecorded(deletion.Drain), withResult("Skipped")), deletion.Instance},
-		"a node that is gone holds no volumes":                   {machineWithAllWork(withRecorded(deletion.Detach), withResult("Drained"), withoutNode), deletion.PreTerminateHooks},
-		"the wait for volumes is over":                           {machineWithoutHooks(withRecorded(deletion.Detach), withResult("Drained"), withDone(deletion.Detach)), deletion.Instance},
-		"a node on which nothing stands":                         {machineWithoutHooks(withRecorded(deletion.Drain), withDone(deletion.Detach)), deletion.Instance},
-		"nothing is known of an instance: the provider is asked": {machineWithoutHooks(withoutNodeName, withRecorded(deletion.PreDrainHooks)), deletion.Instance},
-		"the instance is gone":                                   {machineWithoutHooks(withDone(deletion.Instance)), deletion.Node},
-		"its node is not in the cache":                           {machineWithoutHooks(withoutNode, withDone(deletion.Instance)), deletion.Node},
-		"the machine has no node: nothing to remove":             {machineWithoutHooks(withoutNodeName, withRecorded(deletion.Instance), withDone(deletion.Instance)), deletion.Release},
-		"the node is gone":                                       {machineWithoutHooks(withoutNode, withRecorded(deletion.Node), withDone(deletion.Node)), deletion.Release},
+		"the instance is gone, and its stage is recorded":        {machineWithoutHooks(withRecordedStage(deletion.Instance), withDoneStage(deletion.Instance)), deletion.Node},
+		"the instance is being deleted":                          {machineWithoutHooks(withRecordedStage(deletion.Instance)), deletion.Instance},
+		"hooks that hold the instance: it is not drained anew":   {machineWithAllWork(withRecordedStage(deletion.PreTerminateHooks)), deletion.PreTerminateHooks},
+		"and no volume is waited for":                            {machineWithAllWork(withRecordedStage(deletion.PreTerminateHooks), withDrainResult("Drained")), deletion.PreTerminateHooks},
+		"the instance is gone and the drain had not ended":       {machineWithoutHooks(withRecordedStage(deletion.Node)), deletion.Node},
+		"a node that has come back":                              {machineWithoutHooks(withRecordedStage(deletion.Instance), withDrainResult("Skipped")), deletion.Instance},
+		"what is recorded is done, whatever else is":             {machineWithoutHooks(withRecordedStage(deletion.Release)), deletion.Release},
+		"a drain that goes on":                                   {machineWithoutHooks(withRecordedStage(deletion.Drain)), deletion.Drain},
+		"drained, and volumes are attached":                      {machineWithoutHooks(withRecordedStage(deletion.Drain), withDrainResult("Drained")), deletion.Detach},
+		"the machine is not excluded from the wait for volumes":  {machineWithoutHooks(withRecordedStage(deletion.Detach), withDrainResult("Drained")), deletion.Detach},
+		"drained, and none is":                                   {machineWithoutHooks(withRecordedStage(deletion.Drain), withDrainResult("Drained"), withoutVolumes), deletion.Instance},
+		"the machine is excluded from the wait for volumes":      {machineWithoutHooks(withRecordedStage(deletion.Drain), withDrainResult("Drained"), withSkippedDetach), deletion.Instance},
+		"by force, with volumes attached":                        {machineWithoutHooks(withRecordedStage(deletion.Drain), withDrainResult("Forced")), deletion.Instance},
+		"by force, without volumes":                              {machineWithoutHooks(withRecordedStage(deletion.Drain), withDrainResult("Forced"), withoutVolumes), deletion.Instance},
+		"nobody was asked to go, and nothing is detached":        {machineWithoutHooks(withRecordedStage(deletion.Drain), withDrainResult("Skipped")), deletion.Instance},
+		"a node that is gone holds no volumes":                   {machineWithAllWork(withRecordedStage(deletion.Detach), withDrainResult("Drained"), withoutNode), deletion.PreTerminateHooks},
+		"the wait for volumes is over":                           {machineWithoutHooks(withRecordedStage(deletion.Detach), withDrainResult("Drained"), withDoneStage(deletion.Detach)), deletion.Instance},
+		"a node on which nothing stands":                         {machineWithoutHooks(withRecordedStage(deletion.Drain), withDoneStage(deletion.Detach)), deletion.Instance},
+		"nothing is known of an instance: the provider is asked": {machineWithoutHooks(withoutNodeName, withRecordedStage(deletion.PreDrainHooks)), deletion.Instance},
+		"the instance is gone":                                   {machineWithoutHooks(withDoneStage(deletion.Instance)), deletion.Node},
+		"its node is not in the cache":                           {machineWithoutHooks(withoutNode, withDoneStage(deletion.Instance)), deletion.Node},
+		"the machine has no node: nothing to remove":             {machineWithoutHooks(withoutNodeName, withRecordedStage(deletion.Instance), withDoneStage(deletion.Instance)), deletion.Release},
+		"the node is gone":                                       {machineWithoutHooks(withoutNode, withRecordedStage(deletion.Node), withDoneStage(deletion.Node)), deletion.Release},
 		"no target: straight to the instance":                    {deletion.Facts{}, deletion.Instance},
 		"no target: no node is touched":                          {deletion.Facts{Recorded: deletion.Instance, Done: deletion.Instance}, deletion.Release},
 		"no target any more, but a name: no node is there":       {deletion.Facts{NodeName: "n"}, deletion.Instance},
-		"the run knows more than the status":                     {machineWithAllWork(withRecorded(deletion.PreDrainHooks), withDone(deletion.Detach)), deletion.PreTerminateHooks},
-		"the status knows more than the run":                     {machineWithAllWork(withRecorded(deletion.Node), withDone(deletion.PreDrainHooks)), deletion.Node},
-		"a hook that comes when it is over":                      {machineWithAllWork(withRecorded(deletion.Drain)), deletion.Drain},
-		"a hook that comes after the drain, in time":             {machineWithAllWork(withRecorded(deletion.Drain), withResult("Drained"), withoutVolumes), deletion.PreTerminateHooks},
-		"a hook that comes when the instance goes":               {machineWithAllWork(withRecorded(deletion.Instance)), deletion.Instance},
-		"a volume that comes when the wait is over":              {machineWithoutHooks(withRecorded(deletion.Instance), withResult("Drained")), deletion.Instance},
+		"the run knows more than the status":                     {machineWithAllWork(withRecordedStage(deletion.PreDrainHooks), withDoneStage(deletion.Detach)), deletion.PreTerminateHooks},
+		"the status knows more than the run":                     {machineWithAllWork(withRecordedStage(deletion.Node), withDoneStage(deletion.PreDrainHooks)), deletion.Node},
+		"a hook that comes when it is over":                      {machineWithAllWork(withRecordedStage(deletion.Drain)), deletion.Drain},
+		"a hook that comes after the drain, in time":             {machineWithAllWork(withRecordedStage(deletion.Drain), withDrainResult("Drained"), withoutVolumes), deletion.PreTerminateHooks},
+		"a hook that comes when the instance goes":               {machineWithAllWork(withRecordedStage(deletion.Instance)), deletion.Instance},
+		"a volume that comes when the wait is over":              {machineWithoutHooks(withRecordedStage(deletion.Instance), withDrainResult("Drained")), deletion.Instance},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Decide(row.facts)

@@ -82,7 +82,7 @@ func TestEveryStepIsComplete(t *testing.T) {
 			"nothing but hooks and people is waited for here: %+v",
 			f,
 		)
-		require.Equal(t, f.Hold != "", s.Held(), "%+v", f)
+		require.Equal(t, f.Hold != "", s.IsHeld(), "%+v", f)
 		require.False(t, f.Abandon != "" && s.Stage == deletion.Instance, "%+v", f)
 		require.False(t, s.Empty && s.Skipped != "", "%+v", f)
 		if s.Skipped != "" || s.Empty {

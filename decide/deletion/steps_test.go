@@ -28,7 +28,7 @@ func TestHooksHoldADeletion(t *testing.T) {
 			"waits until these pre-drain hooks are removed: hook/a, hook/b",
 		},
 		"also a node that is not drained": {
-			machineWithAllWork(withSkip), deletion.PreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
+			machineWithAllWork(withSkippedDrain), deletion.PreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
 		},
 		"without a node nothing is drained, and nobody waits": {
 			machineWithAllWork(withoutNode), deletion.PreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
@@ -62,7 +62,7 @@ func TestManyHooksAreCounted(t *testing.T) {
 	}
 	for name, facts := range map[string]deletion.Facts{
 		"pre-drain":     machineWithAllWork(func(f *deletion.Facts) { f.PreDrainHooks = forty }),
-		"pre-terminate": machineWithAllWork(withRecorded(deletion.PreTerminateHooks), func(f *deletion.Facts) { f.PreTerminateHooks = forty }),
+		"pre-terminate": machineWithAllWork(withRecordedStage(deletion.PreTerminateHooks), func(f *deletion.Facts) { f.PreTerminateHooks = forty }),
 	} {
 		s := deletion.Decide(facts)
 		assert.Equal(t, forty[:5], s.BlockedBy, name)
@@ -80,10 +80,10 @@ func TestReasonOfEachStage(t *testing.T) {
 		want  string
 	}{
 		{machineWithoutHooks(), "node n is to be drained"},
-		{machineWithoutHooks(withResult("Drained")), "waits until the volumes of node n are detached"},
-		{machineWithoutHooks(withSkip), "the instance is to be deleted"},
-		{machineWithoutHooks(withDone(deletion.Instance)), "the instance is gone; node n is to be deleted"},
-		{machineWithoutHooks(withDone(deletion.Node)), "instance and node are gone; our finalizer is to be removed"},
+		{machineWithoutHooks(withDrainResult("Drained")), "waits until the volumes of node n are detached"},
+		{machineWithoutHooks(withSkippedDrain), "the instance is to be deleted"},
+		{machineWithoutHooks(withDoneStage(deletion.Instance)), "the instance is gone; node n is to be deleted"},
+		{machineWithoutHooks(withDoneStage(deletion.Node)), "instance and node are gone; our finalizer is to be removed"},
 	} {
 		assert.Equal(t, row.want, deletion.Decide(row.facts).Why)
 	}
@@ -96,14 +96,14 @@ func TestForceEndsTheWaitsBeforeTheInstanceIsDeleted(t *testing.T) {
 		deletion.PreDrainHooks: true, deletion.Drain: true, deletion.Detach: true, deletion.PreTerminateHooks: true,
 		deletion.Instance: false, deletion.Node: false, deletion.Release: false,
 	} {
-		at := machineWithAllWork(withRecorded(stage), withForce)
+		at := machineWithAllWork(withRecordedStage(stage), withForce)
 		if stage != deletion.PreDrainHooks {
 			at.PreDrainHooks = nil
 		}
-		if deletion.Later(stage, deletion.Detach) == stage {
+		if deletion.LaterStage(stage, deletion.Detach) == stage {
 			at.Result = "Drained"
 		}
-		if deletion.Later(stage, deletion.Instance) == stage {
+		if deletion.LaterStage(stage, deletion.Instance) == stage {
 			at.PreTerminateHooks = nil
 		}
 		s := deletion.Decide(at)
@@ -118,13 +118,13 @@ func TestWhenTheNodeGetsTheConditionTerminating(t *testing.T) {
 		told  bool
 	}{
 		"hooks hold it":                          {machineWithAllWork(), true},
-		"it is not drained":                      {machineWithoutHooks(withSkip), true},
-		"its drain is on record":                 {machineWithoutHooks(withRecorded(deletion.Drain)), true},
+		"it is not drained":                      {machineWithoutHooks(withSkippedDrain), true},
+		"its drain is on record":                 {machineWithoutHooks(withRecordedStage(deletion.Drain)), true},
 		"it may have no pod":                     {machineWithoutHooks(), false},
-		"it may have no pod, as in MCM":          {machineWithoutHooks(withAsMCM), true},
-		"it has none":                            {machineWithoutHooks(withDone(deletion.Drain)), false},
-		"its drain is over":                      {machineWithoutHooks(withRecorded(deletion.Drain), withResult("Drained")), false},
-		"a later stage is recorded: it was told": {machineWithoutHooks(withRecorded(deletion.Instance)), false},
+		"it may have no pod, as in MCM":          {machineWithoutHooks(withMCMBehaviour), true},
+		"it has none":                            {machineWithoutHooks(withDoneStage(deletion.Drain)), false},
+		"its drain is over":                      {machineWithoutHooks(withRecordedStage(deletion.Drain), withDrainResult("Drained")), false},
+		"a later stage is recorded: it was told": {machineWithoutHooks(withRecordedStage(deletion.Instance)), false},
 		"a machine without a node":               {machineWithoutHooks(withoutNodeName), false},
 		"a node that is gone, or another's":      {machineWithoutHooks(withoutNode), false},
 	} {
@@ -141,19 +141,19 @@ func TestADrainThatIsSkippedSaysWhy(t *testing.T) {
 	}{
 		"no node name":                                {machineWithoutHooks(withoutNodeName), "the machine never had a node"},
 		"the node is gone":                            {machineWithoutHooks(withoutNode), "there is no node n"},
-		"somebody excludes it":                        {machineWithoutHooks(withSkip), "somebody excludes it"},
-		"that there is no node is said first":         {machineWithoutHooks(withoutNodeName, withSkip), "the machine never had a node"},
-		"the node goes while hooks hold the drain":    {machineWithoutHooks(withoutNode, withRecorded(deletion.PreDrainHooks)), "there is no node n"},
-		"it is excluded while it is drained":          {machineWithoutHooks(withSkip, withRecorded(deletion.Drain)), "somebody excludes it"},
-		"hooks hold the instance":                     {machineWithAllWork(withSkip, withRecorded(deletion.Drain)), "somebody excludes it"},
-		"not before it is over: hooks hold the drain": {machineWithAllWork(withSkip), ""},
-		"it runs":                        {machineWithoutHooks(withRecorded(deletion.Drain)), ""},
-		"it ran":                         {machineWithoutHooks(withRecorded(deletion.Drain), withResult("Drained")), ""},
-		"it ran, and then the node went": {machineWithoutHooks(withoutNode, withRecorded(deletion.Drain), withResult("Forced")), ""},
-		"nothing stood on the node":      {machineWithoutHooks(withRecorded(deletion.Drain), withDone(deletion.Detach)), ""},
-		"it is said once":                {machineWithoutHooks(withoutNodeName, withRecorded(deletion.Instance), withResult("Skipped")), ""},
+		"somebody excludes it":                        {machineWithoutHooks(withSkippedDrain), "somebody excludes it"},
+		"that there is no node is said first":         {machineWithoutHooks(withoutNodeName, withSkippedDrain), "the machine never had a node"},
+		"the node goes while hooks hold the drain":    {machineWithoutHooks(withoutNode, withRecordedStage(deletion.PreDrainHooks)), "there is no node n"},
+		"it is excluded while it is drained":          {machineWithoutHooks(withSkippedDrain, withRecordedStage(deletion.Drain)), "somebody excludes it"},
+		"hooks hold the instance":                     {machineWithAllWork(withSkippedDrain, withRecordedStage(deletion.Drain)), "somebody excludes it"},
+		"not before it is over: hooks hold the drain": {machineWithAllWork(withSkippedDrain), ""},
+		"it runs":                        {machineWithoutHooks(withRecordedStage(deletion.Drain)), ""},
+		"it ran":                         {machineWithoutHooks(withRecordedStage(deletion.Drain), withDrainResult("Drained")), ""},
+		"it ran, and then the node went": {machineWithoutHooks(withoutNode, withRecordedStage(deletion.Drain), withDrainResult("Forced")), ""},
+		"nothing stood on the node":      {machineWithoutHooks(withRecordedStage(deletion.Drain), withDoneStage(deletion.Detach)), ""},
+		"it is said once":                {machineWithoutHooks(withoutNodeName, withRecordedStage(deletion.Instance), withDrainResult("Skipped")), ""},
 		// The node had no pods and was not drained. The node disappeared together with the instance.
-		"nothing stood on the node, and by now it is gone": {machineWithoutHooks(withoutNode, withRecorded(deletion.Instance), withDone(deletion.Instance)), ""},
+		"nothing stood on the node, and by now it is gone": {machineWithoutHooks(withoutNode, withRecordedStage(deletion.Instance), withDoneStage(deletion.Instance)), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, row.skipped, deletion.Decide(row.facts).Skipped)
@@ -166,13 +166,13 @@ func TestANodeWithoutPodsCountsAsDrained(t *testing.T) {
 		facts deletion.Facts
 		empty bool
 	}{
-		"the run has just looked":                {machineWithoutHooks(withRecorded(deletion.Drain), withDone(deletion.Detach)), true},
-		"and hooks hold the instance":            {machineWithAllWork(withRecorded(deletion.Drain), withDone(deletion.Detach)), true},
-		"and the node went at that moment":       {machineWithoutHooks(withoutNode, withRecorded(deletion.Drain), withDone(deletion.Detach)), true},
-		"the status says so":                     {machineWithoutHooks(withRecorded(deletion.Instance), withDone(deletion.Detach), withResult("Drained")), false},
-		"the run has done what comes before":     {machineWithoutHooks(withDone(deletion.PreDrainHooks)), false},
-		"the run has done nothing":               {machineWithoutHooks(withRecorded(deletion.Instance)), false},
-		"it was drained, and volumes were freed": {machineWithoutHooks(withRecorded(deletion.Detach), withDone(deletion.Detach), withResult("Drained")), false},
+		"the run has just looked":                {machineWithoutHooks(withRecordedStage(deletion.Drain), withDoneStage(deletion.Detach)), true},
+		"and hooks hold the instance":            {machineWithAllWork(withRecordedStage(deletion.Drain), withDoneStage(deletion.Detach)), true},
+		"and the node went at that moment":       {machineWithoutHooks(withoutNode, withRecordedStage(deletion.Drain), withDoneStage(deletion.Detach)), true},
+		"the status says so":                     {machineWithoutHooks(withRecordedStage(deletion.Instance), withDoneStage(deletion.Detach), withDrainResult("Drained")), false},
+		"the run has done what comes before":     {machineWithoutHooks(withDoneStage(deletion.PreDrainHooks)), false},
+		"the run has done nothing":               {machineWithoutHooks(withRecordedStage(deletion.Instance)), false},
+		"it was drained, and volumes were freed": {machineWithoutHooks(withRecordedStage(deletion.Detach), withDoneStage(deletion.Detach), withDrainResult("Drained")), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Decide(row.facts)
@@ -185,7 +185,7 @@ func TestANodeWithoutPodsCountsAsDrained(t *testing.T) {
 func TestAHoldKeepsTheDeletionInItsStage(t *testing.T) {
 	held := func(f *deletion.Facts) { f.Hold = "alice: she looks" }
 	for _, stage := range stageOrder {
-		f := machineWithoutHooks(withRecorded(stage), held)
+		f := machineWithoutHooks(withRecordedStage(stage), held)
 		f.Result = "Drained"
 		s := deletion.Decide(f)
 		assert.Equal(t, []string{vocabulary.BlockedHold}, s.BlockedBy, stage)
@@ -204,13 +204,13 @@ func TestAbandonInstanceReleasesAMachineWithoutTheProvider(t *testing.T) {
 		released string
 	}{
 		"its node is drained all the same":           {machineWithoutHooks(release), deletion.Drain, ""},
-		"and hooks are waited for":                   {machineWithAllWork(release, withRecorded(deletion.Drain), withResult("Drained"), withoutVolumes), deletion.PreTerminateHooks, ""},
-		"then the instance is passed over":           {machineWithoutHooks(release, withRecorded(deletion.Drain), withResult("Forced")), deletion.Node, "alice has seen to it"},
-		"also one whose deletion is under way":       {machineWithoutHooks(release, withRecorded(deletion.Instance)), deletion.Node, "alice has seen to it"},
-		"one without a node goes at once":            {machineWithoutHooks(withoutNodeName, release, withRecorded(deletion.Instance)), deletion.Release, "alice has seen to it"},
-		"it is said once":                            {machineWithoutHooks(release, withRecorded(deletion.Node)), deletion.Node, ""},
-		"not of an instance that is gone":            {machineWithoutHooks(release, withRecorded(deletion.Instance), withDone(deletion.Instance)), deletion.Node, ""},
-		"nor when everything is gone but the object": {machineWithoutHooks(release, withRecorded(deletion.Node), withDone(deletion.Node)), deletion.Release, ""},
+		"and hooks are waited for":                   {machineWithAllWork(release, withRecordedStage(deletion.Drain), withDrainResult("Drained"), withoutVolumes), deletion.PreTerminateHooks, ""},
+		"then the instance is passed over":           {machineWithoutHooks(release, withRecordedStage(deletion.Drain), withDrainResult("Forced")), deletion.Node, "alice has seen to it"},
+		"also one whose deletion is under way":       {machineWithoutHooks(release, withRecordedStage(deletion.Instance)), deletion.Node, "alice has seen to it"},
+		"one without a node goes at once":            {machineWithoutHooks(withoutNodeName, release, withRecordedStage(deletion.Instance)), deletion.Release, "alice has seen to it"},
+		"it is said once":                            {machineWithoutHooks(release, withRecordedStage(deletion.Node)), deletion.Node, ""},
+		"not of an instance that is gone":            {machineWithoutHooks(release, withRecordedStage(deletion.Instance), withDoneStage(deletion.Instance)), deletion.Node, ""},
+		"nor when everything is gone but the object": {machineWithoutHooks(release, withRecordedStage(deletion.Node), withDoneStage(deletion.Node)), deletion.Release, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Decide(row.facts)

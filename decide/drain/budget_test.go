@@ -10,12 +10,12 @@ import (
 )
 
 // probedBudget returns a budget for which a probe was sent at epoch.
-func probedBudget(b drain.Budget) drain.Budget {
-	b.Next = drain.AfterProbe(epoch, b.Misconfigured())
+func probedBudget(b drain.DisruptionBudget) drain.DisruptionBudget {
+	b.Next = drain.NextProbeTime(epoch, b.IsMisconfigured())
 	return b
 }
 
-func changedBudget(b drain.Budget, change func(*drain.Budget)) drain.Budget {
+func changedBudget(b drain.DisruptionBudget, change func(*drain.DisruptionBudget)) drain.DisruptionBudget {
 	change(&b)
 	return b
 }
@@ -28,13 +28,13 @@ func TestWhatABudgetAllows(t *testing.T) {
 		}
 		return pods
 	}
-	unhealthy := func(b *drain.Budget) { b.Unhealthy = true }
-	old := func(b *drain.Budget) { b.Current = false }
-	used := func(b *drain.Budget) { b.Used = 1 }
+	unhealthy := func(b *drain.DisruptionBudget) { b.Unhealthy = true }
+	old := func(b *drain.DisruptionBudget) { b.Current = false }
+	used := func(b *drain.DisruptionBudget) { b.Used = 1 }
 	for _, row := range []struct {
 		name   string
 		pods   []drain.Pod
-		budget drain.Budget
+		budget drain.DisruptionBudget
 		want   []string
 	}{
 		{"in order", web3(), webBudget(3, 6, 3, 6), []string{"a", "b", "c"}},
@@ -52,11 +52,11 @@ func TestWhatABudgetAllows(t *testing.T) {
 		{"unready pods, none is needed", web3(asUnreadyPod), probedBudget(webBudget(0, 0, 0, 6)), nil},
 		{"unready pods may always be evicted", web3(asUnreadyPod), changedBudget(probedBudget(webBudget(0, 2, 3, 6)), unhealthy), []string{"a", "b", "c"}},
 		{"ready pods are not meant by that", web3(), changedBudget(probedBudget(webBudget(0, 2, 3, 6)), unhealthy), nil},
-		{"a budget that is not known is left to the API server", web3(), drain.Budget{Key: "shop/other"}, []string{"a", "b", "c"}},
+		{"a budget that is not known is left to the API server", web3(), drain.DisruptionBudget{Key: "shop/other"}, []string{"a", "b", "c"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := drain.Decide(withKnownBudgets(observedPods(row.pods...), row.budget))
-			assert.Equal(t, row.want, sentPods(d))
+			assert.Equal(t, row.want, podsWithRequest(d))
 			assert.False(t, d.Done)
 		})
 	}
@@ -67,13 +67,13 @@ func TestUnreadyPodsUseUpNoBudget(t *testing.T) {
 		observedPods(newPod("a", withBudgets("shop/web"), asUnreadyPod), newPod("b", withBudgets("shop/web"))),
 		webBudget(1, 3, 2, 4),
 	)
-	assert.Equal(t, []string{"a", "b"}, sentPods(drain.Decide(o)))
+	assert.Equal(t, []string{"a", "b"}, podsWithRequest(drain.Decide(o)))
 }
 
 func TestMisconfiguredBudgets(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		budget drain.Budget
+		budget drain.DisruptionBudget
 		want   bool
 	}{
 		{"maxUnavailable 0 or minAvailable of all", webBudget(0, 3, 3, 3), true},
@@ -81,14 +81,14 @@ func TestMisconfiguredBudgets(t *testing.T) {
 		{"some of them are not healthy", webBudget(0, 1, 3, 3), true},
 		{"all are healthy and none may go, yet it could", webBudget(0, 3, 2, 3), false},
 		{"it allows one", webBudget(1, 3, 2, 3), false},
-		{"evictions are on their way", changedBudget(webBudget(0, 3, 3, 3), func(b *drain.Budget) { b.Disrupted = 1 }), false},
-		{"an old status", changedBudget(webBudget(0, 3, 3, 3), func(b *drain.Budget) { b.Current = false }), false},
+		{"evictions are on their way", changedBudget(webBudget(0, 3, 3, 3), func(b *drain.DisruptionBudget) { b.Disrupted = 1 }), false},
+		{"an old status", changedBudget(webBudget(0, 3, 3, 3), func(b *drain.DisruptionBudget) { b.Current = false }), false},
 		{"it selects no pods", webBudget(0, 0, 0, 0), false},
 		{"in percent, of pods without a controller", webBudget(0, 2, 0, 0), true},
 		{"a pod was deleted by force, the rest is too few", webBudget(0, 2, 2, 3), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, row.budget.Misconfigured())
+			assert.Equal(t, row.want, row.budget.IsMisconfigured())
 			d := drain.Decide(withKnownBudgets(observedPods(newPod("a", withBudgets("shop/web"))), probedBudget(row.budget)))
 			bad := len(d.Blockers) == 1 && d.Blockers[0].Bad
 			assert.Equal(t, row.want, bad)
@@ -99,7 +99,7 @@ func TestMisconfiguredBudgets(t *testing.T) {
 func TestBlockerSentenceOfABudget(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		budget drain.Budget
+		budget drain.DisruptionBudget
 		want   string
 	}{
 		{"too few", webBudget(0, 2, 3, 4), "PodDisruptionBudget shop/web needs 3 healthy pods and has 2"},
@@ -108,10 +108,10 @@ func TestBlockerSentenceOfABudget(t *testing.T) {
 		{"never, one pod", webBudget(0, 1, 1, 1), "PodDisruptionBudget shop/web allows none of its 1 healthy pod to go: it needs 1 of 1"},
 		{"never, none is healthy", webBudget(0, 0, 3, 3), "PodDisruptionBudget shop/web allows none of its pods to go: it needs 3 of 3, and none is healthy"},
 		{"in percent, of pods without a controller", webBudget(0, 2, 0, 0), "PodDisruptionBudget shop/web allows none of its 2 healthy pods to go: it is in percent or a maximum, and no controller says how many pods there should be; an integer minAvailable helps"},
-		{"old", changedBudget(webBudget(1, 3, 2, 3), func(b *drain.Budget) { b.Current = false }), "PodDisruptionBudget shop/web was changed, and its pods are not counted again yet"},
-		{"used up", changedBudget(webBudget(1, 3, 2, 3), func(b *drain.Budget) { b.Used = 1 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 3; the one allowed eviction is in progress"},
-		{"several are used up", changedBudget(webBudget(2, 4, 2, 4), func(b *drain.Budget) { b.Used = 2 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 4; the 2 allowed evictions are in progress"},
-		{"not counted yet", changedBudget(webBudget(0, 3, 2, 4), func(b *drain.Budget) { b.Disrupted = 1 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 3, of which 1 is being evicted"},
+		{"old", changedBudget(webBudget(1, 3, 2, 3), func(b *drain.DisruptionBudget) { b.Current = false }), "PodDisruptionBudget shop/web was changed, and its pods are not counted again yet"},
+		{"used up", changedBudget(webBudget(1, 3, 2, 3), func(b *drain.DisruptionBudget) { b.Used = 1 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 3; the one allowed eviction is in progress"},
+		{"several are used up", changedBudget(webBudget(2, 4, 2, 4), func(b *drain.DisruptionBudget) { b.Used = 2 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 4; the 2 allowed evictions are in progress"},
+		{"not counted yet", changedBudget(webBudget(0, 3, 2, 4), func(b *drain.DisruptionBudget) { b.Disrupted = 1 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 3, of which 1 is being evicted"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := drain.Decide(
@@ -121,7 +121,7 @@ func TestBlockerSentenceOfABudget(t *testing.T) {
 				),
 			)
 			assert.Equal(t, []drain.Blocker{{
-				Kind: "PodDisruptionBudget", Name: "shop/web", Pods: 2, Why: row.want, Bad: row.budget.Misconfigured(),
+				Kind: "PodDisruptionBudget", Name: "shop/web", Pods: 2, Why: row.want, Bad: row.budget.IsMisconfigured(),
 			}}, d.Blockers)
 		})
 	}
@@ -134,10 +134,10 @@ func TestOneProbePerBudgetAndMinute(t *testing.T) {
 		newPod("b", withBudgets("shop/web")),
 		newPod("c", withBudgets("shop/db")),
 	}
-	db := changedBudget(webBudget(0, 3, 3, 3), func(b *drain.Budget) { b.Key = "shop/db" })
+	db := changedBudget(webBudget(0, 3, 3, 3), func(b *drain.DisruptionBudget) { b.Key = "shop/db" })
 	o := withKnownBudgets(observedPods(pods...), webBudget(0, 2, 2, 3), db)
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"a as a probe of shop/web", "c as a probe of shop/db"}, sentPods(d))
+	assert.Equal(t, []string{"a as a probe of shop/web", "c as a probe of shop/db"}, podsWithRequest(d))
 	assert.Equal(
 		t,
 		map[string]string{"a": "Blocked", "b": "Blocked", "c": "Blocked"},
@@ -145,15 +145,15 @@ func TestOneProbePerBudgetAndMinute(t *testing.T) {
 		"until an answer says otherwise",
 	)
 
-	o.Budgets = []drain.Budget{probedBudget(o.Budgets[0]), probedBudget(db)}
+	o.Budgets = []drain.DisruptionBudget{probedBudget(o.Budgets[0]), probedBudget(db)}
 	d = drain.Decide(o)
 	assert.Empty(t, d.Act)
-	assert.Equal(t, timeAt(time.Minute), d.Look)
-	assert.Equal(t, timeAt(5*time.Minute), rowOf(d, "c").Next, "somebody has to change this one first")
+	assert.Equal(t, epochPlus(time.Minute), d.Look)
+	assert.Equal(t, epochPlus(5*time.Minute), rowOfPod(d, "c").Next, "somebody has to change this one first")
 
-	o.Pods[0] = changedPod(o.Pods[0], withAnswer(drain.Answer{Result: drain.Refused}, -59*time.Second))
-	o.Now = timeAt(time.Minute)
-	assert.Equal(t, []string{"b as a probe of shop/web"}, sentPods(drain.Decide(o)), "a was refused a second ago")
+	o.Pods[0] = changedPod(o.Pods[0], withEvictionAnswer(drain.EvictionAnswer{Result: drain.Refused}, -59*time.Second))
+	o.Now = epochPlus(time.Minute)
+	assert.Equal(t, []string{"b as a probe of shop/web"}, podsWithRequest(drain.Decide(o)), "a was refused a second ago")
 }
 
 func TestAPodOfSeveralBudgetsIsOnlyProbed(t *testing.T) {
@@ -166,7 +166,7 @@ func TestAPodOfSeveralBudgetsIsOnlyProbed(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"a as a probe of shop/db, shop/web", "c"},
-		sentPods(d),
+		podsWithRequest(d),
 		"what waits to be scheduled needs no budget",
 	)
 	blocked := []drain.Blocker{{
@@ -175,11 +175,11 @@ func TestAPodOfSeveralBudgetsIsOnlyProbed(t *testing.T) {
 	}}
 	assert.Equal(t, blocked, d.Blockers)
 
-	o.Pods[0] = changedPod(o.Pods[0], withAnswer(drain.Answer{Result: drain.Several}, 0))
-	o.Budgets[0].Next = drain.AfterProbe(epoch, true)
+	o.Pods[0] = changedPod(o.Pods[0], withEvictionAnswer(drain.EvictionAnswer{Result: drain.Several}, 0))
+	o.Budgets[0].Next = drain.NextProbeTime(epoch, true)
 	o.Pods = o.Pods[:2]
 	d = drain.Decide(o)
 	assert.Empty(t, d.Act, "one of the two was tried a moment ago")
-	assert.Equal(t, timeAt(5*time.Minute), d.Look)
+	assert.Equal(t, epochPlus(5*time.Minute), d.Look)
 	assert.Equal(t, blocked, d.Blockers)
 }

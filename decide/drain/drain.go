@@ -28,7 +28,7 @@ type Pod struct {
 	StatefulSet string   // namespace/name of the pod's StatefulSet; empty: none
 	Volumes     []string // sorted names of the pod's persistent volumes that a drain waits for
 
-	Tries Tries
+	Tries TryRecord
 }
 
 // Rule is the part of a drain rule about the pods that the rule selects.
@@ -38,35 +38,35 @@ type Rule struct {
 	Order    int32  // with Drain: pods of a lower order are removed first; default zero
 }
 
-// Tries is the record of the requests to remove a pod.
-type Tries struct {
-	Attempts int       // number of requests that were sent for the pod
-	Failures int       // number of failed requests in a row with the same means, up to the last request
-	Last     time.Time // time of the last request; zero: no request was sent
-	Means    Means     // means of the last request for the pod
-	Accepted bool      // the API server accepted a request: the pod is not evicted again
-	Result   Result    // the API server's answer to the last request
-	Message  string    // the API server's message in the last answer
-	Next     time.Time // earliest time of the next request with the same means; zero: at once
+// TryRecord is the record of the requests to remove a pod.
+type TryRecord struct {
+	Attempts int           // number of requests that were sent for the pod
+	Failures int           // number of failed requests in a row with the same means, up to the last request
+	Last     time.Time     // time of the last request; zero: no request was sent
+	Means    RemovalMeans  // means of the last request for the pod
+	Accepted bool          // the API server accepted a request: the pod is not evicted again
+	Result   RequestResult // the API server's answer to the last request
+	Message  string        // the API server's message in the last answer
+	Next     time.Time     // earliest time of the next request with the same means; zero: at once
 }
 
-// Result is the API server's answer to a request.
-type Result string
+// RequestResult is the API server's answer to a request.
+type RequestResult string
 
 // The results of a request to remove a pod.
 const (
-	NotTried  Result = ""
-	Accepted  Result = "Accepted"  // the pod is being deleted
-	Gone      Result = "Gone"      // the pod does not exist, or another pod has its name
-	Refused   Result = "Refused"   // a PodDisruptionBudget does not allow the eviction
-	Several   Result = "Several"   // several budgets select the pod: the API server rejects the eviction
-	Throttled Result = "Throttled" // the API server is busy
-	Going     Result = "Going"     // the pod's namespace is being deleted, and the pod with its namespace
-	Failed    Result = "Failed"    // any other error
+	NotTried  RequestResult = ""
+	Accepted  RequestResult = "Accepted"  // the pod is being deleted
+	Gone      RequestResult = "Gone"      // the pod does not exist, or another pod has its name
+	Refused   RequestResult = "Refused"   // a PodDisruptionBudget does not allow the eviction
+	Several   RequestResult = "Several"   // several budgets select the pod: the API server rejects the eviction
+	Throttled RequestResult = "Throttled" // the API server is busy
+	Going     RequestResult = "Going"     // the pod's namespace is being deleted, and the pod with its namespace
+	Failed    RequestResult = "Failed"    // any other error
 )
 
-// Budget is one PodDisruptionBudget.
-type Budget struct {
+// DisruptionBudget is one PodDisruptionBudget.
+type DisruptionBudget struct {
 	Key       string // namespace/name of the PodDisruptionBudget
 	Allowed   int    // status.disruptionsAllowed of the budget
 	Healthy   int    // status.currentHealthy of the budget
@@ -77,12 +77,12 @@ type Budget struct {
 	Unhealthy bool   // unhealthyPodEvictionPolicy of the budget is AlwaysAllow
 
 	Used int       // number of evictions of the budget's pods sent since the status last changed
-	Next time.Time // earliest time of the next probe; zero: at once. See AfterProbe
+	Next time.Time // earliest time of the next probe; zero: at once. See NextProbeTime
 }
 
-// Departed is a pod with volumes that left the node in this drain. The pod's lane waits for the volumes of the
+// DepartedPod is a pod with volumes that left the node in this drain. The pod's lane waits for the volumes of the
 // departed pod.
-type Departed struct {
+type DepartedPod struct {
 	Pod  Pod
 	At   time.Time // when the pod left the node
 	Free time.Time // when the last volume of the pod was detached from the node; zero: not yet
@@ -94,31 +94,31 @@ type Volume struct {
 	Elsewhere bool // the volume is attached to another node, and ready there
 }
 
-// Means is a way to remove pods. A drain changes to the next means when the time of the present means ends, or
-// changes to Kill at once (Ladder.Forced). A drain never returns to an earlier means.
-type Means string
+// RemovalMeans is a way to remove pods. A drain changes to the next means when the time of the present means ends, or
+// changes to Kill at once (EscalationLadder.ForceReason). A drain never returns to an earlier means.
+type RemovalMeans string
 
 // The means, in the order in which a drain uses them.
 const (
-	Evict Means = "Evict" // the Eviction API, which respects disruption budgets
+	Evict RemovalMeans = "Evict" // the Eviction API, which respects disruption budgets
 	// replaces Evict if the cluster cannot evict: deletion with the pod's own grace period, in the order of Evict
-	DeleteInOrder Means = "DeleteInOrder"
-	Delete        Means = "Delete" // deletion of all pods at once, with the pod's own grace period
-	Kill          Means = "Kill"   // deletion of all pods at once, with a grace period of zero
+	DeleteInOrder RemovalMeans = "DeleteInOrder"
+	Delete        RemovalMeans = "Delete" // deletion of all pods at once, with the pod's own grace period
+	Kill          RemovalMeans = "Kill"   // deletion of all pods at once, with a grace period of zero
 )
 
-// Ordered reports whether a means removes pods in order and respects do-not-disrupt. The order and do-not-disrupt
+// KeepsPodOrder reports whether a means removes pods in order and respects do-not-disrupt. The order and do-not-disrupt
 // end at the drain's deadline.
-func (m Means) Ordered() bool { return m == Evict || m == DeleteInOrder }
+func (m RemovalMeans) KeepsPodOrder() bool { return m == Evict || m == DeleteInOrder }
 
-// Observed holds the facts about a node's pods at one moment.
-type Observed struct {
+// Facts holds the facts about a node's pods at one moment.
+type Facts struct {
 	Pods     []Pod // pods on the node, in any order
-	Budgets  []Budget
+	Budgets  []DisruptionBudget
 	Volumes  map[string]Volume // by name of the persistent volume; missing entry: attached to no node
-	Departed []Departed        // departed pods, in any order; see Leave
-	Gone     int               // number of pods that left the node in this drain; only for Picture
-	Means    Means             // present means of the drain; empty: Evict
+	Departed []DepartedPod     // departed pods, in any order; see Leave
+	Gone     int               // number of pods that left the node in this drain; only for Overview
+	Means    RemovalMeans      // present means of the drain; empty: Evict
 	Settings Settings
 	Now      time.Time
 }
@@ -141,18 +141,18 @@ type Settings struct {
 type Decision struct {
 	Act []Action // requests to send now, all at the same time
 	// departed pods that a lane still waits for, sorted by time of departure, at most maxDeparted bytes of JSON: the
-	// caller passes them as Departed of the next Observed
-	Departed []Departed
+	// caller passes them as Departed of the next Facts
+	Departed []DepartedPod
 	Done     bool      // no pod is left to remove, and no lane waits for a volume
 	Look     time.Time // when to call Decide again if nothing changes before; zero: never
 	Blockers []Blocker // at most MaxBlockers, sorted by kind and name
-	Picture  Picture
+	Picture  Overview
 }
 
 // Action is one request to the API server.
 type Action struct {
 	UID   string // UID of the pod: precondition of the request
-	Means Means
+	Means RemovalMeans
 	Probe []string // with a probe: keys of the budgets whose status does not allow this eviction; nil: no probe
 }
 
@@ -178,20 +178,20 @@ const (
 	BlockedByError      = "Error"         // the request failed
 )
 
-// Picture is the display of a drain: counts of all pods, and at most MaxRows rows, sorted by state and deletion
+// Overview is the display of a drain: counts of all pods, and at most MaxRows rows, sorted by state and deletion
 // time.
-type Picture struct {
-	Counts Counts
-	Rows   []Row
+type Overview struct {
+	Counts PodCounts
+	Rows   []PodRow
 	Why    string // what the drain waits for, in one sentence
 }
 
 // MaxRows is the largest number of rows in a picture (source: ADR 0013).
 const MaxRows = 20
 
-// Counts holds the number of pods that left the node, and the numbers of pods on the node by state. Counts contains
-// each pod once.
-type Counts struct {
+// PodCounts holds the number of pods that left the node, and the numbers of pods on the node by state. PodCounts
+// contains each pod once.
+type PodCounts struct {
 	Gone        int // pods that left the node in this drain
 	Terminating int // pods that are being deleted, or for which a request was sent
 	Blocked     int // pods that are held by a Blocker
@@ -199,8 +199,8 @@ type Counts struct {
 	Skipped     int // pods that stay: mirror pods, pods of DaemonSets, pods that opted out
 }
 
-// Row is one pod of a picture.
-type Row struct {
+// PodRow is one pod of a picture.
+type PodRow struct {
 	Pod       string    // namespace/name of the pod
 	State     string    // state of the pod: one of the constants below
 	Since     time.Time // since when the pod has this state; zero: not known

@@ -10,15 +10,15 @@ import (
 )
 
 // nodeWithBlockedPods returns a node with one pod for each reason that prevents an eviction, and with skipped pods.
-func nodeWithBlockedPods() drain.Observed {
+func nodeWithBlockedPods() drain.Facts {
 	return withKnownBudgets(observedPods(
 		newPod("budget", withBudgets("shop/web")),
-		newPod("high", withRule("Drain", 9), withVolumes("pv-3")),
+		newPod("high", withDrainRule("Drain", 9), withVolumes("pv-3")),
 		newPod("protected", withProtection("true"), withVolumes("pv-1")),
 		newPod("several", withBudgets("shop/db", "shop/web")),
 		newPod("volume", withVolumes("pv-2")),
-		newPod("work", withLabel("wait-completed")),
-		newPod("agent", asDaemonSetPod), newPod("static", asMirrorPod), newPod("stays", withLabel("skip")),
+		newPod("work", withDrainLabel("wait-completed")),
+		newPod("agent", asDaemonSetPod), newPod("static", asMirrorPod), newPod("stays", withDrainLabel("skip")),
 	), probedBudget(webBudget(0, 2, 2, 3)))
 }
 
@@ -38,7 +38,7 @@ func TestWithoutEvictionPodsAreDeleted(t *testing.T) {
 func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	o := withMeans(drain.DeleteInOrder, nodeWithBlockedPods())
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"budget", "several", "volume"}, sentPods(d), "volume is the first of its lane")
+	assert.Equal(t, []string{"budget", "several", "volume"}, podsWithRequest(d), "volume is the first of its lane")
 	assert.Equal(t, map[string]string{
 		"budget":    "Evicting",
 		"several":   "Evicting",
@@ -48,34 +48,37 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 		"high":      "Waiting",
 	}, rowStates(d))
 
-	left := drain.RecordDeparture(newPod("left", withVolumes("pv-9")), epoch)
+	left := drain.NewDepartedPod(newPod("left", withVolumes("pv-9")), epoch)
 	o = withMeans(drain.DeleteInOrder, observedPods(newPod("volume", withVolumes("pv-2")), newPod("web")))
-	o.Departed, o.Volumes = []drain.Departed{left}, map[string]drain.Volume{"pv-9": {Here: true}}
+	o.Departed, o.Volumes = []drain.DepartedPod{left}, map[string]drain.Volume{"pv-9": {Here: true}}
 	d = drain.Decide(o)
-	assert.Equal(t, []string{"web"}, sentPods(d), "the lane waits for the volume of the pod before")
+	assert.Equal(t, []string{"web"}, podsWithRequest(d), "the lane waits for the volume of the pod before")
 	assert.False(t, d.Done)
 }
 
 func TestDeleteAndKillRemoveAllPodsAtOnce(t *testing.T) {
-	left := drain.RecordDeparture(newPod("left", withVolumes("pv-1")), epoch)
-	for _, means := range []drain.Means{drain.Delete, drain.Kill} {
+	left := drain.NewDepartedPod(newPod("left", withVolumes("pv-1")), epoch)
+	for _, means := range []drain.RemovalMeans{drain.Delete, drain.Kill} {
 		o := withMeans(means, nodeWithBlockedPods())
-		o.Departed = []drain.Departed{left}
+		o.Departed = []drain.DepartedPod{left}
 		o.Volumes = map[string]drain.Volume{"pv-1": {Here: true}}
 		d := drain.Decide(o)
-		assert.Equal(t, blockedPodNames, sentPods(d), means)
+		assert.Equal(t, blockedPodNames, podsWithRequest(d), means)
 		assert.Empty(t, d.Blockers)
 		for i := range o.Pods {
 			for _, a := range d.Act {
 				if a.UID == o.Pods[i].UID {
-					o.Pods[i] = changedPod(o.Pods[i], withAnswer(drain.Answer{Means: means, Result: drain.Accepted}, 0))
+					o.Pods[i] = changedPod(
+						o.Pods[i],
+						withEvictionAnswer(drain.EvictionAnswer{Means: means, Result: drain.Accepted}, 0),
+					)
 				}
 			}
 		}
 		d = drain.Decide(o)
 		assert.Empty(t, d.Act, "once is enough")
 		assert.False(t, d.Done)
-		assert.Equal(t, drain.Counts{Terminating: 6, Skipped: 3}, d.Picture.Counts)
+		assert.Equal(t, drain.PodCounts{Terminating: 6, Skipped: 3}, d.Picture.Counts)
 
 		o.Pods = nil
 		d = drain.Decide(o)
@@ -86,12 +89,12 @@ func TestDeleteAndKillRemoveAllPodsAtOnce(t *testing.T) {
 
 func TestDeleteSendsNothingForPodsThatTerminate(t *testing.T) {
 	o := withMeans(drain.Delete, observedPods(
-		newPod("evicted", withAnswer(drain.Answer{Result: drain.Accepted}, time.Minute)),
-		newPod("gone", withAnswer(drain.Answer{Result: drain.Gone}, time.Minute)),
+		newPod("evicted", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, time.Minute)),
+		newPod("gone", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Gone}, time.Minute)),
 		newPod(
 			"terminating",
-			withDeletionTime(timeAt(time.Minute)),
-			withAnswer(drain.Answer{Means: drain.Delete, Result: drain.Failed}, 0),
+			withDeletionTime(epochPlus(time.Minute)),
+			withEvictionAnswer(drain.EvictionAnswer{Means: drain.Delete, Result: drain.Failed}, 0),
 		),
 	))
 	d := drain.Decide(o)
@@ -107,15 +110,18 @@ func TestDeleteSendsNothingForPodsThatTerminate(t *testing.T) {
 func TestKillSendsARequestForPodsThatTerminate(t *testing.T) {
 	long := newPod(
 		"long",
-		withDeletionTime(timeAt(time.Hour)),
+		withDeletionTime(epochPlus(time.Hour)),
 		func(p *drain.Pod) { p.Grace = time.Hour },
-		withAnswer(drain.Answer{Result: drain.Accepted}, time.Minute),
+		withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, time.Minute),
 	)
 	assert.Empty(t, drain.Decide(observedPods(long)).Act)
 	assert.Empty(t, drain.Decide(withMeans(drain.Delete, observedPods(long))).Act)
 	o := withMeans(
 		drain.Kill,
-		observedPods(long, newPod("deleted", withAnswer(drain.Answer{Means: drain.Delete, Result: drain.Accepted}, 0))),
+		observedPods(
+			long,
+			newPod("deleted", withEvictionAnswer(drain.EvictionAnswer{Means: drain.Delete, Result: drain.Accepted}, 0)),
+		),
 	)
 	assert.Equal(
 		t,
@@ -123,39 +129,47 @@ func TestKillSendsARequestForPodsThatTerminate(t *testing.T) {
 		drain.Decide(o).Act,
 	)
 
-	o.Pods[0] = changedPod(o.Pods[0], withAnswer(drain.Answer{Means: drain.Kill, Result: drain.Accepted}, 0))
-	o.Pods[1] = changedPod(o.Pods[1], withAnswer(drain.Answer{Means: drain.Kill, Result: drain.Gone}, 0))
+	o.Pods[0] = changedPod(
+		o.Pods[0],
+		withEvictionAnswer(drain.EvictionAnswer{Means: drain.Kill, Result: drain.Accepted}, 0),
+	)
+	o.Pods[1] = changedPod(o.Pods[1], withEvictionAnswer(drain.EvictionAnswer{Means: drain.Kill, Result: drain.Gone}, 0))
 	assert.Empty(t, drain.Decide(o).Act)
 }
 
 func TestAFailedRequestIsSentAgain(t *testing.T) {
-	for _, means := range []drain.Means{drain.Delete, drain.Kill} {
+	for _, means := range []drain.RemovalMeans{drain.Delete, drain.Kill} {
 		failed := newPod(
 			"a",
-			withAnswer(drain.Answer{Result: drain.Several}, 0),
-			withAnswer(drain.Answer{Means: means, Result: drain.Failed, Message: "no"}, 0),
+			withEvictionAnswer(drain.EvictionAnswer{Result: drain.Several}, 0),
+			withEvictionAnswer(drain.EvictionAnswer{Means: means, Result: drain.Failed, Message: "no"}, 0),
 		)
 		o := withMeans(
 			means,
 			observedPods(
 				failed,
-				newPod("b", withAnswer(drain.Answer{Means: means, Result: drain.Throttled, RetryAfter: time.Minute}, 0)),
+				newPod(
+					"b",
+					withEvictionAnswer(drain.EvictionAnswer{Means: means, Result: drain.Throttled, RetryAfter: time.Minute}, 0),
+				),
 			),
 		)
 		d := drain.Decide(o)
 		assert.Empty(t, d.Act)
-		assert.Equal(t, timeAt(5*time.Second), d.Look)
+		assert.Equal(t, epochPlus(5*time.Second), d.Look)
 		assert.Equal(t, []drain.Blocker{{Kind: "Error", Pods: 1, Why: "request for shop/a failed: no"}}, d.Blockers)
 		assert.Equal(t, map[string]string{"a": "Blocked", "b": "Waiting"}, rowStates(d))
 		o.Now = d.Look
-		assert.Equal(t, []string{"a"}, sentPods(drain.Decide(o)))
+		assert.Equal(t, []string{"a"}, podsWithRequest(drain.Decide(o)))
 	}
 }
 
 func TestEvictionAnswersDelayNoDeletion(t *testing.T) {
-	for _, r := range []drain.Result{drain.Refused, drain.Several, drain.Throttled, drain.Going, drain.Failed} {
-		d := drain.Decide(withMeans(drain.Delete, observedPods(newPod("a", withAnswer(drain.Answer{Result: r}, 0)))))
-		assert.Equal(t, []string{"a"}, sentPods(d), r)
+	for _, r := range []drain.RequestResult{drain.Refused, drain.Several, drain.Throttled, drain.Going, drain.Failed} {
+		d := drain.Decide(
+			withMeans(drain.Delete, observedPods(newPod("a", withEvictionAnswer(drain.EvictionAnswer{Result: r}, 0)))),
+		)
+		assert.Equal(t, []string{"a"}, podsWithRequest(d), r)
 		assert.Empty(t, d.Blockers, r)
 	}
 }

@@ -2,9 +2,9 @@ package drain
 
 import "cmp"
 
-// Hook holds the facts about the pre-drain hook by which Millwright drains the node of a machine that Cluster API
+// HookFacts holds the facts about the pre-drain hook by which Millwright drains the node of a machine that Cluster API
 // deletes.
-type Hook struct {
+type HookFacts struct {
 	Hooked   bool // the machine carries the hook
 	Deleting bool
 	Waiting  bool // Cluster API waits until the hook is removed
@@ -14,7 +14,8 @@ type Hook struct {
 	NodeGone bool   // the node does not exist any more
 	Result   string // recorded result of the drain; empty: the drain has not ended
 	Skip     string // why an operator skips the drain; empty: the drain is not skipped
-	// Needless is why Cluster API would not drain the node (see Related.Needless); empty: Cluster API would drain.
+	// Needless is why Cluster API would not drain the node (see RelatedObjects.NeedlessReason); empty: Cluster API would
+	// drain.
 	Needless string
 	// Unknown is why the node could not be read; empty: the node was read.
 	Unknown string
@@ -36,7 +37,7 @@ const (
 )
 
 // Decide returns the next step for the hook, and why. With HookDrain, why is empty.
-func (h Hook) Decide() (step HookStep, why string) {
+func (h HookFacts) Decide() (step HookStep, why string) {
 	switch {
 	case !h.Hooked:
 		return HookNothing, "the machine has no hook of Millwright"
@@ -63,8 +64,8 @@ func (h Hook) Decide() (step HookStep, why string) {
 	}
 }
 
-// Related holds facts about the objects around a machine. Cluster API decides by them whether to drain the node.
-type Related struct {
+// RelatedObjects holds facts about the objects around a machine. Cluster API decides by them whether to drain the node.
+type RelatedObjects struct {
 	Cluster      string // name of the machine's Cluster
 	ClusterGone  bool   // the Cluster is being deleted, or does not exist
 	ControlPlane string // kind and name of the control plane object that is being deleted; empty: none
@@ -74,8 +75,8 @@ type Related struct {
 	Passed         bool // the deletion has reached the pre-terminate hooks
 }
 
-// Needless returns why Cluster API would not drain the node; empty: Cluster API would drain.
-func (a Related) Needless() string {
+// NeedlessReason returns why Cluster API would not drain the node; empty: Cluster API would drain.
+func (a RelatedObjects) NeedlessReason() string {
 	is := func(what, why string) string {
 		if what == "" {
 			return ""

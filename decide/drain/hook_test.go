@@ -10,29 +10,29 @@ import (
 )
 
 func TestNextStepOfAHook(t *testing.T) {
-	at := func(change func(*drain.Hook)) drain.Hook {
-		h := drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "n"}
+	at := func(change func(*drain.HookFacts)) drain.HookFacts {
+		h := drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "n"}
 		change(&h)
 		return h
 	}
 	for name, row := range map[string]struct {
-		hook drain.Hook
+		hook drain.HookFacts
 		step drain.HookStep
 		why  string
 	}{
-		"Cluster API waits":                        {at(func(*drain.Hook) {}), drain.HookDrain, ""},
-		"no hook":                                  {at(func(h *drain.Hook) { h.Hooked = false }), drain.HookNothing, "the machine has no hook of Millwright"},
-		"not deleted":                              {at(func(h *drain.Hook) { h.Deleting = false }), drain.HookNothing, "the machine is not being deleted"},
-		"a person wants no drain":                  {at(func(h *drain.Hook) { h.Skip = "annotation skip" }), drain.HookOver, "annotation skip"},
-		"a skip does not wait for Cluster API":     {at(func(h *drain.Hook) { h.Skip, h.Waiting = "annotation skip", false }), drain.HookOver, "annotation skip"},
-		"a skip counts without a node":             {at(func(h *drain.Hook) { h.Skip, h.NodeName = "annotation skip", "" }), drain.HookOver, "annotation skip"},
-		"Cluster API would not drain":              {at(func(h *drain.Hook) { h.Needless = "it is gone" }), drain.HookReturn, "it is gone"},
-		"no node":                                  {at(func(h *drain.Hook) { h.NodeName = "" }), drain.HookReturn, "the machine has no node"},
-		"Cluster API has not come to the hook yet": {at(func(h *drain.Hook) { h.Waiting = false }), drain.HookAwait, "Cluster API has not come to the pre-drain hooks of the machine yet"},
-		"the node is gone":                         {at(func(h *drain.Hook) { h.NodeGone = true }), drain.HookOver, "there is no node n"},
-		"the cluster does not answer":              {at(func(h *drain.Hook) { h.Unknown, h.NodeGone = "no answer", true }), drain.HookUnknown, "no answer"},
-		"paused, whatever else":                    {at(func(h *drain.Hook) { h.Paused, h.Result = "Cluster c is paused", "Drained" }), drain.HookPaused, "Cluster c is paused"},
-		"it has ended":                             {at(func(h *drain.Hook) { h.Result, h.Needless = "Forced", "gone" }), drain.HookOver, "the drain has already ended"},
+		"Cluster API waits":                        {at(func(*drain.HookFacts) {}), drain.HookDrain, ""},
+		"no hook":                                  {at(func(h *drain.HookFacts) { h.Hooked = false }), drain.HookNothing, "the machine has no hook of Millwright"},
+		"not deleted":                              {at(func(h *drain.HookFacts) { h.Deleting = false }), drain.HookNothing, "the machine is not being deleted"},
+		"a person wants no drain":                  {at(func(h *drain.HookFacts) { h.Skip = "annotation skip" }), drain.HookOver, "annotation skip"},
+		"a skip does not wait for Cluster API":     {at(func(h *drain.HookFacts) { h.Skip, h.Waiting = "annotation skip", false }), drain.HookOver, "annotation skip"},
+		"a skip counts without a node":             {at(func(h *drain.HookFacts) { h.Skip, h.NodeName = "annotation skip", "" }), drain.HookOver, "annotation skip"},
+		"Cluster API would not drain":              {at(func(h *drain.HookFacts) { h.Needless = "it is gone" }), drain.HookReturn, "it is gone"},
+		"no node":                                  {at(func(h *drain.HookFacts) { h.NodeName = "" }), drain.HookReturn, "the machine has no node"},
+		"Cluster API has not come to the hook yet": {at(func(h *drain.HookFacts) { h.Waiting = false }), drain.HookAwait, "Cluster API has not come to the pre-drain hooks of the machine yet"},
+		"the node is gone":                         {at(func(h *drain.HookFacts) { h.NodeGone = true }), drain.HookOver, "there is no node n"},
+		"the cluster does not answer":              {at(func(h *drain.HookFacts) { h.Unknown, h.NodeGone = "no answer", true }), drain.HookUnknown, "no answer"},
+		"paused, whatever else":                    {at(func(h *drain.HookFacts) { h.Paused, h.Result = "Cluster c is paused", "Drained" }), drain.HookPaused, "Cluster c is paused"},
+		"it has ended":                             {at(func(h *drain.HookFacts) { h.Result, h.Needless = "Forced", "gone" }), drain.HookOver, "the drain has already ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			step, why := row.hook.Decide()
@@ -44,16 +44,16 @@ func TestNextStepOfAHook(t *testing.T) {
 
 func TestWhenClusterAPIWouldNotDrain(t *testing.T) {
 	for name, row := range map[string]struct {
-		related drain.Related
+		related drain.RelatedObjects
 		why     string
 	}{
-		"all is there":                 {drain.Related{Cluster: "c"}, ""},
-		"the Cluster is deleted":       {drain.Related{Cluster: "c", ClusterGone: true, Passed: true}, "Cluster c is being deleted, and its nodes are not drained"},
-		"the control plane is deleted": {drain.Related{Cluster: "c", ControlPlane: "KubeadmControlPlane cp"}, "KubeadmControlPlane cp is being deleted, and the nodes of its Cluster are not drained"},
-		"the infrastructure is gone":   {drain.Related{Cluster: "c", Infrastructure: "DevMachine m"}, "DevMachine m is gone or being deleted, and the node is not drained"},
-		"the pre-terminate hooks":      {drain.Related{Cluster: "c", Passed: true}, "the deletion is past its drain"},
+		"all is there":                 {drain.RelatedObjects{Cluster: "c"}, ""},
+		"the Cluster is deleted":       {drain.RelatedObjects{Cluster: "c", ClusterGone: true, Passed: true}, "Cluster c is being deleted, and its nodes are not drained"},
+		"the control plane is deleted": {drain.RelatedObjects{Cluster: "c", ControlPlane: "KubeadmControlPlane cp"}, "KubeadmControlPlane cp is being deleted, and the nodes of its Cluster are not drained"},
+		"the infrastructure is gone":   {drain.RelatedObjects{Cluster: "c", Infrastructure: "DevMachine m"}, "DevMachine m is gone or being deleted, and the node is not drained"},
+		"the pre-terminate hooks":      {drain.RelatedObjects{Cluster: "c", Passed: true}, "the deletion is past its drain"},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, row.why, row.related.Needless()) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, row.why, row.related.NeedlessReason()) })
 	}
 }
 
@@ -61,8 +61,8 @@ func TestWhenClusterAPIWouldNotDrain(t *testing.T) {
 // an endless drain.
 func TestADrainWithoutAnEnd(t *testing.T) {
 	began := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	endless := func(change func(*drain.Ladder)) drain.Ladder {
-		l := drain.Ladder{
+	endless := func(change func(*drain.EscalationLadder)) drain.EscalationLadder {
+		l := drain.EscalationLadder{
 			Now:       began.Add(1000 * time.Hour),
 			Started:   began,
 			Endless:   true,
@@ -74,26 +74,26 @@ func TestADrainWithoutAnEnd(t *testing.T) {
 		return l
 	}
 	for name, row := range map[string]struct {
-		ladder drain.Ladder
-		means  drain.Means
+		ladder drain.EscalationLadder
+		means  drain.RemovalMeans
 		until  time.Time
 		why    string
 	}{
-		"after six weeks":        {endless(func(*drain.Ladder) {}), drain.Evict, time.Time{}, "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)"},
-		"before its first pass":  {endless(func(l *drain.Ladder) { l.Started, l.Reached = time.Time{}, "" }), drain.Evict, time.Time{}, "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)"},
-		"an extension is no end": {endless(func(l *drain.Ladder) { l.Extended = began.Add(time.Hour) }), drain.Evict, time.Time{}, "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)"},
-		"retries are no end":     {endless(func(l *drain.Ladder) { l.Retries = new(int32(1)) }), drain.Evict, time.Time{}, "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)"},
+		"after six weeks":        {endless(func(*drain.EscalationLadder) {}), drain.Evict, time.Time{}, "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)"},
+		"before its first pass":  {endless(func(l *drain.EscalationLadder) { l.Started, l.Reached = time.Time{}, "" }), drain.Evict, time.Time{}, "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)"},
+		"an extension is no end": {endless(func(l *drain.EscalationLadder) { l.Extended = began.Add(time.Hour) }), drain.Evict, time.Time{}, "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)"},
+		"retries are no end":     {endless(func(l *drain.EscalationLadder) { l.Retries = new(int32(1)) }), drain.Evict, time.Time{}, "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)"},
 		"without evictions": {
-			endless(func(l *drain.Ladder) { l.NoEviction = "it serves none" }), drain.DeleteInOrder,
+			endless(func(l *drain.EscalationLadder) { l.NoEviction = "it serves none" }), drain.DeleteInOrder,
 			time.Time{},
 			"deletes in order for as long as it takes (nodeDrainTimeoutSeconds is not set); it cannot evict: it serves none",
 		},
 		"force": {
-			endless(func(l *drain.Ladder) { l.Force = "annotation force" }), drain.Kill, began.Add(1000*time.Hour + 30*time.Second),
+			endless(func(l *drain.EscalationLadder) { l.Force = "annotation force" }), drain.Kill, began.Add(1000*time.Hour + 30*time.Second),
 			"kills since 04:00:00 UTC, until 04:00:30 UTC, then leaves the remaining pods: annotation force",
 		},
 		"the timeout was taken away after it had passed": {
-			endless(func(l *drain.Ladder) { l.Reached, l.ReachedAt, l.Grace = drain.Delete, l.Now, time.Minute }), drain.Delete, began.Add(1000*time.Hour + 90*time.Second),
+			endless(func(l *drain.EscalationLadder) { l.Reached, l.ReachedAt, l.Grace = drain.Delete, l.Now, time.Minute }), drain.Delete, began.Add(1000*time.Hour + 90*time.Second),
 			"",
 		},
 	} {
@@ -105,15 +105,15 @@ func TestADrainWithoutAnEnd(t *testing.T) {
 			if row.why != "" {
 				assert.Equal(t, row.why, step.Why)
 			}
-			if row.means.Ordered() {
-				until, then := drain.Deadlines{Ladder: &row.ladder}.EvictUntil()
+			if row.means.KeepsPodOrder() {
+				until, then := drain.Deadlines{Ladder: &row.ladder}.EvictionDeadline()
 				assert.Zero(t, until)
 				assert.Empty(t, then)
 			}
 		})
 	}
 	timed := drain.DecideStep(
-		drain.Ladder{
+		drain.EscalationLadder{
 			Now:       began,
 			Started:   began,
 			Timeout:   time.Minute,

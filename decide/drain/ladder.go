@@ -8,8 +8,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Ladder holds the facts that determine the means of a drain at one moment.
-type Ladder struct {
+// EscalationLadder holds the facts that determine the means of a drain at one moment.
+type EscalationLadder struct {
 	Now     time.Time
 	Started time.Time     // first full pass of evictions: the timeouts of the drain start then; zero: no pass yet
 	Timeout time.Duration // drainTimeout; zero or less: one pass of evictions, then deletion
@@ -39,13 +39,13 @@ type Ladder struct {
 	// NoPassYet means that this run of the drain has not made a pass over the pods. The run makes one pass with the
 	// recorded means before the drain changes to the next means.
 	NoPassYet bool
-	Reached   Means     // recorded means; empty: none is recorded
-	ReachedAt time.Time // when the means Reached began; zero: Now
+	Reached   RemovalMeans // recorded means; empty: none is recorded
+	ReachedAt time.Time    // when the means Reached began; zero: Now
 }
 
 // Step is the present means of a drain.
 type Step struct {
-	Means Means
+	Means RemovalMeans
 	Until time.Time // when to call DecideStep again; zero: not determined by time
 	Over  bool      // the last means has ended: the remaining pods stay and are reported
 	Why   string    // since when and until when the means is used, and the next means
@@ -55,18 +55,18 @@ type Step struct {
 // grace period, then killed, then left on the node. If the cluster cannot evict, pods are deleted in order until the
 // deadline. Only an operator can extend the deadline. A drain never returns from a recorded means to an earlier
 // means. A means that began late, because no run was active, has its full time.
-func DecideStep(l Ladder) Step {
-	if why := l.Forced(); why != "" {
+func DecideStep(l EscalationLadder) Step {
+	if why := l.ForceReason(); why != "" {
 		return l.killStep(why)
 	}
 	if l.NoPassYet && (l.Reached == Delete || l.Reached == Kill) {
 		return Step{
 			Means: l.Reached,
 			Until: l.Now,
-			Why:   "asks the remaining pods once more first: no run was active since " + phrase.Clock(l.ReachedAt, l.Now),
+			Why:   "asks the remaining pods once more first: no run was active since " + phrase.ClockText(l.ReachedAt, l.Now),
 		}
 	}
-	deadline, _ := l.deadline()
+	deadline, _ := l.evictionDeadline()
 	switch passed := !deadline.IsZero() && !l.Now.Before(deadline); {
 	case l.Reached == Kill:
 		return l.killStep("")
@@ -86,24 +86,24 @@ func DecideStep(l Ladder) Step {
 
 // Deadlines holds the deadlines of the present step of a machine's deletion or drain.
 type Deadlines struct {
-	Ladder   *Ladder   // the ladder of the present evictions; nil: no pods are being evicted
-	Recorded time.Time // deadline of the recorded step; zero: none
+	Ladder   *EscalationLadder // the ladder of the present evictions; nil: no pods are being evicted
+	Recorded time.Time         // deadline of the recorded step; zero: none
 }
 
-// Next returns when the next step begins by time; zero: no step begins by time. Next calculates the end of
-// evictions, because an operator may have extended the drain after the deadline was recorded.
-func (d Deadlines) Next() time.Time {
-	if until, _ := d.EvictUntil(); !until.IsZero() {
+// NextDeadline returns when the next step begins by time; zero: no step begins by time. NextDeadline calculates the end
+// of evictions, because an operator may have extended the drain after the deadline was recorded.
+func (d Deadlines) NextDeadline() time.Time {
+	if until, _ := d.EvictionDeadline(); !until.IsZero() {
 		return until
 	}
 	return d.Recorded
 }
 
-// EvictUntil returns the deadline of Evict or DeleteInOrder, and the means that follows. The deadline and the means
-// are zero if another means removes the pods, if evictions have no deadline, or if an operator forces the drain.
-// EvictUntil calls DecideStep with the time before the drain began: the result is the deadline even after the
-// deadline has passed. Unusable may be out of date: EvictUntil ignores Unusable if the resulting step is overdue.
-func (d Deadlines) EvictUntil() (until time.Time, then Means) {
+// EvictionDeadline returns the deadline of Evict or DeleteInOrder, and the means that follows. The deadline and the
+// means are zero if another means removes the pods, if evictions have no deadline, or if an operator forces the drain.
+// EvictionDeadline calls DecideStep with the time before the drain began: the result is the deadline even after the
+// deadline has passed. Unusable may be out of date: EvictionDeadline ignores Unusable if the resulting step is overdue.
+func (d Deadlines) EvictionDeadline() (until time.Time, then RemovalMeans) {
 	if d.Ladder == nil {
 		return until, then
 	}
@@ -111,21 +111,21 @@ func (d Deadlines) EvictUntil() (until time.Time, then Means) {
 	now := l.Now
 	l.Now = l.Started.Add(-1)
 	step := DecideStep(l)
-	if l.Force == "" && (!step.Means.Ordered() || now.After(step.Until.Add(Overdue))) {
+	if l.Force == "" && (!step.Means.KeepsPodOrder() || now.After(step.Until.Add(Overdue))) {
 		l.Unusable = ""
 		step = DecideStep(l)
 	}
-	if !step.Means.Ordered() || step.Until.IsZero() {
+	if !step.Means.KeepsPodOrder() || step.Until.IsZero() {
 		return until, then
 	}
 	l.Now = step.Until
 	return step.Until, DecideStep(l).Means
 }
 
-// Forced returns why all pods are killed at once; empty: no force.
-func (l Ladder) Forced() string {
+// ForceReason returns why all pods are killed at once; empty: no force.
+func (l EscalationLadder) ForceReason() string {
 	if at := l.unusableDeadline(); l.Force == "" && !at.IsZero() && !l.Now.Before(at) {
-		return fmt.Sprintf("%s since %s", l.Unusable, phrase.Clock(l.UnusableSince, l.Now))
+		return fmt.Sprintf("%s since %s", l.Unusable, phrase.ClockText(l.UnusableSince, l.Now))
 	}
 	return l.Force
 }
@@ -134,7 +134,7 @@ func (l Ladder) Forced() string {
 // UnusableSince if the node is Lost; zero: the node is usable. While Breaker is set, unusableDeadline returns the
 // time of the next check. Reason for the breaker: containers keep running on a node that only lost its connection,
 // or that the provider did not find with the wrong account.
-func (l Ladder) unusableDeadline() time.Time {
+func (l EscalationLadder) unusableDeadline() time.Time {
 	if l.Unusable == "" || l.UnusableSince.IsZero() {
 		return time.Time{}
 	}
@@ -148,14 +148,14 @@ func (l Ladder) unusableDeadline() time.Time {
 	return at
 }
 
-// deadline returns the deadline of evictions, and the setting that determines the deadline. The deadline is zero
-// before the first pass, and if evictions have no deadline.
-func (l Ladder) deadline() (at time.Time, source string) {
+// evictionDeadline returns the deadline of evictions, and the setting that determines the deadline. The deadline is
+// zero before the first pass, and if evictions have no deadline.
+func (l EscalationLadder) evictionDeadline() (at time.Time, source string) {
 	if l.Started.IsZero() || l.Endless {
 		return at, ""
 	}
 	allowed := max(l.Timeout, 0)
-	source = cmp.Or(l.Setting, "drainTimeout") + " " + phrase.Length(allowed)
+	source = cmp.Or(l.Setting, "drainTimeout") + " " + phrase.DurationText(allowed)
 	if l.Retries != nil {
 		// Division first: the largest number of retries times retryDuration overflows a Duration.
 		if retries := time.Duration(max(*l.Retries, 0)); retries <= allowed/retryDuration && retries*retryDuration < allowed {
@@ -171,14 +171,14 @@ func (l Ladder) deadline() (at time.Time, source string) {
 
 // orderedMeans is the means until the deadline, Evict or DeleteInOrder, with the phrases for Step.Why.
 type orderedMeans struct {
-	means          Means
+	means          RemovalMeans
 	verb, nextVerb string
 	reason         string // why the means is not Evict; empty: the means is Evict
 }
 
 // orderedMeans returns the means until the deadline. A drain that has deleted in order does not evict later, even if
 // the present worker does not know whether the API server supports evictions.
-func (l Ladder) orderedMeans() orderedMeans {
+func (l EscalationLadder) orderedMeans() orderedMeans {
 	if l.NoEviction == "" && l.Reached != DeleteInOrder {
 		return orderedMeans{means: Evict, verb: "evicts", nextVerb: "deletes"}
 	}
@@ -191,8 +191,8 @@ func (l Ladder) orderedMeans() orderedMeans {
 	}
 }
 
-func (l Ladder) evictStep() Step {
-	until, source := l.deadline()
+func (l EscalationLadder) evictStep() Step {
+	until, source := l.evictionDeadline()
 	o := l.orderedMeans()
 	step := Step{Means: o.means, Until: until}
 	if at := l.unusableDeadline(); !at.IsZero() && (until.IsZero() || at.Before(until)) {
@@ -209,7 +209,7 @@ func (l Ladder) evictStep() Step {
 			step.Why = fmt.Sprintf(
 				"%s%s, and kills no pod although %s since %s, which is looked at again at %s: %s%s",
 				o.verb,
-				phrase.If(
+				phrase.TextIf(
 					!until.IsZero(),
 					" until %s (%s)",
 					l.formatClock(until),
@@ -236,22 +236,22 @@ func (l Ladder) evictStep() Step {
 	}
 	if until.IsZero() { // Started is set when the first report is written
 		l.Started = l.Now
-		until, source = l.deadline()
-		end = "for " + phrase.Length(until.Sub(l.Now))
+		until, source = l.evictionDeadline()
+		end = "for " + phrase.DurationText(until.Sub(l.Now))
 	}
 	step.Why = fmt.Sprintf("%s %s (%s), then %s%s", o.verb, end, source, o.nextVerb, o.reason)
 	return step
 }
 
 // deleteStep deletes pods for min(longest grace period, drain timeout) plus extraGrace.
-func (l Ladder) deleteStep() Step {
-	since := l.meansSince(Delete)
-	deadline, _ := l.deadline()
+func (l EscalationLadder) deleteStep() Step {
+	since := l.startOfMeans(Delete)
+	deadline, _ := l.evictionDeadline()
 	grace := min(l.Grace, l.Timeout)
 	if l.Endless {
 		grace = l.Grace
 	}
-	until := phrase.Later(deadline, since).Add(max(grace, 0) + extraGrace)
+	until := phrase.LaterTime(deadline, since).Add(max(grace, 0) + extraGrace)
 	if !l.Now.Before(until) {
 		return l.killStep("")
 	}
@@ -276,10 +276,10 @@ func (l Ladder) deleteStep() Step {
 	return step
 }
 
-func (l Ladder) killStep(why string) Step {
-	since := l.meansSince(Kill)
+func (l EscalationLadder) killStep(why string) Step {
+	since := l.startOfMeans(Kill)
 	until := since.Add(extraGrace)
-	why = phrase.If(why != "", ": %s", why)
+	why = phrase.TextIf(why != "", ": %s", why)
 	if !l.Now.Before(until) {
 		return Step{
 			Means: Kill,
@@ -296,12 +296,12 @@ func (l Ladder) killStep(why string) Step {
 	return Step{Means: Kill, Until: until, Why: why}
 }
 
-// meansSince returns when a means was reached, or Now if the means is not recorded.
-func (l Ladder) meansSince(means Means) time.Time {
+// startOfMeans returns when a means was reached, or Now if the means is not recorded.
+func (l EscalationLadder) startOfMeans(means RemovalMeans) time.Time {
 	if l.Reached == means && !l.ReachedAt.IsZero() {
 		return l.ReachedAt
 	}
 	return l.Now
 }
 
-func (l Ladder) formatClock(t time.Time) string { return phrase.Clock(t, l.Now) }
+func (l EscalationLadder) formatClock(t time.Time) string { return phrase.ClockText(t, l.Now) }

@@ -11,24 +11,24 @@ import (
 	"millwright/decide/phrase"
 )
 
-// lane is a group of pods with volumes that are removed one after the other. The next pod is removed when the
+// evictionLane is a group of pods with volumes that are removed one after the other. The next pod is removed when the
 // volumes of the previous pod are attached to another node. Source of the lanes: MCM evicts pods with volumes
 // serially, so that a node with dozens of volumes does not exceed the attach and detach rate of its cloud.
-type lane struct {
+type evictionLane struct {
 	isBusy bool
-	cause  cause // the volume for which the lane has waited longest; zero: none
+	cause  blockCause // the volume for which the lane has waited longest; zero: none
 }
 
-// lanes assigns each pod to a lane. Without Parallel, all pods with volumes share one lane. With Parallel, pods
+// evictionLanes assigns each pod to a lane. Without Parallel, all pods with volumes share one lane. With Parallel, pods
 // share a lane if they have a StatefulSet, a budget or a volume in common, directly or through other pods.
-type lanes struct {
+type evictionLanes struct {
 	isParallel bool
 	parentKeys map[string]string // union-find forest of the sharing keys: each tree is one lane
-	laneByRoot map[string]*lane
+	laneByRoot map[string]*evictionLane
 }
 
-func newLanes(views []*podState, departed []awaitedVolume, parallel bool) *lanes {
-	l := &lanes{isParallel: parallel, parentKeys: map[string]string{}, laneByRoot: map[string]*lane{}}
+func newEvictionLanes(views []*podState, departed []awaitedVolume, parallel bool) *evictionLanes {
+	l := &evictionLanes{isParallel: parallel, parentKeys: map[string]string{}, laneByRoot: map[string]*evictionLane{}}
 	for _, v := range views {
 		l.joinKeys(v.pod)
 	}
@@ -37,7 +37,7 @@ func newLanes(views []*podState, departed []awaitedVolume, parallel bool) *lanes
 	}
 	for _, v := range views {
 		if v.pod.isLeaving() {
-			l.laneOf(v.pod).isBusy = true
+			l.laneOfPod(v.pod).isBusy = true
 		}
 	}
 	for _, d := range departed {
@@ -51,35 +51,39 @@ func newLanes(views []*podState, departed []awaitedVolume, parallel bool) *lanes
 	return l
 }
 
-// laneOf returns the lane of a pod. A pod gets its own empty lane if the pod has no volumes, or if the pod finished and
-// is not being deleted.
-func (l *lanes) laneOf(p Pod) *lane {
+// laneOfPod returns the lane of a pod. A pod gets its own empty lane if the pod has no volumes, or if the pod finished
+// and is not being deleted.
+func (l *evictionLanes) laneOfPod(p Pod) *evictionLane {
 	if len(p.Volumes) == 0 || p.Finished && !p.isLeaving() {
-		return &lane{}
+		return &evictionLane{}
 	}
 	return l.sharedLane(p)
 }
 
-func (l *lanes) sharedLane(p Pod) *lane {
+func (l *evictionLanes) sharedLane(p Pod) *evictionLane {
 	root := l.rootKey(l.sharingKeys(p)[0])
 	if l.laneByRoot[root] == nil {
-		l.laneByRoot[root] = &lane{}
+		l.laneByRoot[root] = &evictionLane{}
 	}
 	return l.laneByRoot[root]
 }
 
 // sharingKeys returns the keys by which a pod with volumes shares a lane: the pod's volumes, budgets and StatefulSet.
-func (l *lanes) sharingKeys(p Pod) []string {
+func (l *evictionLanes) sharingKeys(p Pod) []string {
 	if !l.isParallel {
 		return []string{""}
 	}
 	volumes := list.Map(p.Volumes, func(name string) string { return "volume " + name })
 	budgets := list.Map(p.Budgets, func(key string) string { return "budget " + key })
-	return slices.Concat(volumes, budgets, phrase.Parts(phrase.If(p.StatefulSet != "", "set %s", p.StatefulSet)))
+	return slices.Concat(
+		volumes,
+		budgets,
+		phrase.NonEmptyTexts(phrase.TextIf(p.StatefulSet != "", "set %s", p.StatefulSet)),
+	)
 }
 
 // joinKeys puts all sharing keys of a pod into one lane.
-func (l *lanes) joinKeys(p Pod) {
+func (l *evictionLanes) joinKeys(p Pod) {
 	if len(p.Volumes) == 0 {
 		return
 	}
@@ -93,7 +97,7 @@ func (l *lanes) joinKeys(p Pod) {
 
 // rootKey returns the root of a key's tree. Path compression: thousands of pods with one budget do not make a chain of
 // thousands of keys.
-func (l *lanes) rootKey(key string) string {
+func (l *evictionLanes) rootKey(key string) string {
 	root := key
 	for parent, ok := l.parentKeys[root]; ok; parent, ok = l.parentKeys[root] {
 		root = parent
@@ -104,11 +108,11 @@ func (l *lanes) rootKey(key string) string {
 	return root
 }
 
-// RecordDeparture returns the Departed record of a pod that is gone, as the pod was last observed. Callers call Leave for each
+// NewDepartedPod returns the record of a pod that is gone, as the pod was last observed. Callers call Leave for each
 // pod that left, with or without volumes: Decide drops the pods that no lane waits for.
-func RecordDeparture(p Pod, now time.Time) Departed {
+func NewDepartedPod(p Pod, now time.Time) DepartedPod {
 	p.Tries.Message = "" // has no length limit, and describes an eviction that has ended
-	return Departed{Pod: p, At: now}
+	return DepartedPod{Pod: p, At: now}
 }
 
 // maxDeparted is the largest size of Decision.Departed in bytes of JSON: Departed is part of inputs, results and
@@ -116,9 +120,9 @@ func RecordDeparture(p Pod, now time.Time) Departed {
 // volumes with names of 80 bytes; a cloud attaches at most 128 volumes to a node.
 const maxDeparted = 128 << 10
 
-// limitDeparted returns the first departed pods, as many as fit into maxDeparted. Lanes do not wait for the volumes
+// limitDepartedPods returns the first departed pods, as many as fit into maxDeparted. Lanes do not wait for the volumes
 // of the other departed pods.
-func limitDeparted(all []Departed) []Departed {
+func limitDepartedPods(all []DepartedPod) []DepartedPod {
 	bytes := 0
 	for i, d := range all {
 		text, _ := json.Marshal(d) // json.Marshal of plain structs and strings never fails
@@ -131,7 +135,7 @@ func limitDeparted(all []Departed) []Departed {
 
 // awaitedVolume is a departed pod, with the volume for which the pod's lane waits.
 type awaitedVolume struct {
-	Departed
+	DepartedPod
 	state   string // Detaching or Attaching: what the lane waits for
 	volume  string
 	waitEnd time.Time // end of the wait; then the lane continues without an error
@@ -145,12 +149,12 @@ func (a awaitedVolume) waitStart() time.Time {
 	return a.At
 }
 
-func (a awaitedVolume) cause() cause {
+func (a awaitedVolume) cause() blockCause {
 	why := "is still attached to the node"
 	if a.state == Attaching {
 		why = "is not attached to another node yet"
 	}
-	return cause{
+	return blockCause{
 		kind:        BlockedByVolume,
 		name:        a.volume,
 		blockerFrom: a.waitStart().Add(slowVolumeAfter),
@@ -160,7 +164,7 @@ func (a awaitedVolume) cause() cause {
 }
 
 // awaitedVolumes returns the departed pods for whose volumes a lane still waits.
-func awaitedVolumes(o Observed) []awaitedVolume {
+func awaitedVolumes(o Facts) []awaitedVolume {
 	used := map[string]bool{} // volumes that a pod on the node uses: such a volume stays attached
 	for _, p := range o.Pods {
 		for _, v := range p.Volumes {
@@ -168,8 +172,8 @@ func awaitedVolumes(o Observed) []awaitedVolume {
 		}
 	}
 	var result []awaitedVolume
-	byTime := func(a, b Departed) int { return cmp.Or(a.At.Compare(b.At), byName(a.Pod, b.Pod)) }
-	for _, d := range list.Sorted(o.Departed, byTime) {
+	byTime := func(a, b DepartedPod) int { return cmp.Or(a.At.Compare(b.At), comparePodsByName(a.Pod, b.Pod)) }
+	for _, d := range list.SortedCopy(o.Departed, byTime) {
 		if a, waits := nextAwaitedVolume(d, o, used); waits {
 			result = append(result, a)
 		}
@@ -180,13 +184,13 @@ func awaitedVolumes(o Observed) []awaitedVolume {
 // nextAwaitedVolume returns the volume of a departed pod for which the pod's lane waits. First all volumes have to
 // be detached from the node, then all have to be attached to other nodes. If the detachment times out, the lane does
 // not wait for the attachment.
-func nextAwaitedVolume(d Departed, o Observed, used map[string]bool) (awaitedVolume, bool) {
-	if Treat(d.Pod).Do == Skip || d.Pod.Finished && d.Pod.DeletedAt.IsZero() {
+func nextAwaitedVolume(d DepartedPod, o Facts, used map[string]bool) (awaitedVolume, bool) {
+	if TreatmentOfPod(d.Pod).Do == Skip || d.Pod.Finished && d.Pod.DeletedAt.IsZero() {
 		// a pod that finished without a deletion used no volume
 		return awaitedVolume{}, false
 	}
 	first := func(is func(Volume) bool) string {
-		return list.Find(d.Pod.Volumes, func(name string) bool { return !used[name] && is(o.Volumes[name]) })
+		return list.FindFirst(d.Pod.Volumes, func(name string) bool { return !used[name] && is(o.Volumes[name]) })
 	}
 	if d.Free.IsZero() {
 		if name := first(func(v Volume) bool { return v.Here }); name != "" {

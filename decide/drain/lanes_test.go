@@ -20,24 +20,24 @@ var (
 	attachedElsewhere = drain.Volume{Elsewhere: true}
 )
 
-func withParallelLanes(o drain.Observed) drain.Observed {
+func withParallelLanes(o drain.Facts) drain.Facts {
 	o.Settings.Parallel = true
 	return o
 }
 
-// afterDeparture returns the facts after these pods left the node.
-func afterDeparture(o drain.Observed, volumes volumesByName, departed ...drain.Departed) drain.Observed {
+// nodeAfterDeparture returns the facts after these pods left the node.
+func nodeAfterDeparture(o drain.Facts, volumes volumesByName, departed ...drain.DepartedPod) drain.Facts {
 	o.Volumes, o.Departed = volumes, departed
 	return o
 }
 
 // departedPod returns a pod with volumes that left the node, ago before epoch.
-func departedPod(name string, ago time.Duration, names ...string) drain.Departed {
-	return drain.RecordDeparture(newPod(name, withVolumes(names...), withDeletionTime(timeAt(-ago))), timeAt(-ago))
+func departedPod(name string, ago time.Duration, names ...string) drain.DepartedPod {
+	return drain.NewDepartedPod(newPod(name, withVolumes(names...), withDeletionTime(epochPlus(-ago))), epochPlus(-ago))
 }
 
-func withVolumesFree(d drain.Departed, ago time.Duration) drain.Departed {
-	d.Free = timeAt(-ago)
+func withFreedVolumes(d drain.DepartedPod, ago time.Duration) drain.DepartedPod {
+	d.Free = epochPlus(-ago)
 	return d
 }
 
@@ -48,18 +48,18 @@ func TestPodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
 		newPod("a", withVolumes("pv-a")),
 	)
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"b"}, sentPods(d), "the highest priority first")
+	assert.Equal(t, []string{"b"}, podsWithRequest(d), "the highest priority first")
 	assert.Equal(t, map[string]string{"a": "Waiting", "b": "Evicting", "c": "Waiting"}, rowStates(d))
 
-	o.Pods[1] = changedPod(o.Pods[1], withAnswer(drain.Answer{Result: drain.Accepted}, 0))
+	o.Pods[1] = changedPod(o.Pods[1], withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, 0))
 	assert.Empty(t, drain.Decide(o).Act, "it goes")
-	o.Pods[1] = changedPod(o.Pods[1], withDeletionTime(timeAt(time.Second)))
+	o.Pods[1] = changedPod(o.Pods[1], withDeletionTime(epochPlus(time.Second)))
 	assert.Empty(t, drain.Decide(o).Act, "it terminates")
 	o.Pods = []drain.Pod{o.Pods[0], o.Pods[2]}
-	assert.Equal(t, []string{"a"}, sentPods(drain.Decide(o)), "then by name")
-	o.Pods[0].DeletedAt = timeAt(time.Second)
+	assert.Equal(t, []string{"a"}, podsWithRequest(drain.Decide(o)), "then by name")
+	o.Pods[0].DeletedAt = epochPlus(time.Second)
 	assert.Empty(t, drain.Decide(o).Act, "somebody else deleted one")
-	assert.Equal(t, []string{"a"}, sentPods(drain.Decide(withMeans(drain.Delete, o))), "deletion waits for none")
+	assert.Equal(t, []string{"a"}, podsWithRequest(drain.Decide(withMeans(drain.Delete, o))), "deletion waits for none")
 }
 
 func TestALaneWaitsForItsVolumes(t *testing.T) {
@@ -67,31 +67,31 @@ func TestALaneWaitsForItsVolumes(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		volumes volumesByName
-		left    drain.Departed
+		left    drain.DepartedPod
 		waits   string // substring of the lane's cause; empty: the next pod is evicted
 		look    time.Time
 		free    time.Time
 	}{
-		{"still attached here", volumesByName{"pv-a": attachedHere}, departedPod("a", 20*time.Second, "pv-a"), "Detaching", timeAt(10 * time.Second), time.Time{}},
-		{"here and elsewhere", volumesByName{"pv-a": {Here: true, Elsewhere: true}}, departedPod("a", 20*time.Second, "pv-a"), "Detaching", timeAt(10 * time.Second), time.Time{}},
+		{"still attached here", volumesByName{"pv-a": attachedHere}, departedPod("a", 20*time.Second, "pv-a"), "Detaching", epochPlus(10 * time.Second), time.Time{}},
+		{"here and elsewhere", volumesByName{"pv-a": {Here: true, Elsewhere: true}}, departedPod("a", 20*time.Second, "pv-a"), "Detaching", epochPlus(10 * time.Second), time.Time{}},
 		{"here for too long", volumesByName{"pv-a": attachedHere}, departedPod("a", 2*time.Minute, "pv-a"), "", time.Time{}, time.Time{}},
-		{"detached now", volumesByName{}, departedPod("a", 2*time.Minute, "pv-a"), "Attaching", timeAt(30 * time.Second), epoch},
-		{"detached before", volumesByName{}, withVolumesFree(departedPod("a", time.Minute, "pv-a"), 40*time.Second), "Attaching", timeAt(50 * time.Second), timeAt(-40 * time.Second)},
-		{"elsewhere", volumesByName{"pv-a": attachedElsewhere}, withVolumesFree(departedPod("a", time.Minute, "pv-a"), 40*time.Second), "", time.Time{}, time.Time{}},
+		{"detached now", volumesByName{}, departedPod("a", 2*time.Minute, "pv-a"), "Attaching", epochPlus(30 * time.Second), epoch},
+		{"detached before", volumesByName{}, withFreedVolumes(departedPod("a", time.Minute, "pv-a"), 40*time.Second), "Attaching", epochPlus(50 * time.Second), epochPlus(-40 * time.Second)},
+		{"elsewhere", volumesByName{"pv-a": attachedElsewhere}, withFreedVolumes(departedPod("a", time.Minute, "pv-a"), 40*time.Second), "", time.Time{}, time.Time{}},
 		{"at once", volumesByName{"pv-a": attachedElsewhere}, departedPod("a", 0, "pv-a"), "", time.Time{}, time.Time{}},
-		{"nowhere for too long", volumesByName{}, withVolumesFree(departedPod("a", 3*time.Minute, "pv-a"), 90*time.Second), "", time.Time{}, time.Time{}},
-		{"one of two is here", volumesByName{"pv-a": attachedElsewhere, "pv-z": attachedHere}, departedPod("a", 20*time.Second, "pv-a", "pv-z"), "Detaching", timeAt(10 * time.Second), time.Time{}},
-		{"one of two is nowhere", volumesByName{"pv-a": attachedElsewhere}, departedPod("a", 20*time.Second, "pv-a", "pv-z"), "Attaching", timeAt(30 * time.Second), epoch},
+		{"nowhere for too long", volumesByName{}, withFreedVolumes(departedPod("a", 3*time.Minute, "pv-a"), 90*time.Second), "", time.Time{}, time.Time{}},
+		{"one of two is here", volumesByName{"pv-a": attachedElsewhere, "pv-z": attachedHere}, departedPod("a", 20*time.Second, "pv-a", "pv-z"), "Detaching", epochPlus(10 * time.Second), time.Time{}},
+		{"one of two is nowhere", volumesByName{"pv-a": attachedElsewhere}, departedPod("a", 20*time.Second, "pv-a", "pv-z"), "Attaching", epochPlus(30 * time.Second), epoch},
 		{"both are elsewhere", volumesByName{"pv-a": attachedElsewhere, "pv-z": attachedElsewhere}, departedPod("a", 20*time.Second, "pv-a", "pv-z"), "", time.Time{}, time.Time{}},
 		{"a pod without volumes", volumesByName{"pv-b": attachedHere}, departedPod("a", 0), "", time.Time{}, time.Time{}},
-		{"it had finished by itself", volumesByName{"pv-a": attachedHere}, drain.RecordDeparture(newPod("a", withVolumes("pv-a"), asFinishedPod), epoch), "", time.Time{}, time.Time{}},
-		{"it finished because it was asked to go", volumesByName{"pv-a": attachedHere}, drain.RecordDeparture(newPod("a", withVolumes("pv-a"), asFinishedPod, withDeletionTime(epoch)), epoch), "Detaching", timeAt(30 * time.Second), time.Time{}},
-		{"a pod of a DaemonSet", volumesByName{"pv-a": attachedHere}, drain.RecordDeparture(newPod("a", withVolumes("pv-a"), asDaemonSetPod), epoch), "", time.Time{}, time.Time{}},
+		{"it had finished by itself", volumesByName{"pv-a": attachedHere}, drain.NewDepartedPod(newPod("a", withVolumes("pv-a"), asFinishedPod), epoch), "", time.Time{}, time.Time{}},
+		{"it finished because it was asked to go", volumesByName{"pv-a": attachedHere}, drain.NewDepartedPod(newPod("a", withVolumes("pv-a"), asFinishedPod, withDeletionTime(epoch)), epoch), "Detaching", epochPlus(30 * time.Second), time.Time{}},
+		{"a pod of a DaemonSet", volumesByName{"pv-a": attachedHere}, drain.NewDepartedPod(newPod("a", withVolumes("pv-a"), asDaemonSetPod), epoch), "", time.Time{}, time.Time{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := drain.Decide(afterDeparture(observedPods(next, newPod("c", withVolumes("pv-c"))), row.volumes, row.left))
+			d := drain.Decide(nodeAfterDeparture(observedPods(next, newPod("c", withVolumes("pv-c"))), row.volumes, row.left))
 			if row.waits == "" {
-				assert.Equal(t, []string{"b"}, sentPods(d))
+				assert.Equal(t, []string{"b"}, podsWithRequest(d))
 				assert.Empty(t, d.Departed)
 				return
 			}
@@ -99,9 +99,9 @@ func TestALaneWaitsForItsVolumes(t *testing.T) {
 			assert.Equal(t, row.waits, rowStates(d)["a"])
 			assert.Equal(t, row.look, d.Look)
 			row.left.Free = row.free
-			assert.Equal(t, []drain.Departed{row.left}, d.Departed)
+			assert.Equal(t, []drain.DepartedPod{row.left}, d.Departed)
 
-			alone := drain.Decide(afterDeparture(observedPods(), row.volumes, d.Departed...))
+			alone := drain.Decide(nodeAfterDeparture(observedPods(), row.volumes, d.Departed...))
 			assert.False(t, alone.Done, "the last one's volumes are waited for, too")
 			assert.Equal(t, row.look, alone.Look)
 		})
@@ -114,9 +114,9 @@ func TestASlowVolumeIsABlocker(t *testing.T) {
 	isHere := "volume pv-a of shop/a is still attached to the node"
 	isNowhere := "volume pv-a of shop/a is not attached to another node yet"
 	for name, row := range map[string]struct {
-		seen    drain.Observed
+		seen    drain.Facts
 		volumes volumesByName
-		left    drain.Departed
+		left    drain.DepartedPod
 		want    []drain.Blocker
 		says    string
 	}{
@@ -125,28 +125,28 @@ func TestASlowVolumeIsABlocker(t *testing.T) {
 			queued,
 			volumesByName{"pv-a": attachedHere},
 			departedPod("a", 30*time.Second, "pv-a"),
-			[]drain.Blocker{{Kind: "Volume", Name: "pv-a", Pods: 2, Until: timeAt(90 * time.Second), Why: isHere}},
+			[]drain.Blocker{{Kind: "Volume", Name: "pv-a", Pods: 2, Until: epochPlus(90 * time.Second), Why: isHere}},
 			isHere,
 		},
 		"the last pod has left": {
 			observedPods(),
 			volumesByName{"pv-a": attachedHere},
 			departedPod("a", 30*time.Second, "pv-a"),
-			[]drain.Blocker{{Kind: "Volume", Name: "pv-a", Until: timeAt(90 * time.Second), Why: isHere}},
+			[]drain.Blocker{{Kind: "Volume", Name: "pv-a", Until: epochPlus(90 * time.Second), Why: isHere}},
 			isHere,
 		},
 		"the last pod has just left":    {observedPods(), volumesByName{"pv-a": attachedHere}, departedPod("a", time.Second, "pv-a"), nil, isHere},
 		"detached after a long time":    {queued, nil, departedPod("a", time.Minute, "pv-a"), nil, isNowhere},
-		"attached nowhere for a moment": {queued, nil, withVolumesFree(departedPod("a", time.Minute, "pv-a"), 30*time.Second-1), nil, isNowhere},
+		"attached nowhere for a moment": {queued, nil, withFreedVolumes(departedPod("a", time.Minute, "pv-a"), 30*time.Second-1), nil, isNowhere},
 		"attached nowhere for long": {
-			queued, nil, withVolumesFree(departedPod("a", time.Minute, "pv-a"), 30*time.Second),
-			[]drain.Blocker{{Kind: "Volume", Name: "pv-a", Pods: 2, Until: timeAt(time.Minute), Why: isNowhere}},
+			queued, nil, withFreedVolumes(departedPod("a", time.Minute, "pv-a"), 30*time.Second),
+			[]drain.Blocker{{Kind: "Volume", Name: "pv-a", Pods: 2, Until: epochPlus(time.Minute), Why: isNowhere}},
 			isNowhere,
 		},
 		"its time is over": {queued, volumesByName{"pv-a": attachedHere}, departedPod("a", 2*time.Minute, "pv-a"), nil, "left: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := drain.Decide(afterDeparture(row.seen, row.volumes, row.left))
+			d := drain.Decide(nodeAfterDeparture(row.seen, row.volumes, row.left))
 			assert.Equal(t, row.want, d.Blockers)
 			assert.Contains(t, d.Picture.Why, row.says)
 		})
@@ -154,88 +154,88 @@ func TestASlowVolumeIsABlocker(t *testing.T) {
 }
 
 func TestAPictureShowsTheVolumeThatIsWaitedFor(t *testing.T) {
-	o := afterDeparture(
+	o := nodeAfterDeparture(
 		observedPods(newPod("b", withVolumes("pv-b")), newPod("c", withVolumes("pv-c")), newPod("d")),
 		volumesByName{"pv-a": attachedHere},
 		departedPod("a", 0, "pv-a"),
 	)
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"d"}, sentPods(d))
-	assert.Equal(t, drain.Row{Pod: "shop/b", State: "Waiting", BlockedBy: "pv-a"}, rowOf(d, "b"))
+	assert.Equal(t, []string{"d"}, podsWithRequest(d))
+	assert.Equal(t, drain.PodRow{Pod: "shop/b", State: "Waiting", BlockedBy: "pv-a"}, rowOfPod(d, "b"))
 	assert.Equal(
 		t,
-		drain.Row{Pod: "shop/a", State: "Detaching", Since: epoch, BlockedBy: "pv-a", Next: timeAt(2 * time.Minute)},
-		rowOf(d, "a"),
+		drain.PodRow{Pod: "shop/a", State: "Detaching", Since: epoch, BlockedBy: "pv-a", Next: epochPlus(2 * time.Minute)},
+		rowOfPod(d, "a"),
 	)
 
 	o.Volumes = nil
 	d = drain.Decide(o)
 	assert.Equal(
 		t,
-		drain.Row{Pod: "shop/a", State: "Attaching", Since: epoch, BlockedBy: "pv-a", Next: timeAt(90 * time.Second)},
-		rowOf(d, "a"),
+		drain.PodRow{Pod: "shop/a", State: "Attaching", Since: epoch, BlockedBy: "pv-a", Next: epochPlus(90 * time.Second)},
+		rowOfPod(d, "a"),
 	)
 }
 
 func TestALaneNamesTheVolumeThatItHasWaitedForLongest(t *testing.T) {
 	both := volumesByName{"pv-1": attachedHere, "pv-2": attachedHere}
 	d := drain.Decide(
-		afterDeparture(
+		nodeAfterDeparture(
 			observedPods(newPod("b", withVolumes("pv-b"))),
 			both,
 			departedPod("early", time.Minute, "pv-2"),
 			departedPod("late", time.Second, "pv-1"),
 		),
 	)
-	assert.Equal(t, "pv-2", rowOf(d, "b").BlockedBy)
+	assert.Equal(t, "pv-2", rowOfPod(d, "b").BlockedBy)
 	for _, names := range [][]string{{"pv-1", "pv-2"}, {"pv-2", "pv-1"}} { // both volumes are detached at epoch
 		d := drain.Decide(
-			afterDeparture(
+			nodeAfterDeparture(
 				observedPods(newPod("b", withVolumes("pv-b"))),
 				nil,
 				departedPod("early", time.Minute, names[0]),
 				departedPod("late", time.Second, names[1]),
 			),
 		)
-		assert.Equal(t, "pv-1", rowOf(d, "b").BlockedBy)
+		assert.Equal(t, "pv-1", rowOfPod(d, "b").BlockedBy)
 	}
 }
 
 func TestWaitingForVolumesCanBeSwitchedOff(t *testing.T) {
 	for _, volumes := range []volumesByName{{"pv-a": attachedHere}, {}} {
-		o := afterDeparture(
+		o := nodeAfterDeparture(
 			observedPods(newPod("b", func(p *drain.Pod) { p.Volumes = []string{"pv-b"} })),
 			volumes,
 			departedPod("a", 0, "pv-a"),
 		)
 		o.Settings = drain.Settings{}
-		assert.Equal(t, []string{"b"}, sentPods(drain.Decide(o)))
+		assert.Equal(t, []string{"b"}, podsWithRequest(drain.Decide(o)))
 	}
 }
 
 func TestALaneDoesNotWaitForASharedVolume(t *testing.T) {
 	shared := volumesByName{"pv-s": attachedHere, "pv-a": attachedElsewhere}
-	o := afterDeparture(
+	o := nodeAfterDeparture(
 		observedPods(newPod("b", withVolumes("pv-s")), newPod("c", withVolumes("pv-c"))),
 		shared,
 		departedPod("a", 0, "pv-a", "pv-s"),
 	)
-	assert.Equal(t, []string{"b"}, sentPods(drain.Decide(o)))
+	assert.Equal(t, []string{"b"}, podsWithRequest(drain.Decide(o)))
 	o.Volumes = volumesByName{"pv-s": attachedHere, "pv-a": attachedHere}
 	assert.Empty(t, drain.Decide(o).Act, "the other volume is")
-	o = afterDeparture(
+	o = nodeAfterDeparture(
 		observedPods(newPod("agent", withVolumes("pv-s"), asDaemonSetPod), newPod("c", withVolumes("pv-c"))),
 		shared,
 		departedPod("a", 0, "pv-s"),
 	)
-	assert.Equal(t, []string{"c"}, sentPods(drain.Decide(o)), "a pod that stays uses it, too")
-	o = afterDeparture(
+	assert.Equal(t, []string{"c"}, podsWithRequest(drain.Decide(o)), "a pod that stays uses it, too")
+	o = nodeAfterDeparture(
 		observedPods(newPod("done", withVolumes("pv-s"), asFinishedPod), newPod("c", withVolumes("pv-c"))),
 		shared,
 		departedPod("a", 0, "pv-s"),
 	)
-	assert.Equal(t, []string{"done"}, sentPods(drain.Decide(o)), "one that finished does not")
-	o = afterDeparture(observedPods(newPod("c", withVolumes("pv-c"))), shared, departedPod("b", 0, "pv-s"))
+	assert.Equal(t, []string{"done"}, podsWithRequest(drain.Decide(o)), "one that finished does not")
+	o = nodeAfterDeparture(observedPods(newPod("c", withVolumes("pv-c"))), shared, departedPod("b", 0, "pv-s"))
 	assert.Empty(t, drain.Decide(o).Act, "when the last of them left, it is waited for")
 }
 
@@ -258,10 +258,10 @@ func TestIndependentLanesAreEvictedAtTheSameTime(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := withParallelLanes(withKnownBudgets(observedPods(row.pods...), webBudget(5, 9, 3, 9)))
-			assert.Equal(t, row.want, sentPods(drain.Decide(o)))
+			assert.Equal(t, row.want, podsWithRequest(drain.Decide(o)))
 			if len(row.pods) == 2 && !row.pods[1].Finished {
 				o.Settings.Parallel = false
-				assert.Equal(t, row.want[:1], sentPods(drain.Decide(o)), "without it all share one lane")
+				assert.Equal(t, row.want[:1], podsWithRequest(drain.Decide(o)), "without it all share one lane")
 			}
 		})
 	}
@@ -269,7 +269,7 @@ func TestIndependentLanesAreEvictedAtTheSameTime(t *testing.T) {
 
 func TestOnlyTheLaneOfTheVolumeWaits(t *testing.T) {
 	o := withParallelLanes(
-		afterDeparture(
+		nodeAfterDeparture(
 			observedPods(
 				newPod("b", withVolumes("pv-a", "pv-b")),
 				newPod("c", withVolumes("pv-c")),
@@ -277,27 +277,27 @@ func TestOnlyTheLaneOfTheVolumeWaits(t *testing.T) {
 			),
 			volumesByName{"pv-z": attachedHere},
 			departedPod("a", 30*time.Second, "pv-b", "pv-z"),
-			withVolumesFree(
-				drain.RecordDeparture(newPod("y", withVolumes("pv-y"), withBudgets("shop/web")), timeAt(-40*time.Second)),
+			withFreedVolumes(
+				drain.NewDepartedPod(newPod("y", withVolumes("pv-y"), withBudgets("shop/web")), epochPlus(-40*time.Second)),
 				40*time.Second,
 			),
 		),
 	)
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"c"}, sentPods(d))
+	assert.Equal(t, []string{"c"}, podsWithRequest(d))
 	assert.Equal(t, []drain.Blocker{
 		{
 			Kind:  "Volume",
 			Name:  "pv-y",
 			Pods:  1,
-			Until: timeAt(50 * time.Second),
+			Until: epochPlus(50 * time.Second),
 			Why:   "volume pv-y of shop/y is not attached to another node yet",
 		},
 		{
 			Kind:  "Volume",
 			Name:  "pv-z",
 			Pods:  1,
-			Until: timeAt(90 * time.Second),
+			Until: epochPlus(90 * time.Second),
 			Why:   "volume pv-z of shop/a is still attached to the node",
 		},
 	}, d.Blockers)
@@ -312,11 +312,11 @@ func TestABlockedPodDoesNotHoldItsLane(t *testing.T) {
 		{"by a budget", withBudgets("shop/web"), []string{"b"}},
 		{"by several", withBudgets("shop/db", "shop/web"), []string{"b"}},
 		{"by protection", withProtection("true"), []string{"b"}},
-		{"by an error", withAnswer(drain.Answer{Result: drain.Failed}, 0), []string{"b"}},
-		{"by its namespace", withAnswer(drain.Answer{Result: drain.Going}, 0), []string{"b"}},
-		{"the API server is busy", withAnswer(drain.Answer{Result: drain.Throttled}, 0), nil},
+		{"by an error", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed}, 0), []string{"b"}},
+		{"by its namespace", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Going}, 0), []string{"b"}},
+		{"the API server is busy", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Throttled}, 0), nil},
 		{"it was, and now a budget blocks", func(p *drain.Pod) {
-			*p = changedPod(*p, withAnswer(drain.Answer{Result: drain.Throttled}, time.Hour), withBudgets("shop/web"))
+			*p = changedPod(*p, withEvictionAnswer(drain.EvictionAnswer{Result: drain.Throttled}, time.Hour), withBudgets("shop/web"))
 		}, []string{"b"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestABlockedPodDoesNotHoldItsLane(t *testing.T) {
 				),
 				probedBudget(webBudget(0, 1, 1, 3)),
 			)
-			assert.Equal(t, row.want, sentPods(drain.Decide(o)))
+			assert.Equal(t, row.want, podsWithRequest(drain.Decide(o)))
 		})
 	}
 }
@@ -343,12 +343,12 @@ func TestALaneHasOneProbeAndSaysWhatBlocksTheOthers(t *testing.T) {
 		webBudget(0, 1, 1, 3),
 	)
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"a as a probe of shop/web"}, sentPods(d))
+	assert.Equal(t, []string{"a as a probe of shop/web"}, podsWithRequest(d))
 	assert.Equal(t, map[string]string{"a": "Blocked", "b": "Blocked", "c": "Waiting"}, rowStates(d))
 
 	o.Budgets[0].Allowed = 1
 	d = drain.Decide(o)
-	assert.Equal(t, []string{"a"}, sentPods(d))
+	assert.Equal(t, []string{"a"}, podsWithRequest(d))
 	assert.Equal(
 		t,
 		map[string]string{"a": "Evicting", "b": "Waiting", "c": "Waiting"},
@@ -359,9 +359,9 @@ func TestALaneHasOneProbeAndSaysWhatBlocksTheOthers(t *testing.T) {
 
 func TestPodsWithoutVolumesDoNotWaitForLanes(t *testing.T) {
 	o := observedPods(newPod("a", withVolumes("1")), newPod("b", withVolumes("2")), newPod("c"), newPod("d"))
-	assert.Equal(t, []string{"a", "c", "d"}, sentPods(drain.Decide(o)))
-	o.Pods[0].DeletedAt = timeAt(time.Second)
-	assert.Equal(t, []string{"c", "d"}, sentPods(drain.Decide(o)))
+	assert.Equal(t, []string{"a", "c", "d"}, podsWithRequest(drain.Decide(o)))
+	o.Pods[0].DeletedAt = epochPlus(time.Second)
+	assert.Equal(t, []string{"c", "d"}, podsWithRequest(drain.Decide(o)))
 }
 
 // Temporal limits the size of inputs, results and heartbeats. Inputs, results and heartbeats contain
@@ -375,10 +375,13 @@ func TestDepartedPodsFitIntoAHistory(t *testing.T) {
 		p := newPod(
 			name,
 			withVolumes("volume-"+name),
-			withAnswer(drain.Answer{Result: drain.Failed, Message: strings.Repeat("because ", 1000)}, time.Minute),
+			withEvictionAnswer(
+				drain.EvictionAnswer{Result: drain.Failed, Message: strings.Repeat("because ", 1000)},
+				time.Minute,
+			),
 		)
 		o.Volumes[p.Volumes[0]] = drain.Volume{Here: true}
-		o.Departed = append(o.Departed, drain.RecordDeparture(p, timeAt(-time.Duration(i)*time.Millisecond)))
+		o.Departed = append(o.Departed, drain.NewDepartedPod(p, epochPlus(-time.Duration(i)*time.Millisecond)))
 	}
 	left := drain.Decide(o).Departed
 	text, err := json.Marshal(left)

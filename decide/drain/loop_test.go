@@ -15,18 +15,18 @@ import (
 
 // simulatedNode is a simulated node that executes decisions.
 type simulatedNode struct {
-	dice
-	drain.Observed
+	randomSource
+	drain.Facts
 	requestCounts map[string]int // number of requests by UID of the pod
 }
 
 // newNode returns a node with random pods and attached volumes. The API server accepts the request for each pod in
 // the end.
-func newNode(seed int, means drain.Means) *simulatedNode {
-	n := &simulatedNode{dice: dice(seed), Observed: observedPods(), requestCounts: map[string]int{}}
-	n.Means, n.Volumes, n.Settings.Parallel = means, volumesByName{}, n.oneIn(2)
-	for i := range 3 + n.intBelow(25) {
-		p := randomPod(&n.dice, fmt.Sprintf("p%02d", i))
+func newNode(seed int, means drain.RemovalMeans) *simulatedNode {
+	n := &simulatedNode{randomSource: randomSource(seed), Facts: observedPods(), requestCounts: map[string]int{}}
+	n.Means, n.Volumes, n.Settings.Parallel = means, volumesByName{}, n.hasChanceOneIn(2)
+	for i := range 3 + n.randomIntBelow(25) {
+		p := randomPod(&n.randomSource, fmt.Sprintf("p%02d", i))
 		if p.Protected == "true" && means == drain.Evict {
 			p.Protected = "2h" // the simulation never removes the annotation
 		}
@@ -38,13 +38,13 @@ func newNode(seed int, means drain.Means) *simulatedNode {
 	for _, key := range []string{"shop/db", "shop/mq", "shop/web"} {
 		n.Budgets = append(
 			n.Budgets,
-			drain.Budget{
+			drain.DisruptionBudget{
 				Key:      key,
-				Allowed:  n.intBelow(3),
+				Allowed:  n.randomIntBelow(3),
 				Healthy:  5,
 				Desired:  3,
-				Expected: 3 + n.intBelow(4),
-				Current:  !n.oneIn(4),
+				Expected: 3 + n.randomIntBelow(4),
+				Current:  !n.hasChanceOneIn(4),
 			},
 		)
 	}
@@ -58,20 +58,20 @@ func (n *simulatedNode) executeDecision(d drain.Decision) {
 	for _, a := range d.Act {
 		i := slices.IndexFunc(n.Pods, func(p drain.Pod) bool { return p.UID == a.UID })
 		p := &n.Pods[i]
-		answer := drain.Answer{Means: a.Means, Result: drain.Accepted}
+		answer := drain.EvictionAnswer{Means: a.Means, Result: drain.Accepted}
 		switch {
-		case n.oneIn(5):
-			answer.Result = pickItem(&n.dice, drain.Throttled, drain.Going, drain.Failed)
-		case len(a.Probe) > 1 && n.oneIn(2):
+		case n.hasChanceOneIn(5):
+			answer.Result = pickItem(&n.randomSource, drain.Throttled, drain.Going, drain.Failed)
+		case len(a.Probe) > 1 && n.hasChanceOneIn(2):
 			answer.Result = drain.Several
-		case len(a.Probe) == 1 && n.oneIn(2), len(p.Budgets) == 1 && n.oneIn(5):
+		case len(a.Probe) == 1 && n.hasChanceOneIn(2), len(p.Budgets) == 1 && n.hasChanceOneIn(5):
 			answer.Result = drain.Refused
 		}
 		n.requestCounts[a.UID]++
-		p.Tries = drain.AfterAttempt(p.Tries, answer, n.Now)
+		p.Tries = drain.TriesAfterAttempt(p.Tries, answer, n.Now)
 		for j := range n.Budgets {
 			if b := &n.Budgets[j]; slices.Contains(p.Budgets, b.Key) {
-				b.Next = drain.AfterProbe(n.Now, b.Misconfigured() || len(a.Probe) > 1)
+				b.Next = drain.NextProbeTime(n.Now, b.IsMisconfigured() || len(a.Probe) > 1)
 				b.Used++
 			}
 		}
@@ -80,11 +80,11 @@ func (n *simulatedNode) executeDecision(d drain.Decision) {
 
 // runEvent executes one random event, and reports whether an event was possible.
 func (n *simulatedNode) runEvent() bool {
-	n.Now = n.Now.Add(time.Duration(1+n.intBelow(5)) * time.Second)
+	n.Now = n.Now.Add(time.Duration(1+n.randomIntBelow(5)) * time.Second)
 	var events []func()
 	for i, p := range n.Pods {
 		switch {
-		case isSkipped(p):
+		case isSkippedPod(p):
 		case p.Tries.Accepted && p.DeletedAt.IsZero():
 			events = append(events, func() { n.Pods[i].DeletedAt = n.Now.Add(p.Grace) })
 		case !p.DeletedAt.IsZero():
@@ -96,13 +96,13 @@ func (n *simulatedNode) runEvent() bool {
 	for _, name := range slices.Sorted(maps.Keys(n.Volumes)) {
 		inUse := slices.ContainsFunc(n.Pods, func(p drain.Pod) bool { return slices.Contains(p.Volumes, name) })
 		if n.Volumes[name].Here && !inUse && !isStuckVolume(name) {
-			events = append(events, func() { n.Volumes[name] = pickItem(&n.dice, attachedElsewhere, drain.Volume{}) })
+			events = append(events, func() { n.Volumes[name] = pickItem(&n.randomSource, attachedElsewhere, drain.Volume{}) })
 		}
 	}
 	if len(events) == 0 {
 		return false
 	}
-	pickItem(&n.dice, events...)()
+	pickItem(&n.randomSource, events...)()
 	return true
 }
 
@@ -111,13 +111,13 @@ func isStuckVolume(volume string) bool { return volume == "pv-1" }
 
 // removePod removes a pod. The pod's replacement is ready on another node at once.
 func (n *simulatedNode) removePod(i int) {
-	n.Departed = append(n.Departed, drain.RecordDeparture(n.Pods[i], n.Now))
+	n.Departed = append(n.Departed, drain.NewDepartedPod(n.Pods[i], n.Now))
 	for j := range n.Budgets {
 		if b := &n.Budgets[j]; slices.Contains(n.Pods[i].Budgets, b.Key) && b.Used > 0 {
 			b.Used = 0
 			for k := range n.Pods {
 				if slices.Contains(n.Pods[k].Budgets, b.Key) {
-					n.Pods[k].Tries = drain.EndPause(n.Pods[k].Tries)
+					n.Pods[k].Tries = drain.TriesWithoutPause(n.Pods[k].Tries)
 				}
 			}
 		}
@@ -127,17 +127,17 @@ func (n *simulatedNode) removePod(i int) {
 
 // A drain that calls Decide at each event and at the time Look ends with an empty node.
 func TestADrainEnds(t *testing.T) {
-	for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
-		for seed := range decidetest.Seeds(150) {
+	for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
+		for seed := range decidetest.SeedCount(150) {
 			n := newNode(seed, means)
 			for step := 0; ; step++ {
 				require.Less(t, step, 2000, "%s, seed %d: does not end", means, seed)
-				d := drain.Decide(n.Observed)
+				d := drain.Decide(n.Facts)
 				if d.Done {
 					break
 				}
 				n.executeDecision(d)
-				again := drain.Decide(n.Observed)
+				again := drain.Decide(n.Facts)
 				for _, a := range again.Act {
 					require.Falsef(
 						t,
@@ -164,7 +164,7 @@ func TestADrainEnds(t *testing.T) {
 				}
 			}
 			for _, p := range n.Pods {
-				require.True(t, isSkipped(p), "%s, seed %d: %+v", means, seed, p)
+				require.True(t, isSkippedPod(p), "%s, seed %d: %+v", means, seed, p)
 				require.True(
 					t,
 					n.requestCounts[p.UID] == 0 || waitsForCompletion(p),

@@ -11,12 +11,12 @@ import (
 	"millwright/decide/phrase"
 )
 
-func (p *plan) buildPicture(blockers []Blocker) Picture {
+func (p *drainPlan) buildOverview(blockers []Blocker) Overview {
 	in := func(state string) int {
-		return list.Count(p.podStates, func(v *podState) bool { return v.state == state })
+		return list.CountWhere(p.podStates, func(v *podState) bool { return v.state == state })
 	}
 	blocked, waiting := in(Blocked), in(Waiting)
-	result := Picture{Counts: Counts{
+	result := Overview{Counts: PodCounts{
 		Gone:        p.Gone,
 		Terminating: len(p.podStates) - blocked - waiting,
 		Blocked:     blocked,
@@ -29,17 +29,17 @@ func (p *plan) buildPicture(blockers []Blocker) Picture {
 		a.Pod.DeletedAt = time.Time{} // its grace period no longer matters
 		views = append(
 			views,
-			&podState{pod: a.Pod, state: a.state, stateSince: since, cause: cause{name: a.volume}, nextTry: a.waitEnd},
+			&podState{pod: a.Pod, state: a.state, stateSince: since, cause: blockCause{name: a.volume}, nextTry: a.waitEnd},
 		)
 	}
 	// First the states that may need a person, last the pods that wait for their turn.
 	states := []string{Blocked, Terminating, Evicting, Detaching, Attaching, Waiting}
 	slices.SortFunc(views, func(a, b *podState) int {
 		byState := cmp.Compare(slices.Index(states, a.state), slices.Index(states, b.state))
-		return cmp.Or(byState, a.pod.DeletedAt.Compare(b.pod.DeletedAt), byName(a.pod, b.pod))
+		return cmp.Or(byState, a.pod.DeletedAt.Compare(b.pod.DeletedAt), comparePodsByName(a.pod, b.pod))
 	})
 	for _, v := range views[:min(len(views), MaxRows)] {
-		row := Row{
+		row := PodRow{
 			Pod: v.pod.key(), State: v.state, Since: v.stateSince, Attempts: v.pod.Tries.Attempts,
 			BlockedBy: cmp.Or(v.cause.name, v.cause.kind), Bad: v.cause.needsPerson, Next: v.nextTry,
 		}
@@ -53,20 +53,25 @@ func (p *plan) buildPicture(blockers []Blocker) Picture {
 }
 
 // summary returns one sentence that says what the drain waits for.
-func (p *plan) summary(c Counts, blockers []Blocker) string {
-	parts := list.Map(list.Sorted(blockers, byImportance), func(b Blocker) string { return b.Why })
+func (p *drainPlan) summary(c PodCounts, blockers []Blocker) string {
+	parts := list.Map(list.SortedCopy(blockers, compareBlockersByImportance), func(b Blocker) string { return b.Why })
 	if len(parts) > maxNames {
 		parts = append(parts[:maxNames], fmt.Sprintf("%d more blockers", len(parts)-maxNames))
 	}
-	parts = append(parts, phrase.Parts(
-		phrase.If(c.Terminating > 0, "%d %s terminating", c.Terminating, phrase.OneOf(c.Terminating, "is", "are")),
-		phrase.If(c.Waiting == 1, "1 waits for its turn"),
-		phrase.If(c.Waiting > 1, "%d wait for their turn", c.Waiting),
+	parts = append(parts, phrase.NonEmptyTexts(
+		phrase.TextIf(
+			c.Terminating > 0,
+			"%d %s terminating",
+			c.Terminating,
+			phrase.SingularOrPlural(c.Terminating, "is", "are"),
+		),
+		phrase.TextIf(c.Waiting == 1, "1 waits for its turn"),
+		phrase.TextIf(c.Waiting > 1, "%d wait for their turn", c.Waiting),
 	)...)
 	if len(parts) == 0 {
 		return "empty"
 	}
-	pods := cmp.Or(phrase.If(len(p.podStates) == 0, "no pods"), phrase.Count(len(p.podStates), "pod"))
+	pods := cmp.Or(phrase.TextIf(len(p.podStates) == 0, "no pods"), phrase.CountText(len(p.podStates), "pod"))
 	return pods + " left: " + strings.Join(parts, "; ")
 }
 
@@ -82,17 +87,17 @@ const (
 )
 
 // causeOfAnswer returns the cause that the API server's last answer gives for a pod whose eviction its budgets allow.
-func causeOfAnswer(p Pod) cause {
+func causeOfAnswer(p Pod) blockCause {
 	tries := p.Tries
 	switch refused := tries.Result == Refused || tries.Result == Several; {
 	case refused && !tries.Next.IsZero(): // a zero Next means that the pod's budgets have changed since the refusal
-		return cause{kind: BlockedByBudget, name: strings.Join(p.Budgets, " and "), why: refusalSentence(p)}
+		return blockCause{kind: BlockedByBudget, name: strings.Join(p.Budgets, " and "), why: refusalSentence(p)}
 	case tries.Result == Going:
-		return cause{kind: BlockedByNamespace}
+		return blockCause{kind: BlockedByNamespace}
 	case tries.Result == Failed:
-		return cause{kind: BlockedByError}
+		return blockCause{kind: BlockedByError}
 	default:
-		return cause{}
+		return blockCause{}
 	}
 }
 
@@ -100,7 +105,7 @@ func causeOfAnswer(p Pod) cause {
 // differently.
 func refusalSentence(p Pod) string {
 	if len(p.Budgets) == 0 {
-		return phrase.Cut(
+		return phrase.CutText(
 			fmt.Sprintf("a PodDisruptionBudget that is not seen here keeps %s: %s", p.key(), p.Tries.Message),
 			maxMessageBytes,
 		)
@@ -114,10 +119,10 @@ func refusalSentence(p Pod) string {
 // listBlockers returns one blocker per cause, with the number of its pods, sorted by kind and name. If no pod is left,
 // the blockers are the volumes for which the drain waits. With brief, listBlockers also includes volumes whose wait is
 // shorter than slowVolumeAfter.
-func (p *plan) listBlockers(brief bool) []Blocker {
-	counts := func(c cause) bool { return c.kind != "" && (brief || !c.blockerFrom.After(p.Now)) }
+func (p *drainPlan) listBlockers(brief bool) []Blocker {
+	counts := func(c blockCause) bool { return c.kind != "" && (brief || !c.blockerFrom.After(p.Now)) }
 	kept := map[[2]string][]*podState{} // by kind and name of the cause
-	for _, v := range list.Sorted(p.podStates, func(a, b *podState) int { return byName(a.pod, b.pod) }) {
+	for _, v := range list.SortedCopy(p.podStates, func(a, b *podState) int { return comparePodsByName(a.pod, b.pod) }) {
 		if counts(v.cause) {
 			key := [2]string{v.cause.kind, v.cause.name}
 			kept[key] = append(kept[key], v)
@@ -139,41 +144,41 @@ func (p *plan) listBlockers(brief bool) []Blocker {
 			result = append(result, Blocker{Kind: c.kind, Name: c.name, Until: c.causeEnd, Why: c.why})
 		}
 	}
-	slices.SortFunc(result, byKind)
+	slices.SortFunc(result, compareBlockersByKind)
 	// two departed pods may have used the same volume
-	return slices.CompactFunc(result, func(a, b Blocker) bool { return byKind(a, b) == 0 })
+	return slices.CompactFunc(result, func(a, b Blocker) bool { return compareBlockersByKind(a, b) == 0 })
 }
 
 // blockerSentence returns the sentence of a blocker. The views are sorted by pod name.
-func (p *plan) blockerSentence(kind string, views []*podState) string {
+func (p *drainPlan) blockerSentence(kind string, views []*podState) string {
 	names := list.Map(views, func(v *podState) string { return v.pod.key() })
 	// the views are sorted by namespace, so Compact finds all duplicates
 	namespaces := slices.Compact(list.Map(views, func(v *podState) string { return v.pod.Namespace }))
-	who := phrase.List(names, maxNames, ", ")
+	who := phrase.JoinNames(names, maxNames, ", ")
 	switch kind {
 	case BlockedByProtection:
 		if until := views[0].nextTry; len(views) == 1 && !until.IsZero() {
-			return fmt.Sprintf("%s is not to be disrupted before %s", who, phrase.Clock(until, p.Now))
+			return fmt.Sprintf("%s is not to be disrupted before %s", who, phrase.ClockText(until, p.Now))
 		}
-		return fmt.Sprintf("%s %s not to be disrupted", who, phrase.OneOf(len(views), "is", "are"))
+		return fmt.Sprintf("%s %s not to be disrupted", who, phrase.SingularOrPlural(len(views), "is", "are"))
 	case BlockedByWork:
 		return fmt.Sprintf("waits for %s to complete", who)
 	case BlockedByEnding:
 		return fmt.Sprintf("%s should have ended long ago: %s kubelet or a finalizer holds %s",
-			who, phrase.OneOf(len(views), "its", "their"), phrase.OneOf(len(views), "it", "them"))
+			who, phrase.SingularOrPlural(len(views), "its", "their"), phrase.SingularOrPlural(len(views), "it", "them"))
 	case BlockedByNamespace:
-		return fmt.Sprintf("namespace %s is being deleted, and %s with it", phrase.List(namespaces, maxNames, ", "), who)
+		return fmt.Sprintf("namespace %s is being deleted, and %s with it", phrase.JoinNames(namespaces, maxNames, ", "), who)
 	case BlockedByError:
-		return phrase.Cut(fmt.Sprintf("request for %s failed: %s", names[0], views[0].pod.Tries.Message), maxMessageBytes)
+		return phrase.CutText(fmt.Sprintf("request for %s failed: %s", names[0], views[0].pod.Tries.Message), maxMessageBytes)
 	default:
 		return views[0].cause.why
 	}
 }
 
-func byKind(a, b Blocker) int {
+func compareBlockersByKind(a, b Blocker) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 }
 
-func byImportance(a, b Blocker) int {
-	return cmp.Or(list.FalseFirst(b.Bad, a.Bad), cmp.Compare(b.Pods, a.Pods), byKind(a, b))
+func compareBlockersByImportance(a, b Blocker) int {
+	return cmp.Or(list.CompareFalseFirst(b.Bad, a.Bad), cmp.Compare(b.Pods, a.Pods), compareBlockersByKind(a, b))
 }

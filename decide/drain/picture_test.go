@@ -15,25 +15,25 @@ func TestSummaryOfADrain(t *testing.T) {
 	web3 := probedBudget(webBudget(0, 3, 3, 4))
 	for _, row := range []struct {
 		name string
-		seen drain.Observed
+		seen drain.Facts
 		want string
 	}{
 		{"nothing is left", observedPods(), "empty"},
-		{"one", observedPods(newPod("a", withDeletionTime(timeAt(time.Second)))), "1 pod left: 1 is terminating"},
+		{"one", observedPods(newPod("a", withDeletionTime(epochPlus(time.Second)))), "1 pod left: 1 is terminating"},
 		{
-			"three", withKnownBudgets(observedPods(newPod("a", withBudgets("shop/web")), newPod("b", withBudgets("shop/web")), newPod("c", withDeletionTime(timeAt(time.Second)))), web3),
+			"three", withKnownBudgets(observedPods(newPod("a", withBudgets("shop/web")), newPod("b", withBudgets("shop/web")), newPod("c", withDeletionTime(epochPlus(time.Second)))), web3),
 			"3 pods left: PodDisruptionBudget shop/web needs 3 healthy pods and has 3; 1 is terminating",
 		},
 		{
-			"two orders", observedPods(newPod("a"), newPod("b"), newPod("c", withRule("Drain", 1)), newPod("d", withRule("Drain", 1))),
+			"two orders", observedPods(newPod("a"), newPod("b"), newPod("c", withDrainRule("Drain", 1)), newPod("d", withDrainRule("Drain", 1))),
 			"4 pods left: 2 are terminating; 2 wait for their turn",
 		},
 		{
-			"volumes", afterDeparture(observedPods(newPod("b", withVolumes("pv-b"))), volumesByName{"pv-a": attachedHere}, departedPod("a", 0, "pv-a")),
+			"volumes", nodeAfterDeparture(observedPods(newPod("b", withVolumes("pv-b"))), volumesByName{"pv-a": attachedHere}, departedPod("a", 0, "pv-a")),
 			"1 pod left: volume pv-a of shop/a is still attached to the node; 1 waits for its turn",
 		},
 		{
-			"nothing but volumes", afterDeparture(observedPods(), volumesByName{"pv-a": attachedHere}, departedPod("a", 0, "pv-a")),
+			"nothing but volumes", nodeAfterDeparture(observedPods(), volumesByName{"pv-a": attachedHere}, departedPod("a", 0, "pv-a")),
 			"no pods left: volume pv-a of shop/a is still attached to the node",
 		},
 		{
@@ -42,8 +42,8 @@ func TestSummaryOfADrain(t *testing.T) {
 		},
 		{
 			"many blockers, those first that need somebody", withKnownBudgets(observedPods(
-				newPod("a", withProtection("true")), newPod("b", withProtection("true")), newPod("c", withLabel("wait-completed")),
-				newPod("d", withAnswer(drain.Answer{Result: drain.Going}, 0)), newPod("e", withAnswer(drain.Answer{Result: drain.Failed, Message: "no"}, 0)),
+				newPod("a", withProtection("true")), newPod("b", withProtection("true")), newPod("c", withDrainLabel("wait-completed")),
+				newPod("d", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Going}, 0)), newPod("e", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed, Message: "no"}, 0)),
 				newPod("f", withBudgets("shop/web")),
 			), probedBudget(webBudget(0, 1, 1, 1))),
 			"6 pods left: PodDisruptionBudget shop/web allows none of its 1 healthy pod to go: it needs 1 of 1; " +
@@ -66,22 +66,25 @@ func TestAPictureIsBounded(t *testing.T) {
 		o.Pods = append(
 			o.Pods,
 			newPod("blocked-"+name, withBudgets("shop/"+name)),
-			newPod("waiting-"+name, withRule("Drain", 1)),
+			newPod("waiting-"+name, withDrainRule("Drain", 1)),
 			newPod(
 				"agent-"+name,
 				asDaemonSetPod,
 			),
-			newPod("failed-"+name, withAnswer(drain.Answer{Result: drain.Failed, Message: strings.Repeat("x", 10_000)}, 0)),
+			newPod(
+				"failed-"+name,
+				withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed, Message: strings.Repeat("x", 10_000)}, 0),
+			),
 		)
 		o.Budgets = append(
 			o.Budgets,
-			probedBudget(drain.Budget{Key: "shop/" + name, Desired: 2, Healthy: 2, Expected: 2 + i%2, Current: true}),
+			probedBudget(drain.DisruptionBudget{Key: "shop/" + name, Desired: 2, Healthy: 2, Expected: 2 + i%2, Current: true}),
 		)
 	}
 	o.Pods = append(o.Pods, newPod("another", withBudgets("shop/030"))) // the blocker with the most pods
 	d := drain.Decide(o)
 	assert.Len(t, d.Picture.Rows, drain.MaxRows)
-	assert.Equal(t, drain.Counts{Gone: 7, Blocked: 201, Waiting: 100, Skipped: 100}, d.Picture.Counts)
+	assert.Equal(t, drain.PodCounts{Gone: 7, Blocked: 201, Waiting: 100, Skipped: 100}, d.Picture.Counts)
 	assert.Len(t, d.Blockers, drain.MaxBlockers)
 	for _, b := range d.Blockers {
 		assert.True(t, b.Bad, "those first that need somebody: %s", b.Name)
@@ -104,37 +107,41 @@ func blockerNames(blockers []drain.Blocker) []string {
 }
 
 func TestRowsAreSortedByState(t *testing.T) {
-	o := afterDeparture(withKnownBudgets(observedPods(
-		newPod("waiting", withRule("Drain", 1)),
+	o := nodeAfterDeparture(withKnownBudgets(observedPods(
+		newPod("waiting", withDrainRule("Drain", 1)),
 		newPod("evicting"),
 		newPod(
 			"a-young",
-			withDeletionTime(timeAt(20*time.Second)),
-			withAnswer(drain.Answer{Result: drain.Accepted}, 5*time.Second),
+			withDeletionTime(epochPlus(20*time.Second)),
+			withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, 5*time.Second),
 		),
-		newPod("old", withDeletionTime(timeAt(10*time.Second))),
-		newPod("blocked", withBudgets("shop/web"), withAnswer(drain.Answer{Result: drain.Refused}, time.Minute)),
+		newPod("old", withDeletionTime(epochPlus(10*time.Second))),
+		newPod(
+			"blocked",
+			withBudgets("shop/web"),
+			withEvictionAnswer(drain.EvictionAnswer{Result: drain.Refused}, time.Minute),
+		),
 	), probedBudget(webBudget(0, 1, 1, 2))), volumesByName{"pv-1": attachedHere}, departedPod("b-left", time.Second, "pv-1"), departedPod("a-left", time.Second, "pv-2"))
-	assert.Equal(t, []drain.Row{
+	assert.Equal(t, []drain.PodRow{
 		{
 			Pod:       "shop/blocked",
 			State:     "Blocked",
 			Attempts:  1,
 			BlockedBy: "shop/web",
 			Budgets:   []string{"shop/web"},
-			Next:      timeAt(time.Minute),
+			Next:      epochPlus(time.Minute),
 		},
-		{Pod: "shop/old", State: "Terminating", Since: timeAt(-20 * time.Second)},
-		{Pod: "shop/a-young", State: "Terminating", Since: timeAt(-5 * time.Second), Attempts: 1},
+		{Pod: "shop/old", State: "Terminating", Since: epochPlus(-20 * time.Second)},
+		{Pod: "shop/a-young", State: "Terminating", Since: epochPlus(-5 * time.Second), Attempts: 1},
 		{Pod: "shop/evicting", State: "Evicting", Since: epoch},
 		{
 			Pod:       "shop/b-left",
 			State:     "Detaching",
-			Since:     timeAt(-time.Second),
+			Since:     epochPlus(-time.Second),
 			BlockedBy: "pv-1",
-			Next:      timeAt(119 * time.Second),
+			Next:      epochPlus(119 * time.Second),
 		},
-		{Pod: "shop/a-left", State: "Attaching", Since: epoch, BlockedBy: "pv-2", Next: timeAt(90 * time.Second)},
+		{Pod: "shop/a-left", State: "Attaching", Since: epoch, BlockedBy: "pv-2", Next: epochPlus(90 * time.Second)},
 		{Pod: "shop/waiting", State: "Waiting"},
 	}, drain.Decide(o).Picture.Rows)
 }

@@ -31,51 +31,55 @@ func TestANodeIsEmptyWhenOnlySkippedPodsAreLeft(t *testing.T) {
 	stay := []drain.Pod{
 		newPod("a", asMirrorPod),
 		newPod("b", asDaemonSetPod),
-		newPod("c", withLabel("skip")),
-		newPod("d", withRule("Skip", 0)),
-		newPod("e", withLabel("wait-completed"), asFinishedPod),
+		newPod("c", withDrainLabel("skip")),
+		newPod("d", withDrainRule("Skip", 0)),
+		newPod("e", withDrainLabel("wait-completed"), asFinishedPod),
 	}
-	for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
+	for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
 		d := drain.Decide(withMeans(means, observedPods(stay...)))
-		assert.Equal(t, drain.Decision{Done: true, Picture: drain.Picture{Counts: drain.Counts{Skipped: 5}, Why: "empty"}}, d)
+		assert.Equal(
+			t,
+			drain.Decision{Done: true, Picture: drain.Overview{Counts: drain.PodCounts{Skipped: 5}, Why: "empty"}},
+			d,
+		)
 	}
 }
 
 func TestALeavingPodIsNotEvictedAgain(t *testing.T) {
-	accepted := newPod("accepted", withAnswer(drain.Answer{Result: drain.Accepted}, time.Hour))
-	gone := newPod("gone", withAnswer(drain.Answer{Result: drain.Gone}, time.Hour))
-	d := drain.Decide(observedPods(accepted, gone, newPod("deleted", withDeletionTime(timeAt(time.Second)))))
+	accepted := newPod("accepted", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, time.Hour))
+	gone := newPod("gone", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Gone}, time.Hour))
+	d := drain.Decide(observedPods(accepted, gone, newPod("deleted", withDeletionTime(epochPlus(time.Second)))))
 	assert.Empty(t, d.Act)
 	assert.False(t, d.Done, "they are waited for")
 	assert.Equal(t, map[string]string{"accepted": "Evicting", "gone": "Evicting", "deleted": "Terminating"}, rowStates(d))
 
-	accepted = changedPod(accepted, withAnswer(drain.Answer{Result: drain.Failed}, time.Minute))
+	accepted = changedPod(accepted, withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed}, time.Minute))
 	assert.Empty(t, drain.Decide(observedPods(accepted)).Act, "whatever was answered since")
 }
 
 func TestADecisionSendsOnlyTheLowestOrder(t *testing.T) {
-	answer := func(name string, r drain.Result, message string, ago time.Duration) drain.Pod {
+	answer := func(name string, r drain.RequestResult, message string, ago time.Duration) drain.Pod {
 		return newPod(
 			name,
-			withRule("Drain", 1),
+			withDrainRule("Drain", 1),
 			withBudgets("shop/web"),
-			withAnswer(drain.Answer{Result: r, Message: message}, ago),
+			withEvictionAnswer(drain.EvictionAnswer{Result: r, Message: message}, ago),
 		)
 	}
 	o := withKnownBudgets(observedPods(
-		newPod("terminating", withRule("Drain", 1), withDeletionTime(timeAt(10*time.Second))),
+		newPod("terminating", withDrainRule("Drain", 1), withDeletionTime(epochPlus(10*time.Second))),
 		changedPod(answer("refused", drain.Refused, "", time.Second), func(p *drain.Pod) { p.Rule.Order = 1 }),
 		changedPod(answer("going", drain.Going, "", time.Second), withBudgets()),
 		changedPod(answer("failed", drain.Failed, "no such thing", 2*time.Second), withBudgets()),
 		changedPod(answer("throttled", drain.Throttled, "", time.Second), withBudgets()),
 		changedPod(answer("notfound", drain.Gone, "", time.Second), withBudgets()),
-		newPod("next", withRule("Drain", 1)),
-		newPod("high", withRule("Drain", 2)),
-		newPod("higher", withRule("Drain", 3), withProtection("true")),
+		newPod("next", withDrainRule("Drain", 1)),
+		newPod("high", withDrainRule("Drain", 2)),
+		newPod("higher", withDrainRule("Drain", 3), withProtection("true")),
 		newPod("done", asFinishedPod),
 	), probedBudget(webBudget(0, 2, 2, 3)))
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"done", "next"}, sentPods(d))
+	assert.Equal(t, []string{"done", "next"}, podsWithRequest(d))
 	assert.Equal(t, map[string]string{
 		"terminating": "Terminating",
 		"refused":     "Blocked",
@@ -98,19 +102,19 @@ func TestADecisionSendsOnlyTheLowestOrder(t *testing.T) {
 			Why:  "PodDisruptionBudget shop/web needs 2 healthy pods and has 2",
 		},
 	}, d.Blockers)
-	assert.Equal(t, timeAt(3*time.Second), d.Look, "failed is tried again")
+	assert.Equal(t, epochPlus(3*time.Second), d.Look, "failed is tried again")
 
-	o.Now = timeAt(4 * time.Second)
+	o.Now = epochPlus(4 * time.Second)
 	d = drain.Decide(o)
-	assert.Equal(t, []string{"done", "failed", "next", "throttled"}, sentPods(d))
+	assert.Equal(t, []string{"done", "failed", "next", "throttled"}, podsWithRequest(d))
 	assert.Equal(t, "Blocked", rowStates(d)["failed"], "until it is answered")
 }
 
 func TestPodsAreEvictedOrderByOrder(t *testing.T) {
-	o := observedPods(newPod("low", withRule("Drain", -5)), newPod("none"), newPod("high", withRule("Drain", 5)))
+	o := observedPods(newPod("low", withDrainRule("Drain", -5)), newPod("none"), newPod("high", withDrainRule("Drain", 5)))
 	for _, want := range []string{"low", "none", "high"} {
-		assert.Equal(t, []string{want}, sentPods(drain.Decide(o)))
-		o.Pods[0].DeletedAt = timeAt(time.Second)
+		assert.Equal(t, []string{want}, podsWithRequest(drain.Decide(o)))
+		o.Pods[0].DeletedAt = epochPlus(time.Second)
 		assert.Empty(t, drain.Decide(o).Act, "%s terminates: the next order waits until it is gone", want)
 		o.Pods = o.Pods[1:]
 	}
@@ -118,47 +122,52 @@ func TestPodsAreEvictedOrderByOrder(t *testing.T) {
 }
 
 func TestPodsWithWaitCompleted(t *testing.T) {
-	work := newPod("work", withLabel("wait-completed"))
-	o := observedPods(work, newPod("a"), newPod("low", withRule("Drain", -1)), newPod("high", withRule("Drain", 1)))
+	work := newPod("work", withDrainLabel("wait-completed"))
+	o := observedPods(
+		work,
+		newPod("a"),
+		newPod("low", withDrainRule("Drain", -1)),
+		newPod("high", withDrainRule("Drain", 1)),
+	)
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"low"}, sentPods(d))
+	assert.Equal(t, []string{"low"}, podsWithRequest(d))
 	assert.Equal(t, "Waiting", rowStates(d)["work"], "its order is zero")
 
-	o = observedPods(work, newPod("a"), newPod("high", withRule("Drain", 1)))
+	o = observedPods(work, newPod("a"), newPod("high", withDrainRule("Drain", 1)))
 	d = drain.Decide(o)
-	assert.Equal(t, []string{"a"}, sentPods(d), "of the same order")
+	assert.Equal(t, []string{"a"}, podsWithRequest(d), "of the same order")
 	assert.Equal(t, []drain.Blocker{{Kind: "WaitCompleted", Pods: 1, Why: "waits for shop/work to complete"}}, d.Blockers)
 
-	o = observedPods(work, newPod("high", withRule("Drain", 1)))
+	o = observedPods(work, newPod("high", withDrainRule("Drain", 1)))
 	d = drain.Decide(o)
 	assert.Empty(t, d.Act)
 	assert.False(t, d.Done)
 	assert.Zero(t, d.Look, "no time ends it")
 
 	o.Pods[0].Finished = true
-	assert.Equal(t, []string{"high"}, sentPods(drain.Decide(o)))
+	assert.Equal(t, []string{"high"}, podsWithRequest(drain.Decide(o)))
 	assert.Equal(
 		t,
 		[]string{"work", "high"},
-		sentPods(drain.Decide(withMeans(drain.Delete, observedPods(work, newPod("high", withRule("Drain", 1)))))),
+		podsWithRequest(drain.Decide(withMeans(drain.Delete, observedPods(work, newPod("high", withDrainRule("Drain", 1)))))),
 		"deletion waits for no work",
 	)
 }
 
 func TestFinishedPodsDelayNoOtherPod(t *testing.T) {
 	o := observedPods(
-		newPod("done", asFinishedPod, withAnswer(drain.Answer{Result: drain.Failed}, 0)),
-		newPod("a", withRule("Drain", 3)),
+		newPod("done", asFinishedPod, withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed}, 0)),
+		newPod("a", withDrainRule("Drain", 3)),
 	)
-	assert.Equal(t, []string{"a"}, sentPods(drain.Decide(o)))
+	assert.Equal(t, []string{"a"}, podsWithRequest(drain.Decide(o)))
 }
 
 func TestARefusalAlthoughTheStatusOfTheBudgetAllowsTheEviction(t *testing.T) {
-	refused := drain.Answer{Result: drain.Refused, Message: "would violate shop/db"}
-	a := newPod("a", withBudgets("shop/web"), withAnswer(refused, time.Second))
+	refused := drain.EvictionAnswer{Result: drain.Refused, Message: "would violate shop/db"}
+	a := newPod("a", withBudgets("shop/web"), withEvictionAnswer(refused, time.Second))
 	d := drain.Decide(withKnownBudgets(observedPods(a), webBudget(1, 3, 2, 3)))
 	assert.Empty(t, d.Act)
-	assert.Equal(t, timeAt(9*time.Second), d.Look)
+	assert.Equal(t, epochPlus(9*time.Second), d.Look)
 	assert.Equal(t, []drain.Blocker{
 		{
 			Kind: "PodDisruptionBudget",
@@ -168,13 +177,13 @@ func TestARefusalAlthoughTheStatusOfTheBudgetAllowsTheEviction(t *testing.T) {
 		},
 	}, d.Blockers)
 
-	a.Tries = drain.EndPause(a.Tries)
+	a.Tries = drain.TriesWithoutPause(a.Tries)
 	d = drain.Decide(withKnownBudgets(observedPods(a), webBudget(1, 3, 2, 3)))
-	assert.Equal(t, []string{"a"}, sentPods(d), "its status has changed")
+	assert.Equal(t, []string{"a"}, podsWithRequest(d), "its status has changed")
 	assert.Empty(t, d.Blockers)
 
-	d = drain.Decide(observedPods(newPod("a", withAnswer(refused, 10*time.Second))))
-	assert.Equal(t, []string{"a"}, sentPods(d))
+	d = drain.Decide(observedPods(newPod("a", withEvictionAnswer(refused, 10*time.Second))))
+	assert.Equal(t, []string{"a"}, podsWithRequest(d))
 	assert.Equal(t, []drain.Blocker{
 		{
 			Kind: "PodDisruptionBudget",
@@ -182,14 +191,14 @@ func TestARefusalAlthoughTheStatusOfTheBudgetAllowsTheEviction(t *testing.T) {
 			Why:  "a PodDisruptionBudget that is not seen here keeps shop/a: would violate shop/db",
 		},
 	}, d.Blockers)
-	assert.Equal(t, "PodDisruptionBudget", rowOf(d, "a").BlockedBy)
+	assert.Equal(t, "PodDisruptionBudget", rowOfPod(d, "a").BlockedBy)
 }
 
 func TestAStuckTerminatingPodIsABlocker(t *testing.T) {
-	o := observedPods(newPod("a", withDeletionTime(epoch)), newPod("b", withDeletionTime(timeAt(-10*time.Second))))
+	o := observedPods(newPod("a", withDeletionTime(epoch)), newPod("b", withDeletionTime(epochPlus(-10*time.Second))))
 	d := drain.Decide(o)
 	assert.Empty(t, d.Blockers)
-	assert.Equal(t, timeAt(50*time.Second), d.Look, "one minute after b should have ended")
+	assert.Equal(t, epochPlus(50*time.Second), d.Look, "one minute after b should have ended")
 
 	o.Now = d.Look
 	d = drain.Decide(o)
@@ -200,7 +209,7 @@ func TestAStuckTerminatingPodIsABlocker(t *testing.T) {
 		},
 		d.Blockers,
 	)
-	assert.Equal(t, timeAt(time.Minute), d.Look)
+	assert.Equal(t, epochPlus(time.Minute), d.Look)
 
 	o.Now = d.Look
 	d = drain.Decide(o)

@@ -10,39 +10,40 @@ import (
 	"millwright/decide/phrase"
 )
 
-// AfterProbe returns the time of a budget's next probe (Budget.Next) after an eviction of one of the budget's pods
-// was sent. bad means that the budget is misconfigured, or that several budgets select the pod. Call AfterProbe also
-// after an eviction that the status allowed: the API server refuses each probe until the status is updated.
-func AfterProbe(now time.Time, bad bool) time.Time {
+// NextProbeTime returns the time of a budget's next probe (DisruptionBudget.Next) after an eviction of one of the
+// budget's pods was sent. bad means that the budget is misconfigured, or that several budgets select the pod. Call
+// NextProbeTime also after an eviction that the status allowed: the API server refuses each probe until the status is
+// updated.
+func NextProbeTime(now time.Time, bad bool) time.Time {
 	if bad {
 		return now.Add(BadProbePause)
 	}
 	return now.Add(ProbePause)
 }
 
-// Misconfigured reports whether a budget can never allow an eviction: the budget requires as many healthy pods as
+// IsMisconfigured reports whether a budget can never allow an eviction: the budget requires as many healthy pods as
 // there are pods (maxUnavailable 0, or minAvailable of all), or hasNoExpectedPods is true. A budget whose status only
 // allows no eviction now, is out of date, or counts evictions in progress is not misconfigured.
-func (b Budget) Misconfigured() bool {
+func (b DisruptionBudget) IsMisconfigured() bool {
 	return b.Current && b.Allowed == 0 && b.Disrupted == 0 &&
 		(b.hasNoExpectedPods() || b.Expected > 0 && b.Desired >= b.Expected)
 }
 
 // hasNoExpectedPods reports whether a budget in percent, or with maxUnavailable, selects pods without a controller that
 // defines the expected number of pods. Source: the disruption controller of Kubernetes, and its event UnmanagedPods.
-func (b Budget) hasNoExpectedPods() bool { return b.Expected == 0 && b.Healthy > 0 }
+func (b DisruptionBudget) hasNoExpectedPods() bool { return b.Expected == 0 && b.Healthy > 0 }
 
 // exemptsPod reports whether the API server evicts a pod without counting the eviction in this budget. Source: the
 // eviction handler of the API server, for both values of unhealthyPodEvictionPolicy.
-func (b Budget) exemptsPod(p Pod) bool {
+func (b DisruptionBudget) exemptsPod(p Pod) bool {
 	return !p.Ready && (b.Unhealthy || b.Healthy >= b.Desired && b.Desired > 0)
 }
 
-// Counts reports whether the eviction of a pod uses up one of this budget's allowed disruptions.
-func (b Budget) Counts(p Pod) bool { return !p.Pending && !p.Finished && !b.exemptsPod(p) }
+// CountsPod reports whether the eviction of a pod uses up one of this budget's allowed disruptions.
+func (b DisruptionBudget) CountsPod(p Pod) bool { return !p.Pending && !p.Finished && !b.exemptsPod(p) }
 
 // remainingEvictions returns how many more evictions the budget's status allows.
-func (b Budget) remainingEvictions() int {
+func (b DisruptionBudget) remainingEvictions() int {
 	if !b.Current {
 		return 0
 	}
@@ -50,35 +51,35 @@ func (b Budget) remainingEvictions() int {
 }
 
 // denialReason returns why a budget does not allow an eviction.
-func (b Budget) denialReason() string {
-	name, healthy := "PodDisruptionBudget "+b.Key, phrase.Count(b.Healthy, "healthy pod")
-	needs := fmt.Sprintf("%s needs %s and has %d", name, phrase.Count(b.Desired, "healthy pod"), b.Healthy)
-	never := b.Misconfigured()
+func (b DisruptionBudget) denialReason() string {
+	name, healthy := "PodDisruptionBudget "+b.Key, phrase.CountText(b.Healthy, "healthy pod")
+	needs := fmt.Sprintf("%s needs %s and has %d", name, phrase.CountText(b.Desired, "healthy pod"), b.Healthy)
+	never := b.IsMisconfigured()
 	return cmp.Or(
-		phrase.If(!b.Current, "%s was changed, and its pods are not counted again yet", name),
-		phrase.If(
+		phrase.TextIf(!b.Current, "%s was changed, and its pods are not counted again yet", name),
+		phrase.TextIf(
 			b.hasNoExpectedPods(),
 			"%s allows none of its %s to go: it is in percent or a maximum, and no controller says how many pods there "+
 				"should be; an integer minAvailable helps",
 			name,
 			healthy,
 		),
-		phrase.If(
+		phrase.TextIf(
 			never && b.Healthy == 0,
 			"%s allows none of its pods to go: it needs %d of %d, and none is healthy",
 			name,
 			b.Desired,
 			b.Expected,
 		),
-		phrase.If(never, "%s allows none of its %s to go: it needs %d of %d", name, healthy, b.Desired, b.Expected),
-		phrase.If(b.Allowed == 1, "%s; the one allowed eviction is in progress", needs),
-		phrase.If(b.Allowed > 1, "%s; the %d allowed evictions are in progress", needs, b.Allowed),
-		phrase.If(
+		phrase.TextIf(never, "%s allows none of its %s to go: it needs %d of %d", name, healthy, b.Desired, b.Expected),
+		phrase.TextIf(b.Allowed == 1, "%s; the one allowed eviction is in progress", needs),
+		phrase.TextIf(b.Allowed > 1, "%s; the %d allowed evictions are in progress", needs, b.Allowed),
+		phrase.TextIf(
 			b.Disrupted > 0 && b.Healthy > b.Desired,
 			"%s, of which %d %s being evicted",
 			needs,
 			b.Disrupted,
-			phrase.OneOf(b.Disrupted, "is", "are"),
+			phrase.SingularOrPlural(b.Disrupted, "is", "are"),
 		),
 		needs,
 	)
@@ -87,7 +88,7 @@ func (b Budget) denialReason() string {
 // budgetLedger counts the evictions of one decision against the budgets.
 type budgetLedger struct {
 	now            time.Time
-	budgets        map[string]Budget
+	budgets        map[string]DisruptionBudget
 	evictionCounts map[string]int  // number of evictions in this decision, by key of the budget
 	probedBudgets  map[string]bool // budgets with a probe in this decision, by key
 }
@@ -95,29 +96,32 @@ type budgetLedger struct {
 // evictionPermit says whether the budgets allow the eviction of one pod.
 type evictionPermit struct {
 	isGiven      bool
-	cause        cause     // why the eviction is not allowed
-	isTemporary  bool      // only evictions that were just sent use up the budget: the next status decides
-	probeBudgets []string  // keys of the pod's budgets if a probe may be sent for the pod
-	nextProbe    time.Time // earliest time of a probe; zero: not determined by time
+	cause        blockCause // why the eviction is not allowed
+	isTemporary  bool       // only evictions that were just sent use up the budget: the next status decides
+	probeBudgets []string   // keys of the pod's budgets if a probe may be sent for the pod
+	nextProbe    time.Time  // earliest time of a probe; zero: not determined by time
 }
 
-// permitFor returns whether budgets allow the eviction of a pod. An eviction is allowed if the cache does not
+// permitForPod returns whether budgets allow the eviction of a pod. An eviction is allowed if the cache does not
 // contain the pod's budget: the API server decides.
-func (l *budgetLedger) permitFor(p Pod) evictionPermit {
+func (l *budgetLedger) permitForPod(p Pod) evictionPermit {
 	if p.Pending || p.Finished || len(p.Budgets) == 0 {
 		return evictionPermit{isGiven: true}
 	}
 	if len(p.Budgets) > 1 {
 		names := strings.Join(p.Budgets, " and ")
 		why := fmt.Sprintf("PodDisruptionBudgets %s select the same pods: the API server evicts none of those", names)
-		return l.permitProbe(p, evictionPermit{cause: cause{kind: BlockedByBudget, name: names, why: why, needsPerson: true}})
+		return l.permitProbe(
+			p,
+			evictionPermit{cause: blockCause{kind: BlockedByBudget, name: names, why: why, needsPerson: true}},
+		)
 	}
 	b, known := l.budgets[p.Budgets[0]]
 	if !known || b.exemptsPod(p) || b.remainingEvictions() > l.evictionCounts[b.Key] {
 		return evictionPermit{isGiven: true}
 	}
 	answer := evictionPermit{
-		cause:       cause{kind: BlockedByBudget, name: b.Key, why: b.denialReason(), needsPerson: b.Misconfigured()},
+		cause:       blockCause{kind: BlockedByBudget, name: b.Key, why: b.denialReason(), needsPerson: b.IsMisconfigured()},
 		isTemporary: b.Current && b.Allowed > 0,
 	}
 	if b.remainingEvictions() > 0 {
@@ -132,7 +136,7 @@ func (l *budgetLedger) permitProbe(p Pod, answer evictionPermit) evictionPermit 
 			answer.nextProbe = time.Time{}
 			return answer
 		}
-		answer.nextProbe = phrase.Later(answer.nextProbe, l.budgets[key].Next)
+		answer.nextProbe = phrase.LaterTime(answer.nextProbe, l.budgets[key].Next)
 	}
 	if !answer.nextProbe.After(l.now) {
 		answer.probeBudgets, answer.nextProbe = p.Budgets, time.Time{}
@@ -153,51 +157,51 @@ func (l *budgetLedger) countEviction(p Pod, with evictionPermit) {
 	}
 }
 
-// The values of Treatment.Do, which equal the behaviors of a drain rule.
+// The values of PodTreatment.Do, which equal the behaviors of a drain rule.
 const (
 	Drain         = "Drain"
 	Skip          = "Skip"          // the pod stays with every means
 	WaitCompleted = "WaitCompleted" // the drain waits until the pod completes
 )
 
-// Treatment is how a drain treats a pod.
-type Treatment struct {
+// PodTreatment is how a drain treats a pod.
+type PodTreatment struct {
 	Do    string // Drain, Skip or WaitCompleted
 	Order int32  // pods of a lower order go first
 }
 
-// Treat returns the treatment of a pod. The pod's label takes precedence over drain rules. A finished pod is evicted
-// before the other pods, and does not delay them. A finished pod with WaitCompleted stays, because the pod has
+// TreatmentOfPod returns the treatment of a pod. The pod's label takes precedence over drain rules. A finished pod is
+// evicted before the other pods, and does not delay them. A finished pod with WaitCompleted stays, because the pod has
 // completed.
-func Treat(p Pod) Treatment {
+func TreatmentOfPod(p Pod) PodTreatment {
 	t := requestedTreatment(p)
 	switch {
 	case p.Mirror, p.DaemonSet, p.Returned: // its controller, or the kubelet, would create the pod again on this node
-		return Treatment{Do: Skip}
+		return PodTreatment{Do: Skip}
 	case !p.Finished || t.Do == Skip:
 		return t
 	case t.Do == WaitCompleted:
-		return Treatment{Do: Skip}
+		return PodTreatment{Do: Skip}
 	default:
-		return Treatment{Do: Drain, Order: math.MinInt32}
+		return PodTreatment{Do: Drain, Order: math.MinInt32}
 	}
 }
 
 // requestedTreatment returns the treatment that the pod's label or drain rule sets.
-func requestedTreatment(p Pod) Treatment {
+func requestedTreatment(p Pod) PodTreatment {
 	switch label := strings.ToLower(p.Label); {
 	case label == "skip":
-		return Treatment{Do: Skip}
+		return PodTreatment{Do: Skip}
 	case label == "wait-completed":
-		return Treatment{Do: WaitCompleted}
+		return PodTreatment{Do: WaitCompleted}
 	case p.Rule == nil:
-		return Treatment{Do: Drain}
+		return PodTreatment{Do: Drain}
 	case p.Rule.Behavior == Drain:
-		return Treatment{Do: Drain, Order: p.Rule.Order}
+		return PodTreatment{Do: Drain, Order: p.Rule.Order}
 	case p.Rule.Behavior == Skip, p.Rule.Behavior == WaitCompleted:
-		return Treatment{Do: p.Rule.Behavior}
+		return PodTreatment{Do: p.Rule.Behavior}
 	default: // admission rejects such a rule; the pod is drained, because the node must become empty
-		return Treatment{Do: Drain}
+		return PodTreatment{Do: Drain}
 	}
 }
 
@@ -209,16 +213,16 @@ func (p Pod) isLeaving() bool {
 
 func (p Pod) key() string { return p.Namespace + "/" + p.Name }
 
-func byName(a, b Pod) int {
+func comparePodsByName(a, b Pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-// Protected reports whether the annotation do-not-disrupt protects a pod from eviction now, and until when. A zero
+// IsProtected reports whether the annotation do-not-disrupt protects a pod from eviction now, and until when. A zero
 // time means that the end is not known: the value is "true", or the pod has not started. Values other than "true"
 // and a positive duration have no effect. A finished pod is not protected.
 //
 // The protection ends at the drain's deadline: Delete and Kill ignore the annotation.
-func Protected(p Pod, now time.Time) (protected bool, until time.Time) {
+func IsProtected(p Pod, now time.Time) (protected bool, until time.Time) {
 	length, err := time.ParseDuration(p.Protected)
 	always, valid := p.Protected == "true", err == nil && length > 0
 	if p.Finished || !always && !valid {

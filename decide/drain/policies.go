@@ -4,7 +4,7 @@ import "time"
 
 // This file holds the timeouts, back-offs and intervals of drains that no object configures.
 
-// The times of a drain's Ladder.
+// The times of a drain's EscalationLadder.
 const (
 	// unusableTimeout is how long a node must be unusable before its pods are killed: no kubelet confirms that a pod
 	// ended. Source of unusableTimeout: MCM, 5 min for a node that is not Ready or has a read-only file system.

@@ -14,10 +14,10 @@ import (
 	"millwright/decide/drain"
 )
 
-// dice is the SplitMix64 generator: the same numbers for the same seed, in every version of Go.
-type dice uint64
+// randomSource is the SplitMix64 generator: the same numbers for the same seed, in every version of Go.
+type randomSource uint64
 
-func (d *dice) intBelow(n int) int {
+func (d *randomSource) randomIntBelow(n int) int {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
@@ -25,50 +25,50 @@ func (d *dice) intBelow(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *dice) oneIn(n int) bool { return d.intBelow(n) == 0 }
+func (d *randomSource) hasChanceOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
 
 // randomTime returns a time up to two minutes before or after epoch; in half of the cases the zero time.
-func (d *dice) randomTime() time.Time {
-	if d.oneIn(2) {
+func (d *randomSource) randomTime() time.Time {
+	if d.hasChanceOneIn(2) {
 		return time.Time{}
 	}
-	return timeAt(time.Duration(d.intBelow(240)-120) * time.Second)
+	return epochPlus(time.Duration(d.randomIntBelow(240)-120) * time.Second)
 }
 
 // randomSubset returns a random sorted subset of the names.
-func (d *dice) randomSubset(names ...string) []string {
-	return slices.DeleteFunc(names, func(string) bool { return !d.oneIn(3) })
+func (d *randomSource) randomSubset(names ...string) []string {
+	return slices.DeleteFunc(names, func(string) bool { return !d.hasChanceOneIn(3) })
 }
 
-func pickItem[T any](d *dice, items ...T) T { return items[d.intBelow(len(items))] }
+func pickItem[T any](d *randomSource, items ...T) T { return items[d.randomIntBelow(len(items))] }
 
-func shuffle[T any](d *dice, items []T) []T {
+func shuffleItems[T any](d *randomSource, items []T) []T {
 	items = slices.Clone(items)
 	for i := range items {
-		j := i + d.intBelow(len(items)-i)
+		j := i + d.randomIntBelow(len(items)-i)
 		items[i], items[j] = items[j], items[i]
 	}
 	return items
 }
 
 // randomPod returns a random pod for which no request was sent.
-func randomPod(d *dice, name string) drain.Pod {
-	p := newPod(name, withPriority(int32(d.intBelow(3))))
-	p.Finished, p.Pending, p.Ready = d.oneIn(10), d.oneIn(10), !d.oneIn(4)
-	p.Mirror, p.DaemonSet = d.oneIn(15), d.oneIn(10)
+func randomPod(d *randomSource, name string) drain.Pod {
+	p := newPod(name, withPriority(int32(d.randomIntBelow(3))))
+	p.Finished, p.Pending, p.Ready = d.hasChanceOneIn(10), d.hasChanceOneIn(10), !d.hasChanceOneIn(4)
+	p.Mirror, p.DaemonSet = d.hasChanceOneIn(15), d.hasChanceOneIn(10)
 	p.Label = pickItem(d, "", "", "", "", "skip", "WAIT-completed", "other")
 	p.Protected = pickItem(d, "", "", "", "true", "61m", "10m", "no")
-	if d.oneIn(2) {
+	if d.hasChanceOneIn(2) {
 		p.Rule = &drain.Rule{
 			Name:     "rule",
 			Behavior: pickItem(d, "Drain", "Drain", "Skip", "WaitCompleted"),
-			Order:    int32(d.intBelow(3) - 1),
+			Order:    int32(d.randomIntBelow(3) - 1),
 		}
 	}
-	if d.oneIn(3) {
+	if d.hasChanceOneIn(3) {
 		p.Budgets = d.randomSubset("shop/db", "shop/mq", "shop/web")
 	}
-	if d.oneIn(2) {
+	if d.hasChanceOneIn(2) {
 		p.Volumes = d.randomSubset("pv-1", "pv-2", "pv-3", "pv-4", "pv-"+name)
 		p.StatefulSet = pickItem(d, "", "shop/db")
 	}
@@ -76,9 +76,9 @@ func randomPod(d *dice, name string) drain.Pod {
 }
 
 // addRandomTries adds random answers to earlier requests, with the means Evict or the present means.
-func addRandomTries(d *dice, p *drain.Pod, means drain.Means) {
-	for range d.intBelow(3) {
-		a := drain.Answer{
+func addRandomTries(d *randomSource, p *drain.Pod, means drain.RemovalMeans) {
+	for range d.randomIntBelow(3) {
+		a := drain.EvictionAnswer{
 			Means: pickItem(d, drain.Evict, means),
 			Result: pickItem(
 				d,
@@ -91,58 +91,59 @@ func addRandomTries(d *dice, p *drain.Pod, means drain.Means) {
 				drain.Failed,
 			),
 		}
-		p.Tries = drain.AfterAttempt(p.Tries, a, timeAt(-time.Duration(d.intBelow(60))*time.Second))
+		p.Tries = drain.TriesAfterAttempt(p.Tries, a, epochPlus(-time.Duration(d.randomIntBelow(60))*time.Second))
 	}
-	if d.oneIn(3) {
-		p.Tries = drain.EndPause(p.Tries)
+	if d.hasChanceOneIn(3) {
+		p.Tries = drain.TriesWithoutPause(p.Tries)
 	}
-	if d.oneIn(8) {
+	if d.hasChanceOneIn(8) {
 		p.DeletedAt = d.randomTime()
 	}
 }
 
-// randomObserved returns the random facts of a node in a drain.
-func randomObserved(d *dice) drain.Observed {
+// randomFacts returns the random facts of a node in a drain.
+func randomFacts(d *randomSource) drain.Facts {
 	o := observedPods()
 	o.Means = pickItem(d, drain.Evict, drain.Evict, drain.Evict, drain.DeleteInOrder, drain.Delete, drain.Kill)
-	o.Settings.Parallel, o.Gone, o.Volumes = d.oneIn(2), d.intBelow(5), volumesByName{}
-	for i := range d.intBelow(30) {
+	o.Settings.Parallel, o.Gone, o.Volumes = d.hasChanceOneIn(2), d.randomIntBelow(5), volumesByName{}
+	for i := range d.randomIntBelow(30) {
 		p := randomPod(d, fmt.Sprintf("p%02d", i))
 		addRandomTries(d, &p, o.Means)
 		o.Pods = append(o.Pods, p)
 	}
 	for _, key := range []string{"shop/db", "shop/mq", "shop/web"} {
-		if !d.oneIn(6) {
-			o.Budgets = append(o.Budgets, drain.Budget{
+		if !d.hasChanceOneIn(6) {
+			o.Budgets = append(o.Budgets, drain.DisruptionBudget{
 				Key:       key,
-				Allowed:   d.intBelow(4),
-				Healthy:   d.intBelow(5),
-				Desired:   d.intBelow(4),
-				Expected:  d.intBelow(5),
-				Disrupted: d.intBelow(2),
-				Current:   !d.oneIn(5),
-				Unhealthy: d.oneIn(4),
-				Used:      d.intBelow(2),
+				Allowed:   d.randomIntBelow(4),
+				Healthy:   d.randomIntBelow(5),
+				Desired:   d.randomIntBelow(4),
+				Expected:  d.randomIntBelow(5),
+				Disrupted: d.randomIntBelow(2),
+				Current:   !d.hasChanceOneIn(5),
+				Unhealthy: d.hasChanceOneIn(4),
+				Used:      d.randomIntBelow(2),
 				Next:      d.randomTime(),
 			})
 		}
 	}
 	for _, name := range d.randomSubset("pv-1", "pv-2", "pv-3", "pv-left") {
-		o.Volumes[name] = drain.Volume{Here: d.oneIn(2), Elsewhere: d.oneIn(2)}
+		o.Volumes[name] = drain.Volume{Here: d.hasChanceOneIn(2), Elsewhere: d.hasChanceOneIn(2)}
 	}
-	for i := range d.intBelow(3) {
+	for i := range d.randomIntBelow(3) {
 		p := randomPod(d, fmt.Sprintf("left%d", i))
 		addRandomTries(d, &p, o.Means)
 		o.Departed = append(
 			o.Departed,
-			drain.Departed{Pod: p, At: timeAt(-time.Duration(d.intBelow(150)) * time.Second), Free: d.randomTime()},
+			drain.DepartedPod{Pod: p, At: epochPlus(-time.Duration(d.randomIntBelow(150)) * time.Second), Free: d.randomTime()},
 		)
 	}
 	return o
 }
 
-// isSkipped reports whether a pod is skipped. Unlike Treat, isSkipped does not use the package's functions.
-func isSkipped(p drain.Pod) bool {
+// isSkippedPod reports whether a pod is skipped. Unlike TreatmentOfPod, isSkippedPod does not use the package's
+// functions.
+func isSkippedPod(p drain.Pod) bool {
 	label := strings.ToLower(p.Label)
 	byRule := label != "wait-completed" && p.Rule != nil && p.Rule.Behavior == "Skip"
 	return p.Mirror || p.DaemonSet || label == "skip" || byRule || waitsForCompletion(p) && p.Finished
@@ -153,7 +154,7 @@ func waitsForCompletion(p drain.Pod) bool {
 	return label == "wait-completed" || label != "skip" && p.Rule != nil && p.Rule.Behavior == "WaitCompleted"
 }
 
-func orderOf(p drain.Pod) int32 {
+func drainOrderOfPod(p drain.Pod) int32 {
 	if p.Rule == nil || waitsForCompletion(p) {
 		return 0
 	}
@@ -161,24 +162,24 @@ func orderOf(p drain.Pod) int32 {
 }
 
 func TestDecideKeepsItsPromises(t *testing.T) {
-	acted, probed, done, seeds := 0, 0, 0, decidetest.Seeds(3000)
+	acted, probed, done, seeds := 0, 0, 0, decidetest.SeedCount(3000)
 	for seed := range seeds {
-		random := dice(seed)
-		o := randomObserved(&random)
+		random := randomSource(seed)
+		o := randomFacts(&random)
 		d := drain.Decide(o)
-		again := dice(seed)
-		require.Equal(t, randomObserved(&again), o, "seed %d: what was seen is left as it is", seed)
+		again := randomSource(seed)
+		require.Equal(t, randomFacts(&again), o, "seed %d: what was seen is left as it is", seed)
 
 		mixed := o
-		mixed.Pods = shuffle(&random, o.Pods)
-		mixed.Budgets = shuffle(&random, o.Budgets)
-		mixed.Departed = shuffle(&random, o.Departed)
+		mixed.Pods = shuffleItems(&random, o.Pods)
+		mixed.Budgets = shuffleItems(&random, o.Budgets)
+		mixed.Departed = shuffleItems(&random, o.Departed)
 		require.Equal(t, d, drain.Decide(mixed), "seed %d: the order matters", seed)
 		mixed.Departed = d.Departed
 		require.Equal(t, d, drain.Decide(mixed), "seed %d: what was remembered says something else", seed)
 
 		checkActions(t, seed, o, d)
-		checkPicture(t, seed, o, d)
+		checkOverview(t, seed, o, d)
 		acted += len(d.Act)
 		for _, a := range d.Act {
 			probed += len(a.Probe)
@@ -192,21 +193,21 @@ func TestDecideKeepsItsPromises(t *testing.T) {
 	assert.Greater(t, done, seeds/100)
 }
 
-func checkActions(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
+func checkActions(t *testing.T, seed int, o drain.Facts, d drain.Decision) {
 	t.Helper()
 	pods, counted := map[string]drain.Pod{}, map[string]int{}
 	withVolumes, lowest := 0, int32(100)
 	for _, p := range o.Pods {
 		pods[p.UID] = p
-		if !isSkipped(p) && !p.Finished {
-			lowest = min(lowest, orderOf(p))
+		if !isSkippedPod(p) && !p.Finished {
+			lowest = min(lowest, drainOrderOfPod(p))
 		}
 	}
 	for _, a := range d.Act {
 		p, exists := pods[a.UID]
 		require.True(t, exists, "seed %d acts twice, or on nobody", seed)
 		delete(pods, a.UID)
-		require.False(t, isSkipped(p), "seed %d: %+v", seed, p)
+		require.False(t, isSkippedPod(p), "seed %d: %+v", seed, p)
 		require.Equal(t, o.Means, a.Means)
 		if p.Tries.Means == o.Means {
 			require.False(t, p.Tries.Next.After(o.Now), "seed %d: too early %+v", seed, p)
@@ -228,7 +229,7 @@ func checkActions(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
 		if p.Finished {
 			continue
 		}
-		require.Equal(t, lowest, orderOf(p), "seed %d: %+v", seed, p)
+		require.Equal(t, lowest, drainOrderOfPod(p), "seed %d: %+v", seed, p)
 		require.NotContains(t, []string{"true", "61m"}, p.Protected, "seed %d", seed)
 		if len(p.Volumes) > 0 {
 			withVolumes++
@@ -254,16 +255,16 @@ func checkActions(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
 		require.LessOrEqual(t, counted["probe of "+b.Key], 1, "seed %d: %+v", seed, b)
 		require.False(t, counted["probe of "+b.Key] > 0 && b.Next.After(o.Now), "seed %d: %+v", seed, b)
 	}
-	if o.Means.Ordered() && !o.Settings.Parallel {
+	if o.Means.KeepsPodOrder() && !o.Settings.Parallel {
 		busy := len(d.Departed) > 0 || slices.ContainsFunc(o.Pods, func(p drain.Pod) bool {
-			return !isSkipped(p) && len(p.Volumes) > 0 &&
+			return !isSkippedPod(p) && len(p.Volumes) > 0 &&
 				(!p.DeletedAt.IsZero() || p.Tries.Accepted || p.Tries.Result == drain.Gone)
 		})
 		require.LessOrEqual(t, withVolumes, map[bool]int{false: 1}[busy], "seed %d", seed)
 	}
 }
 
-func checkPicture(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
+func checkOverview(t *testing.T, seed int, o drain.Facts, d drain.Decision) {
 	t.Helper()
 	c := d.Picture.Counts
 	require.Equal(t, len(o.Pods), c.Terminating+c.Blocked+c.Waiting+c.Skipped, "seed %d", seed)

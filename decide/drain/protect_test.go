@@ -12,8 +12,8 @@ import (
 func TestAProtectedPodIsNotEvicted(t *testing.T) {
 	o := observedPods(newPod("a", withProtection("90m")), newPod("b"))
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"b"}, sentPods(d))
-	assert.Equal(t, timeAt(30*time.Minute), d.Look, "the end of the protection")
+	assert.Equal(t, []string{"b"}, podsWithRequest(d))
+	assert.Equal(t, epochPlus(30*time.Minute), d.Look, "the end of the protection")
 	assert.Equal(
 		t,
 		[]drain.Blocker{{Kind: "DoNotDisrupt", Pods: 1, Why: "shop/a is not to be disrupted before 12:30:00 UTC"}},
@@ -21,12 +21,12 @@ func TestAProtectedPodIsNotEvicted(t *testing.T) {
 	)
 	assert.Equal(
 		t,
-		drain.Row{Pod: "shop/a", State: "Blocked", BlockedBy: "DoNotDisrupt", Next: timeAt(30 * time.Minute)},
-		rowOf(d, "a"),
+		drain.PodRow{Pod: "shop/a", State: "Blocked", BlockedBy: "DoNotDisrupt", Next: epochPlus(30 * time.Minute)},
+		rowOfPod(d, "a"),
 	)
 
-	o.Now = timeAt(30 * time.Minute)
-	assert.Equal(t, []string{"a", "b"}, sentPods(drain.Decide(o)), "it has ended")
+	o.Now = epochPlus(30 * time.Minute)
+	assert.Equal(t, []string{"a", "b"}, podsWithRequest(drain.Decide(o)), "it has ended")
 }
 
 func TestProtectedPodsAreOneBlocker(t *testing.T) {
@@ -39,7 +39,7 @@ func TestProtectedPodsAreOneBlocker(t *testing.T) {
 		),
 	)
 	assert.Empty(t, d.Act)
-	assert.Equal(t, timeAt(30*time.Minute), d.Look, "the first that ends")
+	assert.Equal(t, epochPlus(30*time.Minute), d.Look, "the first that ends")
 	assert.Equal(t, []drain.Blocker{{
 		Kind: "DoNotDisrupt", Pods: 4, Why: "shop/a, shop/b, shop/c and 1 more are not to be disrupted",
 	}}, d.Blockers)
@@ -47,7 +47,7 @@ func TestProtectedPodsAreOneBlocker(t *testing.T) {
 }
 
 func TestDeletionEndsAllProtection(t *testing.T) {
-	for _, means := range []drain.Means{drain.Delete, drain.Kill} {
+	for _, means := range []drain.RemovalMeans{drain.Delete, drain.Kill} {
 		d := drain.Decide(withMeans(means, observedPods(newPod("a", withProtection("true")))))
 		assert.Equal(t, []drain.Action{{UID: "uid-a", Means: means}}, d.Act)
 		assert.Empty(t, d.Blockers)

@@ -14,17 +14,17 @@ func TestPodsThatComeBackToACordonedNodeStay(t *testing.T) {
 	returned := func(p *drain.Pod) { p.Returned = true }
 	for name, change := range map[string]func(*drain.Pod){
 		"without a rule":          func(*drain.Pod) {},
-		"a rule drains it":        withRule("Drain", 3),
-		"it is to complete":       withLabel("wait-completed"),
-		"a rule lets it complete": withRule("WaitCompleted", 0),
+		"a rule drains it":        withDrainRule("Drain", 3),
+		"it is to complete":       withDrainLabel("wait-completed"),
+		"a rule lets it complete": withDrainRule("WaitCompleted", 0),
 		"it has finished":         asFinishedPod,
 		"with a volume":           withVolumes("pv"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			back := newPod("back", change, returned)
-			assert.Equal(t, drain.Treatment{Do: drain.Skip}, drain.Treat(back))
-			for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
-				d := drain.Decide(drain.Observed{Pods: []drain.Pod{back}, Means: means, Now: epoch})
+			assert.Equal(t, drain.PodTreatment{Do: drain.Skip}, drain.TreatmentOfPod(back))
+			for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
+				d := drain.Decide(drain.Facts{Pods: []drain.Pod{back}, Means: means, Now: epoch})
 				assert.Empty(t, d.Act, means)
 				assert.True(t, d.Done, means)
 			}

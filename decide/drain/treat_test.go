@@ -14,32 +14,32 @@ func TestTreatmentOfPods(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		pod  drain.Pod
-		want drain.Treatment
+		want drain.PodTreatment
 	}{
-		{"most pods are drained", newPod("a"), drain.Treatment{Do: drain.Drain}},
-		{"terminating ones too", newPod("a", withDeletionTime(epoch)), drain.Treatment{Do: drain.Drain}},
-		{"a pod of a DaemonSet is skipped", newPod("a", asDaemonSetPod), drain.Treatment{Do: drain.Skip}},
-		{"a finished one too: its controller would make the next one", newPod("a", asDaemonSetPod, asFinishedPod), drain.Treatment{Do: drain.Skip}},
-		{"a rule does not make it go", newPod("a", asDaemonSetPod, withRule("Drain", 3)), drain.Treatment{Do: drain.Skip}},
-		{"a static pod is skipped", newPod("a", asMirrorPod), drain.Treatment{Do: drain.Skip}},
-		{"a finished one too", newPod("a", asMirrorPod, asFinishedPod), drain.Treatment{Do: drain.Skip}},
-		{"a finished pod goes first", newPod("a", asFinishedPod), drain.Treatment{Do: drain.Drain, Order: math.MinInt32}},
-		{"also one with an order", newPod("a", asFinishedPod, withRule("Drain", 7)), drain.Treatment{Do: drain.Drain, Order: math.MinInt32}},
-		{"a finished pod that opted out stays", newPod("a", asFinishedPod, withLabel("skip")), drain.Treatment{Do: drain.Skip}},
-		{"one that was to complete is done", newPod("a", asFinishedPod, withLabel("wait-completed")), drain.Treatment{Do: drain.Skip}},
-		{"also by a rule", newPod("a", asFinishedPod, withRule("WaitCompleted", 0)), drain.Treatment{Do: drain.Skip}},
-		{"label skip", newPod("a", withLabel("skip")), drain.Treatment{Do: drain.Skip}},
-		{"label Skip", newPod("a", withLabel("Skip")), drain.Treatment{Do: drain.Skip}},
-		{"label wait-completed", newPod("a", withLabel("wait-completed")), drain.Treatment{Do: drain.WaitCompleted}},
-		{"label Wait-Completed", newPod("a", withLabel("Wait-Completed")), drain.Treatment{Do: drain.WaitCompleted}},
-		{"any other label says nothing", newPod("a", withLabel("no"), withRule("Skip", 0)), drain.Treatment{Do: drain.Skip}},
-		{"the label beats a rule", newPod("a", withLabel("wait-completed"), withRule("Drain", 5)), drain.Treatment{Do: drain.WaitCompleted}},
-		{"rule Drain with its order", newPod("a", withRule("Drain", 5)), drain.Treatment{Do: drain.Drain, Order: 5}},
-		{"rule Skip", newPod("a", withRule("Skip", 5)), drain.Treatment{Do: drain.Skip}},
-		{"rule WaitCompleted has no order", newPod("a", withRule("WaitCompleted", 5)), drain.Treatment{Do: drain.WaitCompleted}},
-		{"an unknown behavior drains", newPod("a", withRule("skip", 5)), drain.Treatment{Do: drain.Drain}},
+		{"most pods are drained", newPod("a"), drain.PodTreatment{Do: drain.Drain}},
+		{"terminating ones too", newPod("a", withDeletionTime(epoch)), drain.PodTreatment{Do: drain.Drain}},
+		{"a pod of a DaemonSet is skipped", newPod("a", asDaemonSetPod), drain.PodTreatment{Do: drain.Skip}},
+		{"a finished one too: its controller would make the next one", newPod("a", asDaemonSetPod, asFinishedPod), drain.PodTreatment{Do: drain.Skip}},
+		{"a rule does not make it go", newPod("a", asDaemonSetPod, withDrainRule("Drain", 3)), drain.PodTreatment{Do: drain.Skip}},
+		{"a static pod is skipped", newPod("a", asMirrorPod), drain.PodTreatment{Do: drain.Skip}},
+		{"a finished one too", newPod("a", asMirrorPod, asFinishedPod), drain.PodTreatment{Do: drain.Skip}},
+		{"a finished pod goes first", newPod("a", asFinishedPod), drain.PodTreatment{Do: drain.Drain, Order: math.MinInt32}},
+		{"also one with an order", newPod("a", asFinishedPod, withDrainRule("Drain", 7)), drain.PodTreatment{Do: drain.Drain, Order: math.MinInt32}},
+		{"a finished pod that opted out stays", newPod("a", asFinishedPod, withDrainLabel("skip")), drain.PodTreatment{Do: drain.Skip}},
+		{"one that was to complete is done", newPod("a", asFinishedPod, withDrainLabel("wait-completed")), drain.PodTreatment{Do: drain.Skip}},
+		{"also by a rule", newPod("a", asFinishedPod, withDrainRule("WaitCompleted", 0)), drain.PodTreatment{Do: drain.Skip}},
+		{"label skip", newPod("a", withDrainLabel("skip")), drain.PodTreatment{Do: drain.Skip}},
+		{"label Skip", newPod("a", withDrainLabel("Skip")), drain.PodTreatment{Do: drain.Skip}},
+		{"label wait-completed", newPod("a", withDrainLabel("wait-completed")), drain.PodTreatment{Do: drain.WaitCompleted}},
+		{"label Wait-Completed", newPod("a", withDrainLabel("Wait-Completed")), drain.PodTreatment{Do: drain.WaitCompleted}},
+		{"any other label says nothing", newPod("a", withDrainLabel("no"), withDrainRule("Skip", 0)), drain.PodTreatment{Do: drain.Skip}},
+		{"the label beats a rule", newPod("a", withDrainLabel("wait-completed"), withDrainRule("Drain", 5)), drain.PodTreatment{Do: drain.WaitCompleted}},
+		{"rule Drain with its order", newPod("a", withDrainRule("Drain", 5)), drain.PodTreatment{Do: drain.Drain, Order: 5}},
+		{"rule Skip", newPod("a", withDrainRule("Skip", 5)), drain.PodTreatment{Do: drain.Skip}},
+		{"rule WaitCompleted has no order", newPod("a", withDrainRule("WaitCompleted", 5)), drain.PodTreatment{Do: drain.WaitCompleted}},
+		{"an unknown behavior drains", newPod("a", withDrainRule("skip", 5)), drain.PodTreatment{Do: drain.Drain}},
 	} {
-		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, drain.Treat(row.pod)) })
+		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, drain.TreatmentOfPod(row.pod)) })
 	}
 }
 
@@ -54,7 +54,7 @@ func TestWhatDoNotDisruptProtects(t *testing.T) {
 		{"no annotation", newPod("a"), false, time.Time{}},
 		{"true, for ever", newPod("a", withProtection("true")), true, time.Time{}},
 		{"true, not started", newPod("a", withProtection("true"), notStarted), true, time.Time{}},
-		{"a duration that goes on", newPod("a", withProtection("90m")), true, timeAt(30 * time.Minute)},
+		{"a duration that goes on", newPod("a", withProtection("90m")), true, epochPlus(30 * time.Minute)},
 		{"a duration that ends now", newPod("a", withProtection("60m")), false, epoch},
 		{"a duration of a pod that has not started", newPod("a", withProtection("1s"), notStarted), true, time.Time{}},
 		{"no time at all", newPod("a", withProtection("0s"), notStarted), false, time.Time{}},
@@ -65,7 +65,7 @@ func TestWhatDoNotDisruptProtects(t *testing.T) {
 		{"finished", newPod("a", withProtection("true"), asFinishedPod), false, time.Time{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			is, until := drain.Protected(row.pod, epoch)
+			is, until := drain.IsProtected(row.pod, epoch)
 			assert.Equal(t, row.want, is)
 			assert.Equal(t, row.until, until)
 		})

@@ -10,8 +10,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Turn is a machine whose node is being drained, or waits for its drain.
-type Turn struct {
+// QueueEntry is a machine whose node is being drained, or waits for its drain.
+type QueueEntry struct {
 	UID, Namespace, Name string
 	Group                string // deployment, or the set of a machine without a deployment; groups alternate
 	Priority             int    // machines of a lower priority are drained first
@@ -20,53 +20,53 @@ type Turn struct {
 	Queued               bool      // the machine's status says that the machine waits for its turn
 }
 
-// DecideTurn reports whether the machine with this UID may be drained now if at most `most` nodes are drained at a
-// time; if not, DecideTurn returns why. most zero or less means no limit. A machine that is not among the turns may
+// MayDrainNow reports whether the machine with this UID may be drained now if at most `most` nodes are drained at a
+// time; if not, MayDrainNow returns why. most zero or less means no limit. A machine that is not among the turns may
 // be drained. Drains that have begun keep their places. The group with the fewest places comes next: one machine of
 // a small deployment does not wait for a rollout of thousands. The order within a group is priority, time of
 // deletion, name. The rank is not a lock: every machine computes the same order, and a machine with old facts may
 // begin early.
-func DecideTurn(turns []Turn, uid string, most int) (bool, string) {
+func MayDrainNow(turns []QueueEntry, uid string, most int) (bool, string) {
 	if most <= 0 || len(turns) <= most {
 		return true, ""
 	}
-	turns = rankTurns(turns)
-	i := slices.IndexFunc(turns, func(t Turn) bool { return t.UID == uid })
+	turns = rankQueueEntries(turns)
+	i := slices.IndexFunc(turns, func(t QueueEntry) bool { return t.UID == uid })
 	if i < most {
 		return true, ""
 	}
 	return false, fmt.Sprintf("queued: place %d of %d; %s drained at a time",
-		i+1-most, len(turns)-most, phrase.Count(most, "node")+phrase.OneOf(most, " is", " are"))
+		i+1-most, len(turns)-most, phrase.CountText(most, "node")+phrase.SingularOrPlural(most, " is", " are"))
 }
 
-// NextTurns returns the first machines whose status says that they are queued, at most `most` machines.
-func NextTurns(turns []Turn, most int) []Turn {
-	waiting := slices.DeleteFunc(rankTurns(turns), func(t Turn) bool { return !t.Queued })
+// NextQueuedMachines returns the first machines whose status says that they are queued, at most `most` machines.
+func NextQueuedMachines(turns []QueueEntry, most int) []QueueEntry {
+	waiting := slices.DeleteFunc(rankQueueEntries(turns), func(t QueueEntry) bool { return !t.Queued })
 	return waiting[:min(len(waiting), most)]
 }
 
-// rankTurns returns the turns in the order in which the machines are drained.
-func rankTurns(turns []Turn) []Turn {
-	turns = list.Sorted(turns, byTurn)
+// rankQueueEntries returns the turns in the order in which the machines are drained.
+func rankQueueEntries(turns []QueueEntry) []QueueEntry {
+	turns = list.SortedCopy(turns, compareQueueEntries)
 	round := make(map[string]int, len(turns)) // by UID: number of machines of the same group before this machine
 	places := map[string]int{}
 	for _, t := range turns {
 		round[t.UID] = places[t.Group]
 		places[t.Group]++
 	}
-	slices.SortStableFunc(turns, func(a, b Turn) int {
+	slices.SortStableFunc(turns, func(a, b QueueEntry) int {
 		if a.Started.IsZero() && b.Started.IsZero() {
 			return cmp.Compare(round[a.UID], round[b.UID])
 		}
-		return byStart(a, b)
+		return compareByDrainStart(a, b)
 	})
 	return turns
 }
 
-// byStart sorts drains that have begun before drains that have not begun.
-func byStart(a, b Turn) int { return list.KnownFirst(a.Started, b.Started) }
+// compareByDrainStart sorts drains that have begun before drains that have not begun.
+func compareByDrainStart(a, b QueueEntry) int { return list.CompareKnownFirst(a.Started, b.Started) }
 
-func byTurn(a, b Turn) int {
-	return cmp.Or(byStart(a, b), cmp.Compare(a.Priority, b.Priority), a.DeletedAt.Compare(b.DeletedAt),
+func compareQueueEntries(a, b QueueEntry) int {
+	return cmp.Or(compareByDrainStart(a, b), cmp.Compare(a.Priority, b.Priority), a.DeletedAt.Compare(b.DeletedAt),
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }

@@ -9,13 +9,18 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// timeAt returns epoch plus d.
-func timeAt(d time.Duration) time.Time { return epoch.Add(d) }
+// epochPlus returns epoch plus d.
+func epochPlus(d time.Duration) time.Time { return epoch.Add(d) }
 
 // newPod returns a running pod of the namespace shop, after the given changes.
 func newPod(name string, changes ...func(*drain.Pod)) drain.Pod {
 	p := drain.Pod{
-		UID: "uid-" + name, Namespace: "shop", Name: name, Grace: 30 * time.Second, Started: timeAt(-time.Hour), Ready: true,
+		UID:       "uid-" + name,
+		Namespace: "shop",
+		Name:      name,
+		Grace:     30 * time.Second,
+		Started:   epochPlus(-time.Hour),
+		Ready:     true,
 	}
 	return changedPod(p, changes...)
 }
@@ -43,12 +48,12 @@ func withProtection(value string) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.Protected = value }
 }
 
-func withLabel(value string) func(*drain.Pod) {
+func withDrainLabel(value string) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.Label = value }
 }
 
-// withRule makes a pod that a drain rule selects.
-func withRule(behavior string, order int32) func(*drain.Pod) {
+// withDrainRule makes a pod that a drain rule selects.
+func withDrainRule(behavior string, order int32) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.Rule = &drain.Rule{Name: "rule", Behavior: behavior, Order: order} }
 }
 
@@ -57,12 +62,12 @@ func withDeletionTime(end time.Time) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.DeletedAt = end }
 }
 
-// withAnswer adds to a pod a request that the API server answered with a, ago before epoch.
-func withAnswer(a drain.Answer, ago time.Duration) func(*drain.Pod) {
+// withEvictionAnswer adds to a pod a request that the API server answered with a, ago before epoch.
+func withEvictionAnswer(a drain.EvictionAnswer, ago time.Duration) func(*drain.Pod) {
 	if a.Means == "" {
 		a.Means = drain.Evict
 	}
-	return func(p *drain.Pod) { p.Tries = drain.AfterAttempt(p.Tries, a, timeAt(-ago)) }
+	return func(p *drain.Pod) { p.Tries = drain.TriesAfterAttempt(p.Tries, a, epochPlus(-ago)) }
 }
 
 func asMirrorPod(p *drain.Pod)    { p.Mirror = true }
@@ -72,8 +77,8 @@ func asPendingPod(p *drain.Pod)   { p.Pending, p.Ready = true, false }
 func asUnreadyPod(p *drain.Pod)   { p.Ready = false }
 
 // webBudget returns the budget shop/web with a status that is up to date.
-func webBudget(allowed, healthy, desired, expected int) drain.Budget {
-	return drain.Budget{
+func webBudget(allowed, healthy, desired, expected int) drain.DisruptionBudget {
+	return drain.DisruptionBudget{
 		Key:      "shop/web",
 		Allowed:  allowed,
 		Healthy:  healthy,
@@ -84,25 +89,25 @@ func webBudget(allowed, healthy, desired, expected int) drain.Budget {
 }
 
 // observedPods returns the facts of a node with these pods, drained with Evict.
-func observedPods(pods ...drain.Pod) drain.Observed {
-	return drain.Observed{
+func observedPods(pods ...drain.Pod) drain.Facts {
+	return drain.Facts{
 		Pods: pods, Means: drain.Evict, Now: epoch,
 		Settings: drain.Settings{Attach: 90 * time.Second, Detach: 2 * time.Minute},
 	}
 }
 
-func withMeans(means drain.Means, o drain.Observed) drain.Observed {
+func withMeans(means drain.RemovalMeans, o drain.Facts) drain.Facts {
 	o.Means = means
 	return o
 }
 
-func withKnownBudgets(o drain.Observed, budgets ...drain.Budget) drain.Observed {
+func withKnownBudgets(o drain.Facts, budgets ...drain.DisruptionBudget) drain.Facts {
 	o.Budgets = budgets
 	return o
 }
 
-// sentPods returns the names of the pods in a decision's actions, in the order of the actions.
-func sentPods(d drain.Decision) []string {
+// podsWithRequest returns the names of the pods in a decision's actions, in the order of the actions.
+func podsWithRequest(d drain.Decision) []string {
 	var names []string
 	for _, a := range d.Act {
 		name := strings.TrimPrefix(a.UID, "uid-")
@@ -123,11 +128,11 @@ func rowStates(d drain.Decision) map[string]string {
 	return result
 }
 
-func rowOf(d drain.Decision, name string) drain.Row {
+func rowOfPod(d drain.Decision, name string) drain.PodRow {
 	for _, r := range d.Picture.Rows {
 		if r.Pod == "shop/"+name {
 			return r
 		}
 	}
-	return drain.Row{}
+	return drain.PodRow{}
 }

@@ -46,56 +46,56 @@ const (
 	slowHandling  = 2 * time.Minute // time until a controller of Cluster API has handled a machine
 )
 
-// stageWords holds the words of a stage.
-type stageWords struct {
-	step      string // word of the vocabulary for the step
-	goal      Words
-	blocker   string
-	cause     string // a clause; Cluster API's message follows the clause
-	slowAfter time.Duration
-	nextWords Words // what happens at the deadline
+// stageTexts holds the words of a stage.
+type stageTexts struct {
+	step          string // word of the vocabulary for the step
+	goal          SingularPlural
+	blocker       string
+	cause         string // a clause; Cluster API's message follows the clause
+	slowAfter     time.Duration
+	deadlineWords SingularPlural // what happens at the deadline
 }
 
-func wordsByStage() map[Stage]stageWords {
-	leaves := Words{"waits to leave", "wait to leave"}
-	return map[Stage]stageWords{
+func textsByStage() map[Stage]stageTexts {
+	leaves := SingularPlural{"waits to leave", "wait to leave"}
+	return map[Stage]stageTexts{
 		StageBootstrap: {
 			vocabulary.StepCreateInstance,
-			Words{"waits for its bootstrap data", "wait for their bootstrap data"},
+			SingularPlural{"waits for its bootstrap data", "wait for their bootstrap data"},
 			vocabulary.BlockedBootstrapNotReady, "the bootstrap data are not ready", slowBootstrap,
-			Words{},
+			SingularPlural{},
 		},
 		StageInfrastructure: {
 			vocabulary.StepCreateInstance,
-			Words{"waits for its instance", "wait for their instances"},
+			SingularPlural{"waits for its instance", "wait for their instances"},
 			vocabulary.BlockedInfrastructureNotReady, "the infrastructure is not ready", slowInstance,
-			Words{},
+			SingularPlural{},
 		},
 		StageJoin: {
 			vocabulary.StepAwaitNode,
-			Words{"waits for its node to join", "wait for their nodes to join"},
+			SingularPlural{"waits for its node to join", "wait for their nodes to join"},
 			vocabulary.BlockedNodeNotJoined, "no node has joined", slowJoin,
-			Words{},
+			SingularPlural{},
 		},
 		StageRecover: {
 			vocabulary.StepAwaitRecovery,
-			Words{"waits for its node to recover", "wait for their nodes to recover"},
+			SingularPlural{"waits for its node to recover", "wait for their nodes to recover"},
 			vocabulary.BlockedNode, "the node is not healthy", slowRecovery,
-			Words{},
+			SingularPlural{},
 		},
 		StageUpdate: {
 			vocabulary.StepAwaitUpdate,
-			Words{"waits for its update in place", "wait for their updates in place"},
+			SingularPlural{"waits for its update in place", "wait for their updates in place"},
 			vocabulary.BlockedInPlaceUpdate, "the update in place does not end", slowUpdate,
-			Words{},
+			SingularPlural{},
 		},
 		StagePaused: {
 			"",
-			Words{"waits to be resumed", "wait to be resumed"},
+			SingularPlural{"waits to be resumed", "wait to be resumed"},
 			vocabulary.BlockedPaused,
 			"the Machine is paused",
 			0,
-			Words{},
+			SingularPlural{},
 		},
 		StageDelete: {
 			vocabulary.StepDeleteInstance,
@@ -103,24 +103,24 @@ func wordsByStage() map[Stage]stageWords {
 			vocabulary.BlockedMachineNotDeleted,
 			"the deletion does not end",
 			slowHandling,
-			Words{},
+			SingularPlural{},
 		},
-		StageHooks: {vocabulary.StepAwaitHooks, leaves, "", "", 0, Words{}},
+		StageHooks: {vocabulary.StepAwaitHooks, leaves, "", "", 0, SingularPlural{}},
 		StageOwnDrain: {
 			vocabulary.StepDrain,
 			leaves,
 			vocabulary.BlockedNodeDrain,
 			"Millwright drains the node",
 			slowDrain,
-			Words{},
+			SingularPlural{},
 		},
 		StageDrain: {
 			vocabulary.StepDrain, leaves, vocabulary.BlockedNodeDrain, "Cluster API drains the node", slowDrain,
-			Words{"it goes on without the pods that are left", "they go on without the pods that are left"},
+			SingularPlural{"it goes on without the pods that are left", "they go on without the pods that are left"},
 		},
 		StageDetach: {
 			vocabulary.StepAwaitDetach, leaves, vocabulary.BlockedVolumeDetach, "volumes are attached to the node", slowDetach,
-			Words{"it goes on without the volumes", "they go on without the volumes"},
+			SingularPlural{"it goes on without the volumes", "they go on without the volumes"},
 		},
 		StageDeleteInstance: {
 			vocabulary.StepDeleteInstance,
@@ -128,7 +128,7 @@ func wordsByStage() map[Stage]stageWords {
 			vocabulary.BlockedInfrastructureNotDeleted,
 			"the infrastructure is not deleted",
 			slowDeletion,
-			Words{},
+			SingularPlural{},
 		},
 		StageDeleteBootstrap: {
 			vocabulary.StepDeleteInstance,
@@ -136,7 +136,7 @@ func wordsByStage() map[Stage]stageWords {
 			vocabulary.BlockedBootstrapNotDeleted,
 			"the bootstrap configuration is not deleted",
 			slowDeletion,
-			Words{},
+			SingularPlural{},
 		},
 		StageDeleteNode: {
 			vocabulary.StepDeleteNode,
@@ -144,7 +144,7 @@ func wordsByStage() map[Stage]stageWords {
 			vocabulary.BlockedNodeNotDeleted,
 			"the Node object is not deleted",
 			slowHandling,
-			Words{},
+			SingularPlural{},
 		},
 	}
 }
@@ -167,41 +167,41 @@ type UpstreamMachine struct {
 	Now  time.Time // time of the decision
 }
 
-// Step returns the machine's step, as a word of the vocabulary; empty: the machine is calm.
-func (m UpstreamMachine) Step() string { return wordsByStage()[m.Stage].step }
+// StepName returns the machine's step, as a word of the vocabulary; empty: the machine is calm.
+func (m UpstreamMachine) StepName() string { return textsByStage()[m.Stage].step }
 
 // maxUpstreamBytes bounds the length of Cluster API's message in a cause. Source: a drain names each of its pods, and
 // three causes fit into a condition.
 const maxUpstreamBytes = 400
 
-// WaitsFor returns the Wait of the machine. A calm machine has the zero Wait.
-func (m UpstreamMachine) WaitsFor() Wait {
-	of, known := wordsByStage()[m.Stage]
+// CurrentWait returns the WaitState of the machine. A calm machine has the zero WaitState.
+func (m UpstreamMachine) CurrentWait() WaitState {
+	of, known := textsByStage()[m.Stage]
 	switch {
 	case !known:
-		return Wait{}
+		return WaitState{}
 	case m.Drain.Step != "":
-		return m.Drain.WaitsFor()
+		return m.Drain.CurrentWait()
 	}
 	message := strings.Join(strings.Fields(m.Message), " ")
-	w := Wait{
+	w := WaitState{
 		Goal:  of.goal,
 		Since: m.Since,
-		Cause: of.cause + phrase.If(message != "", ": %s", phrase.Cut(message, maxUpstreamBytes)),
+		Cause: of.cause + phrase.TextIf(message != "", ": %s", phrase.CutText(message, maxUpstreamBytes)),
 	}
 	if !m.Deadline.IsZero() {
-		w.Next, w.At = of.nextWords, m.Deadline
+		w.Next, w.At = of.deadlineWords, m.Deadline
 	}
 	switch {
 	case m.Unhandled:
 		w.Cause = "no controller of Cluster API has looked at it"
-		w.Next, w.At = Words{}, time.Time{}
+		w.Next, w.At = SingularPlural{}, time.Time{}
 	case m.Stage == StageHooks:
 		w.Cause = fmt.Sprintf(
 			"%s %s %s it",
-			phrase.OneOf(len(m.Hooks), "the hook", "the hooks"),
+			phrase.SingularOrPlural(len(m.Hooks), "the hook", "the hooks"),
 			strings.Join(m.Hooks, ", "),
-			phrase.OneOf(len(m.Hooks), "keeps", "keep"),
+			phrase.SingularOrPlural(len(m.Hooks), "keeps", "keep"),
 		)
 	}
 	if m.isSlow() {
@@ -211,27 +211,27 @@ func (m UpstreamMachine) WaitsFor() Wait {
 }
 
 // isSlow reports whether the stage counts as standing still.
-func (m UpstreamMachine) isSlow() bool { return m.Lost || !m.Now.Before(m.slowSince()) }
+func (m UpstreamMachine) isSlow() bool { return m.Lost || !m.Now.Before(m.standstillStart()) }
 
-// slowSince returns the time from which the stage counts as standing still.
-func (m UpstreamMachine) slowSince() time.Time {
-	limit := wordsByStage()[m.Stage].slowAfter
+// standstillStart returns the time from which the stage counts as standing still.
+func (m UpstreamMachine) standstillStart() time.Time {
+	limit := textsByStage()[m.Stage].slowAfter
 	if m.Unhandled {
 		limit = slowHandling
 	}
 	return m.Since.Add(limit)
 }
 
-// StandsStillAt returns the time at which the machine begins to count as standing still; zero: the machine is calm or
+// StandstillTime returns the time at which the machine begins to count as standing still; zero: the machine is calm or
 // already stands still.
-func (m UpstreamMachine) StandsStillAt() time.Time {
+func (m UpstreamMachine) StandstillTime() time.Time {
 	if m.Stage == "" || m.Drain.Step != "" || m.isSlow() {
 		return time.Time{}
 	}
-	return m.slowSince()
+	return m.standstillStart()
 }
 
-func (m UpstreamMachine) blockers(of stageWords) []string {
+func (m UpstreamMachine) blockers(of stageTexts) []string {
 	switch {
 	case m.Unhandled:
 		return []string{vocabulary.BlockedNotHandled}
@@ -261,8 +261,8 @@ func (m UpstreamMachine) command() string {
 	}
 }
 
-// upstreamWaits returns the Waits of Cluster API machines, sorted by machine name.
-func upstreamWaits(machines []UpstreamMachine) []Wait {
-	machines = list.SortedLarge(machines, func(a, b *UpstreamMachine) int { return cmp.Compare(a.Name, b.Name) })
-	return list.Map(machines, UpstreamMachine.WaitsFor)
+// waitsOfUpstreamMachines returns the Waits of Cluster API machines, sorted by machine name.
+func waitsOfUpstreamMachines(machines []UpstreamMachine) []WaitState {
+	machines = list.SortedCopyOfLarge(machines, func(a, b *UpstreamMachine) int { return cmp.Compare(a.Name, b.Name) })
+	return list.Map(machines, UpstreamMachine.CurrentWait)
 }

@@ -21,7 +21,7 @@ func upstreamMachine(
 		Name:      "m-1",
 		Stage:     stage,
 		Message:   message,
-		Since:     timeAt("09:00:00"),
+		Since:     parseClock("09:00:00"),
 		Now:       now,
 	}
 	for _, f := range change {
@@ -36,7 +36,7 @@ func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
 	of := func(object string) func(*explain.UpstreamMachine) {
 		return func(m *explain.UpstreamMachine) { m.Object = object }
 	}
-	ends := func(m *explain.UpstreamMachine) { m.Deadline = timeAt("11:00:00") }
+	ends := func(m *explain.UpstreamMachine) { m.Deadline = parseClock("11:00:00") }
 	unhandled := func(m *explain.UpstreamMachine) { m.Unhandled = true }
 	hooks := func(keys ...string) func(*explain.UpstreamMachine) {
 		return func(m *explain.UpstreamMachine) { m.Hooks = keys }
@@ -79,7 +79,7 @@ func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
 		{upstreamMachine(explain.StageOwnDrain, ""), "waits to leave", "NodeDrain", "Millwright drains the node (since 09:00:00 UTC); `millwright drain explain shop/m-1`"},
 		{
 			upstreamMachine(explain.StageOwnDrain, "", func(m *explain.UpstreamMachine) {
-				m.Drain = waitingMachine("evict-pods", "a budget", withBlockers("PodDisruptionBudget shop/web"), makeEvicting)
+				m.Drain = waitingMachine("evict-pods", "a budget", withBlockers("PodDisruptionBudget shop/web"), asEvictingMachine)
 			}),
 			"waits to leave", "PodDisruptionBudget shop/web", "a budget (since 09:00:00 UTC); its pods are deleted; `kubectl edit pdb -n shop web`",
 		},
@@ -97,7 +97,7 @@ func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
 		{upstreamMachine(explain.StageDeleteNode, "x"), "waits to leave", "NodeNotDeleted", "the Node object is not deleted: x (since 09:00:00 UTC)" + describe},
 		{explain.UpstreamMachine{Now: now}, "", "", ""},
 	} {
-		w := row.machine.WaitsFor()
+		w := row.machine.CurrentWait()
 		assert.Equal(
 			t,
 			[]string{row.goal, row.blocked, row.says},
@@ -106,7 +106,7 @@ func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
 		assert.Equal(
 			t,
 			row.goal == "",
-			row.machine.Step() == "" && row.machine.Stage != explain.StagePaused,
+			row.machine.StepName() == "" && row.machine.Stage != explain.StagePaused,
 			"a step for each stage but a pause",
 		)
 	}
@@ -121,30 +121,30 @@ func TestWhenAMachineOfClusterAPIStandsStill(t *testing.T) {
 		explain.StageDetach: 2 * time.Minute, explain.StageDeleteInstance: 5 * time.Minute, explain.StageDeleteBootstrap: 5 * time.Minute, explain.StageDeleteNode: 2 * time.Minute,
 	} {
 		m := upstreamMachine(stage, "")
-		turns := timeAt("09:00:00").Add(after)
+		turns := parseClock("09:00:00").Add(after)
 		if m.Now = turns.Add(-time.Second); after > 0 {
-			assert.Equal(t, turns, m.StandsStillAt(), "%s", stage)
-			assert.False(t, m.WaitsFor().Blocked(), "%s", stage)
-			assert.Empty(t, m.WaitsFor().Command, "nothing is to be done yet")
+			assert.Equal(t, turns, m.StandstillTime(), "%s", stage)
+			assert.False(t, m.CurrentWait().IsBlocked(), "%s", stage)
+			assert.Empty(t, m.CurrentWait().Command, "nothing is to be done yet")
 			lost := m
 			lost.Lost = true
-			assert.True(t, lost.WaitsFor().Blocked(), "%s", stage)
-			assert.Zero(t, lost.StandsStillAt())
+			assert.True(t, lost.CurrentWait().IsBlocked(), "%s", stage)
+			assert.Zero(t, lost.StandstillTime())
 		}
 		m.Now = turns
-		assert.Zero(t, m.StandsStillAt(), "%s", stage)
-		assert.True(t, m.WaitsFor().Blocked(), "%s", stage)
+		assert.Zero(t, m.StandstillTime(), "%s", stage)
+		assert.True(t, m.CurrentWait().IsBlocked(), "%s", stage)
 	}
-	assert.Zero(t, explain.UpstreamMachine{Now: now}.StandsStillAt())
+	assert.Zero(t, explain.UpstreamMachine{Now: now}.StandstillTime())
 	first := upstreamMachine(explain.StageInfrastructure, "")
-	first.Now, first.Unhandled = timeAt("09:01:00"), true
+	first.Now, first.Unhandled = parseClock("09:01:00"), true
 	second := upstreamMachine(explain.StageJoin, "")
 	second.Now = first.Now
-	s := explain.Set{Upstream: []explain.UpstreamMachine{second, first, {Now: now}}}
-	assert.Equal(t, timeAt("09:02:00"), s.StandsStillAt(time.Time{}), "the first one")
-	assert.Equal(t, timeAt("09:01:30"), s.StandsStillAt(timeAt("09:01:30")), "something else comes before")
+	s := explain.MachineSet{Upstream: []explain.UpstreamMachine{second, first, {Now: now}}}
+	assert.Equal(t, parseClock("09:02:00"), s.StandstillTime(time.Time{}), "the first one")
+	assert.Equal(t, parseClock("09:01:30"), s.StandstillTime(parseClock("09:01:30")), "something else comes before")
 	assert.True(t, s.HasActiveMachine())
-	assert.False(t, explain.Set{Upstream: []explain.UpstreamMachine{{Now: now}}}.HasActiveMachine())
+	assert.False(t, explain.MachineSet{Upstream: []explain.UpstreamMachine{{Now: now}}}.HasActiveMachine())
 }
 
 // The summary of a Cluster API set has the same form as the summary of another set.
@@ -154,10 +154,10 @@ func TestASetOfClusterAPISumsItsMachinesUp(t *testing.T) {
 		m.Name = name
 		return m
 	}
-	s := explain.Set{Namespace: "shop", Name: "web-1", ClusterAPI: true, Of: 4, Upstream: []explain.UpstreamMachine{
+	s := explain.MachineSet{Namespace: "shop", Name: "web-1", ClusterAPI: true, Of: 4, Upstream: []explain.UpstreamMachine{
 		drained("c", "pods"), drained("b", "pods"), drained("a", strings.Repeat("pod x ", 100)), {Name: "d"},
 	}}
-	summary := s.Blocked(now)
+	summary := s.BlockedSummary(now)
 	assert.Equal(t, "NodeDrain", summary.Reason)
 	assert.Contains(
 		t,

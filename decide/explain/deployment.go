@@ -22,35 +22,41 @@ type Deployment struct {
 	// such step.
 	Step     string
 	Until    time.Time
-	Sets     []Set // sets without their Machines
+	Sets     []MachineSet // sets without their Machines
 	Machines []Machine
-	Of       int // number of machines, as in Set
+	Of       int // number of machines, as in MachineSet
 }
 
-// Blocked returns the Summary of the deployment, its sets and its machines.
-func (d Deployment) Blocked(now time.Time) Summary {
-	waits, upstream := d.ownWaits(), []UpstreamMachine(nil)
+// BlockedSummary returns the Summary of the deployment, its sets and its machines.
+func (d Deployment) BlockedSummary(now time.Time) Summary {
+	waits, upstream := d.waitsOfDeployment(), []UpstreamMachine(nil)
 	for _, set := range d.Sets {
-		waits, upstream = append(waits, set.ownWaits()...), append(upstream, set.Upstream...)
+		waits, upstream = append(waits, set.waitsOfSet()...), append(upstream, set.Upstream...)
 	}
-	return summarize(waits, append(machineWaits(waits, d.Machines), upstreamWaits(upstream)...), d.Of, now)
+	return summarizeWaits(
+		waits,
+		append(waitsOfMachines(waits, d.Machines), waitsOfUpstreamMachines(upstream)...),
+		d.Of,
+		now,
+	)
 }
 
-// ownWaits returns the Waits of the deployment itself. If only its sets or machines wait, ownWaits is empty.
-func (d Deployment) ownWaits() []Wait {
-	var waits []Wait
+// waitsOfDeployment returns the waits of the deployment itself. If only its sets or machines wait, waitsOfDeployment is
+// empty.
+func (d Deployment) waitsOfDeployment() []WaitState {
+	var waits []WaitState
 	for _, c := range d.Conditions {
 		if c.Type != vocabulary.ConditionProgressing {
 			continue
 		}
 		w := d.progressingWait(c)
-		stopped := w.Blocked() && (w.Blockers[0] == vocabulary.BlockedPaused || w.Blockers[0] == vocabulary.BlockedHold)
-		if w.Blocked() && (!stopped || d.Busy) {
+		stopped := w.IsBlocked() && (w.Blockers[0] == vocabulary.BlockedPaused || w.Blockers[0] == vocabulary.BlockedHold)
+		if w.IsBlocked() && (!stopped || d.Busy) {
 			waits = append(waits, w)
 		}
 	}
 	if d.Hold != "" {
-		waits = append(waits, Wait{
+		waits = append(waits, WaitState{
 			Blockers: []string{
 				vocabulary.ConditionReplacementHeld,
 			},
@@ -62,25 +68,26 @@ func (d Deployment) ownWaits() []Wait {
 	return waits
 }
 
-// progressingWait returns the Wait that the condition Progressing describes. The zero Wait: the rollout continues.
-func (d Deployment) progressingWait(c Condition) Wait {
-	w := Wait{Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message}
+// progressingWait returns the WaitState that the condition Progressing describes. The zero WaitState: the rollout
+// continues.
+func (d Deployment) progressingWait(c Condition) WaitState {
+	w := WaitState{Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message}
 	object := fmt.Sprintf("%s -n %s %s", d.resourceName(), d.Namespace, d.Name)
 	switch c.Reason {
 	case vocabulary.ReasonInvalid:
 		w.Command = "kubectl edit " + object
 	case vocabulary.ReasonMachineSetCreateError:
 		w.Blockers, w.Command = []string{vocabulary.BlockedRefused}, "kubectl edit "+object
-		w.Next = Words{One: "it is tried again at least every " + phrase.Length(RefusedMost)}
+		w.Next = SingularPlural{One: "it is tried again at least every " + phrase.DurationText(RefusedMost)}
 	case vocabulary.ReasonTemplateNotFound, vocabulary.ReasonScaleUpStopped:
 		w.Command = "kubectl get " + object + " -o yaml"
 	case vocabulary.ReasonExtensionFailed:
-		w.Next = Words{One: "it is asked again every " + phrase.Length(rollout.AskAgain)}
+		w.Next = SingularPlural{One: "it is asked again every " + phrase.DurationText(rollout.AskAgain)}
 		w.Command = "kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml"
 	case vocabulary.ReasonDeploymentPaused:
 		w.Blockers, w.Next, w.Command = []string{vocabulary.BlockedPaused}, untilResumedWords(), d.rolloutCommand("resume")
 		if d.Resume != "" {
-			w.Next, w.Command = Words{One: "nothing is done until this has ended"}, d.Resume
+			w.Next, w.Command = SingularPlural{One: "nothing is done until this has ended"}, d.Resume
 		}
 	case vocabulary.ReasonRolloutHeld:
 		w.Blockers, w.Next, w.Command = []string{vocabulary.BlockedHold}, untilResumedWords(), d.rolloutCommand("resume")
@@ -89,19 +96,21 @@ func (d Deployment) progressingWait(c Condition) Wait {
 		if d.Step != "" {
 			w.Blockers = []string{vocabulary.BlockedStep}
 			w.Cause = d.Step
-			w.Next = Words{One: "the next step begins"}
+			w.Next = SingularPlural{One: "the next step begins"}
 			w.At = d.Until
 		}
 	case vocabulary.ReasonProgressDeadlineExceeded:
 		w.Command = d.rolloutCommand("status")
 	default:
-		return Wait{}
+		return WaitState{}
 	}
 	return w
 }
 
 // untilResumedWords returns the words for a rollout that a person has stopped.
-func untilResumedWords() Words { return Words{One: "nothing is rolled out until somebody resumes it"} }
+func untilResumedWords() SingularPlural {
+	return SingularPlural{One: "nothing is rolled out until somebody resumes it"}
+}
 
 // resourceName returns the deployment's resource for kubectl. Both API groups have machinedeployments, so Cluster API's
 // name has the group.

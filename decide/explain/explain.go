@@ -15,14 +15,14 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Words are the forms of a phrase for one object and for several objects.
-type Words struct{ One, Many string }
+// SingularPlural are the forms of a phrase for one object and for several objects.
+type SingularPlural struct{ One, Many string }
 
-func (w Words) forCount(n int) string { return phrase.OneOf(n, w.One, w.Many) }
+func (w SingularPlural) textForCount(n int) string { return phrase.SingularOrPlural(n, w.One, w.Many) }
 
-// Wait is one wait of an object. The zero Wait: the object waits for nothing.
-type Wait struct {
-	Goal Words // what the object cannot do yet, as a verb: "waits to leave"
+// WaitState is one wait of an object. The zero WaitState: the object waits for nothing.
+type WaitState struct {
+	Goal SingularPlural // what the object cannot do yet, as a verb: "waits to leave"
 
 	// Blockers name what blocks the object, for status.currentOperation.blockedBy and the search attribute BlockedBy. A
 	// blocker is a reason, or the kind and name of an object; empty: nothing blocks the object, and the wait only takes
@@ -31,48 +31,57 @@ type Wait struct {
 	Cause    string // the reason, as a clause that does not name the object
 	Since    time.Time
 
-	Next    Words     // what happens without a person; empty: nothing
-	At      time.Time // time of Next; zero: unknown
-	Again   bool      // at the time At, only the same attempt is repeated: the wait does not end without a person
-	Command string    // command that removes the blocker or shows it; empty: no such command is known
+	Next    SingularPlural // what happens without a person; empty: nothing
+	At      time.Time      // time of Next; zero: unknown
+	Again   bool           // at the time At, only the same attempt is repeated: the wait does not end without a person
+	Command string         // command that removes the blocker or shows it; empty: no such command is known
 }
 
 // endTime returns the time at which the wait ends without a person; zero: never, or unknown.
-func (w Wait) endTime() time.Time {
+func (w WaitState) endTime() time.Time {
 	if w.Again {
 		return time.Time{}
 	}
 	return w.At
 }
 
-// Blocked reports whether the object stands still.
-func (w Wait) Blocked() bool { return len(w.Blockers) > 0 }
+// IsBlocked reports whether the object stands still.
+func (w WaitState) IsBlocked() bool { return len(w.Blockers) > 0 }
 
 // Reason returns the first blocker as one word; empty: the object is not blocked.
-func (w Wait) Reason() string {
-	if !w.Blocked() {
+func (w WaitState) Reason() string {
+	if !w.IsBlocked() {
 		return ""
 	}
-	return Reason(w.Blockers[0])
+	return ReasonOfBlocker(w.Blockers[0])
 }
 
-// Sentence describes the wait of one object; empty for the zero Wait.
-func (w Wait) Sentence(now time.Time) string {
+// Sentence describes the wait of one object; empty for the zero WaitState.
+func (w WaitState) Sentence(now time.Time) string {
 	if w.Cause == "" {
 		return ""
 	}
 	return w.Cause + w.sinceText(now) + w.nextText(1, "at %s", now)
 }
 
-func (w Wait) sinceText(now time.Time) string {
-	return phrase.If(!w.Since.IsZero(), " (since %s)", phrase.Clock(w.Since, now))
+func (w WaitState) sinceText(now time.Time) string {
+	return phrase.TextIf(!w.Since.IsZero(), " (since %s)", phrase.ClockText(w.Since, now))
 }
 
 // nextText describes the next event and the command. nextText contains a time and not the distance from now, so that a
 // status with the text does not change at each evaluation.
-func (w Wait) nextText(n int, when string, now time.Time) string {
-	at := phrase.If(!w.At.IsZero(), " "+when, phrase.Clock(w.At, now))
-	return phrase.If(w.Next.One != "", "; %s%s", w.Next.forCount(n), at) + phrase.If(w.Command != "", "; `%s`", w.Command)
+func (w WaitState) nextText(n int, when string, now time.Time) string {
+	at := phrase.TextIf(!w.At.IsZero(), " "+when, phrase.ClockText(w.At, now))
+	return phrase.TextIf(
+		w.Next.One != "",
+		"; %s%s",
+		w.Next.textForCount(n),
+		at,
+	) + phrase.TextIf(
+		w.Command != "",
+		"; `%s`",
+		w.Command,
+	)
 }
 
 // Summary describes the waits of a set or a deployment and its machines. The zero Summary: nothing blocks them.
@@ -84,8 +93,8 @@ type Summary struct {
 	At       time.Time // time of the first event without a person; zero: never
 }
 
-// Blocked reports whether the object or one of its machines stands still.
-func (s Summary) Blocked() bool { return s.Reason != "" }
+// IsBlocked reports whether the object or one of its machines stands still.
+func (s Summary) IsBlocked() bool { return s.Reason != "" }
 
 // MaxBlockers is how many blockers a status and a search attribute name. Source: Temporal's BlockedBy holds 2 KiB, and
 // a blocker (a budget's name with its namespace, or a hook's key) has up to 317 bytes.
@@ -94,13 +103,16 @@ const MaxBlockers = 5
 // maxGroups is how many causes a summary names. Source: three causes fit on a screen of 80 columns and in a condition.
 const maxGroups = 3
 
-// summarize returns the Summary of an object: its own Waits first, in their order, then the Waits of its machines.
+// summarizeWaits returns the Summary of an object: its own Waits first, in their order, then the Waits of its machines.
 // Machines with the same goal and the same cause are one group. Groups that never end without a person come first, then
 // the groups of the most machines, then the oldest groups. Waits without a blocker are left out. of is the total number
 // of machines that the sentences name.
-func summarize(own, machines []Wait, of int, now time.Time) Summary {
-	groups := list.Map(list.Where(own, Wait.Blocked), func(w Wait) waitGroup { return waitGroup{Wait: w} })
-	groups = append(groups, groupWaits(list.Where(machines, Wait.Blocked))...)
+func summarizeWaits(own, machines []WaitState, of int, now time.Time) Summary {
+	groups := list.Map(
+		list.Filter(own, WaitState.IsBlocked),
+		func(w WaitState) waitGroup { return waitGroup{WaitState: w} },
+	)
+	groups = append(groups, groupWaits(list.Filter(machines, WaitState.IsBlocked))...)
 	var s Summary
 	var texts []string
 	for i, g := range groups {
@@ -117,33 +129,33 @@ func summarize(own, machines []Wait, of int, now time.Time) Summary {
 	if len(groups) == 0 {
 		return s
 	}
-	s.Reason = Reason(s.Blockers[0])
-	s.Message = phrase.Message(
+	s.Reason = ReasonOfBlocker(s.Blockers[0])
+	s.Message = phrase.CutMessage(
 		strings.Join(
 			texts,
 			". ",
-		) + phrase.If(
+		) + phrase.TextIf(
 			len(groups) > maxGroups,
 			". And %s",
-			phrase.Count(len(groups)-maxGroups, "other cause"),
+			phrase.CountText(len(groups)-maxGroups, "other cause"),
 		),
 	)
 	return s
 }
 
-// machineWaits returns the Waits of machines, sorted by machine name. own has the Waits of the machines' set or
+// waitsOfMachines returns the Waits of machines, sorted by machine name. own has the Waits of the machines' set or
 // deployment. If own says that replacements are held, machines that await their replacement are left out.
-func machineWaits(own []Wait, machines []Machine) []Wait {
+func waitsOfMachines(own []WaitState, machines []Machine) []WaitState {
 	if slices.ContainsFunc(
 		own,
-		func(w Wait) bool { return slices.Contains(w.Blockers, vocabulary.ConditionReplacementHeld) },
+		func(w WaitState) bool { return slices.Contains(w.Blockers, vocabulary.ConditionReplacementHeld) },
 	) {
 		// The set or deployment already gives the reason.
-		machines = list.Where(machines, func(m Machine) bool { return m.Step != vocabulary.StepAwaitReplacement })
+		machines = list.Filter(machines, func(m Machine) bool { return m.Step != vocabulary.StepAwaitReplacement })
 	}
 	// The machines come in any order.
-	machines = list.SortedLarge(machines, func(a, b *Machine) int { return cmp.Compare(a.Name, b.Name) })
-	return list.Map(machines, Machine.WaitsFor)
+	machines = list.SortedCopyOfLarge(machines, func(a, b *Machine) int { return cmp.Compare(a.Name, b.Name) })
+	return list.Map(machines, Machine.CurrentWait)
 }
 
 // NeedsPerson reports whether nothing happens until a person changes something: no blocker ends by itself, and no
@@ -169,8 +181,8 @@ func NeedsPerson(blockers []string) bool {
 	})
 }
 
-// Reason returns a blocker as one word that is valid as the reason of a condition.
-func Reason(blocker string) string {
+// ReasonOfBlocker returns a blocker as one word that is valid as the reason of a condition.
+func ReasonOfBlocker(blocker string) string {
 	word, _, _ := strings.Cut(blocker, " ")
 	valid := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -187,7 +199,7 @@ func Reason(blocker string) string {
 // waitGroup is a group of machines with the same wait. Since is the earliest beginning, At the earliest end, and
 // Command the command of the first machine by name.
 type waitGroup struct {
-	Wait
+	WaitState
 
 	machines    int  // number of machines; zero: the object's own wait
 	timesDiffer bool // the machines' values of At differ
@@ -204,8 +216,8 @@ func (g waitGroup) sentence(of int, now time.Time) string {
 	return fmt.Sprintf(
 		"%d of %s %s%s: %s%s",
 		g.machines,
-		phrase.Count(of, "machine"),
-		g.Goal.forCount(g.machines),
+		phrase.CountText(of, "machine"),
+		g.Goal.textForCount(g.machines),
 		g.sinceText(now),
 		g.Cause,
 		g.nextText(g.machines, when, now),
@@ -213,9 +225,9 @@ func (g waitGroup) sentence(of int, now time.Time) string {
 }
 
 // groupWaits returns the groups of machines, the most important group first.
-func groupWaits(machines []Wait) []waitGroup {
+func groupWaits(machines []WaitState) []waitGroup {
 	type key struct {
-		goal, next      Words
+		goal, next      SingularPlural
 		cause, blockers string
 	}
 	var groups []waitGroup
@@ -225,7 +237,7 @@ func groupWaits(machines []Wait) []waitGroup {
 		i, known := at[k]
 		if !known {
 			at[k] = len(groups)
-			groups = append(groups, waitGroup{Wait: w, machines: 1})
+			groups = append(groups, waitGroup{WaitState: w, machines: 1})
 			continue
 		}
 		g := &groups[i]
@@ -233,9 +245,9 @@ func groupWaits(machines []Wait) []waitGroup {
 		g.timesDiffer = g.timesDiffer || !g.At.Equal(w.At)
 		g.Since, g.At = earlierTime(g.Since, w.Since), earlierTime(g.At, w.At)
 	}
-	return list.SortedLarge(groups, func(a, b *waitGroup) int {
+	return list.SortedCopyOfLarge(groups, func(a, b *waitGroup) int {
 		if c := cmp.Or(
-			list.FalseFirst(!a.endTime().IsZero(), !b.endTime().IsZero()),
+			list.CompareFalseFirst(!a.endTime().IsZero(), !b.endTime().IsZero()),
 			cmp.Compare(b.machines, a.machines),
 			a.Since.Compare(b.Since),
 		); c != 0 {

@@ -12,7 +12,7 @@ import (
 	"millwright/decide/explain"
 )
 
-func timeAt(clock string) time.Time {
+func parseClock(clock string) time.Time {
 	t, err := time.Parse(time.DateTime, "2026-11-25 "+clock)
 	if err != nil {
 		panic(err)
@@ -20,13 +20,13 @@ func timeAt(clock string) time.Time {
 	return t
 }
 
-var now = timeAt("10:00:00")
+var now = parseClock("10:00:00")
 
 // waitingMachine returns a machine whose step began at 09:00.
 func waitingMachine(step, cause string, change ...func(*explain.Machine)) explain.Machine {
 	m := explain.Machine{
 		Namespace: "shop", Name: "m-1", Node: "n-1", Class: "small", Secret: "shop/creds", Owned: true,
-		Step: step, Cause: cause, Since: timeAt("09:00:00"),
+		Step: step, Cause: cause, Since: parseClock("09:00:00"),
 	}
 	for _, f := range change {
 		f(&m)
@@ -38,23 +38,25 @@ func withBlockers(by ...string) func(*explain.Machine) {
 	return func(m *explain.Machine) { m.BlockedBy = by }
 }
 
-func withLenders(secrets ...string) func(*explain.Machine) {
+func withSecretsOfOtherNamespaces(secrets ...string) func(*explain.Machine) {
 	return func(m *explain.Machine) { m.Lenders = secrets }
 }
 
 func withDeadline(clock string) func(*explain.Machine) {
-	return func(m *explain.Machine) { m.Deadline = timeAt(clock) }
+	return func(m *explain.Machine) { m.Deadline = parseClock(clock) }
 }
 
-func withStopped(clock string) func(*explain.Machine) {
-	return func(m *explain.Machine) { m.Stopped = timeAt(clock) }
+func withStoppedCreation(clock string) func(*explain.Machine) {
+	return func(m *explain.Machine) { m.Stopped = parseClock(clock) }
 }
 
 func setNow(m *explain.Machine) { m.Now = now }
 
-func makeDeleting(m *explain.Machine) { m.Deleting = true }
+func asDeletingMachine(m *explain.Machine) { m.Deleting = true }
 
-func makeEvicting(m *explain.Machine) { m.Deleting, m.Means, m.Then = true, drain.Evict, drain.Delete }
+func asEvictingMachine(m *explain.Machine) {
+	m.Deleting, m.Means, m.Then = true, drain.Evict, drain.Delete
+}
 
 // Each situation of a machine has a sentence with the cause, its beginning, the next event with its time, and the
 // command.
@@ -79,11 +81,11 @@ func TestSentencesOfMachines(t *testing.T) {
 			"node n-1 cannot be written: Invalid value: a b (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl describe node n-1`",
 		},
 		"1: a budget": {
-			waitingMachine(vocabulary.StepEvictPods, budget, makeEvicting, withBlockers("PodDisruptionBudget shop/web"), withDeadline("11:00:00")), true,
+			waitingMachine(vocabulary.StepEvictPods, budget, asEvictingMachine, withBlockers("PodDisruptionBudget shop/web"), withDeadline("11:00:00")), true,
 			budget + " (since 09:00:00 UTC); its pods are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop web`",
 		},
 		"2: two budgets": {
-			waitingMachine(vocabulary.StepEvictPods, "two budgets", makeEvicting, withBlockers("PodDisruptionBudget shop/a and shop/b"), withDeadline("11:00:00")), true,
+			waitingMachine(vocabulary.StepEvictPods, "two budgets", asEvictingMachine, withBlockers("PodDisruptionBudget shop/a and shop/b"), withDeadline("11:00:00")), true,
 			"two budgets (since 09:00:00 UTC); its pods are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop a`",
 		},
 		"its pods are deleted now": {
@@ -99,15 +101,15 @@ func TestSentencesOfMachines(t *testing.T) {
 			"Machine m-1 has not been healthy for 10m; held: 5 of 5 nodes look dead at once (since 09:00:00 UTC); `kubectl get nodes`",
 		},
 		"3: in the stage after the drain": {
-			waitingMachine(vocabulary.StepAwaitDetach, "volume pv3 is still attached to the node", makeDeleting, withBlockers("Volume pv3"), withDeadline("10:01:30")), true,
+			waitingMachine(vocabulary.StepAwaitDetach, "volume pv3 is still attached to the node", asDeletingMachine, withBlockers("Volume pv3"), withDeadline("10:01:30")), true,
 			"volume pv3 is still attached to the node (since 09:00:00 UTC); it goes on without the volume at 10:01:30 UTC; `kubectl describe pv pv3`",
 		},
 		"3: its time is over": {
-			waitingMachine(vocabulary.StepEvictPods, "volume pv3 is attached", makeEvicting, withBlockers("Volume pv3"), withDeadline("09:59:30"), setNow), true,
+			waitingMachine(vocabulary.StepEvictPods, "volume pv3 is attached", asEvictingMachine, withBlockers("Volume pv3"), withDeadline("09:59:30"), setNow), true,
 			"volume pv3 is attached (since 09:00:00 UTC); it goes on without the volume now; `kubectl describe pv pv3`",
 		},
 		"3: a volume that never detaches": {
-			waitingMachine(vocabulary.StepEvictPods, "volume pv3 is attached", makeEvicting, withBlockers("Volume pv3"), withDeadline("09:01:30")), true,
+			waitingMachine(vocabulary.StepEvictPods, "volume pv3 is attached", asEvictingMachine, withBlockers("Volume pv3"), withDeadline("09:01:30")), true,
 			"volume pv3 is attached (since 09:00:00 UTC); it goes on without the volume at 09:01:30 UTC; `kubectl describe pv pv3`",
 		},
 		"4: its node is not reachable": {
@@ -119,11 +121,11 @@ func TestSentencesOfMachines(t *testing.T) {
 			"no room (since 09:00:00 UTC); it is tried again; it fails and is replaced at 09:20:00 UTC; `millwright explain machine/m-1 -n shop`",
 		},
 		"6: wrong credentials": {
-			waitingMachine(vocabulary.StepCreateInstance, "the credentials are not valid", withBlockers("Unauthenticated"), withStopped("09:00:05")), true,
+			waitingMachine(vocabulary.StepCreateInstance, "the credentials are not valid", withBlockers("Unauthenticated"), withStoppedCreation("09:00:05")), true,
 			"the credentials are not valid (since 09:00:00 UTC); it is tried again at 10:00:05 UTC; `kubectl edit secret -n shop creds`",
 		},
 		"6: wrong credentials, and it is to leave": {
-			waitingMachine(vocabulary.StepDeleteInstance, "the credentials are not valid", makeDeleting, withBlockers("Unauthenticated")), true,
+			waitingMachine(vocabulary.StepDeleteInstance, "the credentials are not valid", asDeletingMachine, withBlockers("Unauthenticated")), true,
 			"the credentials are not valid (since 09:00:00 UTC); the call is repeated at least every 1h; `kubectl edit secret -n shop creds`",
 		},
 		"7a: no class": {
@@ -131,31 +133,31 @@ func TestSentencesOfMachines(t *testing.T) {
 			"MachineClass small does not exist (since 09:00:00 UTC); `kubectl get machineclasses -n shop`",
 		},
 		"7b: no Secret": {
-			waitingMachine(vocabulary.StepCreateInstance, "Secret shop/creds does not exist", withBlockers("SecretNotFound"), withStopped("09:00:05")), true,
+			waitingMachine(vocabulary.StepCreateInstance, "Secret shop/creds does not exist", withBlockers("SecretNotFound"), withStoppedCreation("09:00:05")), true,
 			"Secret shop/creds does not exist (since 09:00:00 UTC); `kubectl create secret generic -n shop creds --from-file …`",
 		},
 		"7b: a Secret of another namespace": {
-			waitingMachine(vocabulary.StepCreateInstance, "Secret lent/creds does not allow it", withBlockers("SecretNotAllowed"), withLenders("lent/creds")), true,
+			waitingMachine(vocabulary.StepCreateInstance, "Secret lent/creds does not allow it", withBlockers("SecretNotAllowed"), withSecretsOfOtherNamespaces("lent/creds")), true,
 			"Secret lent/creds does not allow it (since 09:00:00 UTC); `kubectl annotate secret -n lent creds machine.sapcloud.io/allowed-class-namespaces=shop`",
 		},
 		"7b: both Secrets": {
-			waitingMachine(vocabulary.StepDeleteInstance, "it does not allow it", makeDeleting, withBlockers("SecretNotAllowed"), withLenders("lent/data", "lent/creds")), true,
+			waitingMachine(vocabulary.StepDeleteInstance, "it does not allow it", asDeletingMachine, withBlockers("SecretNotAllowed"), withSecretsOfOtherNamespaces("lent/data", "lent/creds")), true,
 			"it does not allow it (since 09:00:00 UTC); `kubectl annotate secret -n lent data creds machine.sapcloud.io/allowed-class-namespaces=shop`",
 		},
 		"7b: of two namespaces": {
-			waitingMachine(vocabulary.StepCreateInstance, "it does not allow it", withBlockers("SecretNotAllowed"), withLenders("lent/data", "other/creds")), true,
+			waitingMachine(vocabulary.StepCreateInstance, "it does not allow it", withBlockers("SecretNotAllowed"), withSecretsOfOtherNamespaces("lent/data", "other/creds")), true,
 			"it does not allow it (since 09:00:00 UTC); `kubectl describe machineclass -n shop small`",
 		},
 		"9: it is held": {
-			waitingMachine(vocabulary.StepHeld, "held by ann (lunch)", makeDeleting, withBlockers("Hold")), true,
+			waitingMachine(vocabulary.StepHeld, "held by ann (lunch)", asDeletingMachine, withBlockers("Hold")), true,
 			"held by ann (lunch) (since 09:00:00 UTC); nothing more happens until somebody resumes it; `millwright drain resume shop/m-1`",
 		},
 		"9: a drain is held, and has a deadline": {
-			waitingMachine(vocabulary.StepHeld, "held by ann (lunch)", makeDeleting, withBlockers("Hold"), withDeadline("11:00:00")), true,
+			waitingMachine(vocabulary.StepHeld, "held by ann (lunch)", asDeletingMachine, withBlockers("Hold"), withDeadline("11:00:00")), true,
 			"held by ann (lunch) (since 09:00:00 UTC); nothing more happens until somebody resumes it; `millwright drain resume shop/m-1`",
 		},
 		"a hook": {
-			waitingMachine(vocabulary.StepAwaitHooks, "waits until these hooks are removed: x/y", makeDeleting, withBlockers("x/y"), func(m *explain.Machine) { m.Hook = "x/y" }), true,
+			waitingMachine(vocabulary.StepAwaitHooks, "waits until these hooks are removed: x/y", asDeletingMachine, withBlockers("x/y"), func(m *explain.Machine) { m.Hook = "x/y" }), true,
 			"waits until these hooks are removed: x/y (since 09:00:00 UTC); `kubectl annotate machine -n shop m-1 x/y-`",
 		},
 		"11: no worker serves its provider": {
@@ -163,23 +165,23 @@ func TestSentencesOfMachines(t *testing.T) {
 			"no worker serves provider aws (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `millwright provider list -n shop`",
 		},
 		"11: no worker serves its provider, and it is to leave": {
-			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", makeDeleting, withDeadline("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
+			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", asDeletingMachine, withDeadline("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
 			"no worker serves provider aws (since 09:00:00 UTC); `millwright provider list -n shop`",
 		},
 		"12: the provider hangs": {
-			waitingMachine(vocabulary.StepCreateInstance, "provider aws makes the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = timeAt("09:02:00") }), true,
+			waitingMachine(vocabulary.StepCreateInstance, "provider aws makes the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = parseClock("09:02:00") }), true,
 			"the provider has not answered the call create-instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `millwright explain machine/m-1 -n shop`",
 		},
 		"12: not before long": {
-			waitingMachine(vocabulary.StepCreateInstance, "provider aws makes the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = timeAt("09:01:59") }), false,
+			waitingMachine(vocabulary.StepCreateInstance, "provider aws makes the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = parseClock("09:01:59") }), false,
 			"provider aws makes the instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
 		},
 		"12: it does not delete": {
-			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", makeDeleting, withBlockers("ProviderCall"), func(m *explain.Machine) { m.Now = timeAt("09:05:00") }), true,
+			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", asDeletingMachine, withBlockers("ProviderCall"), func(m *explain.Machine) { m.Now = parseClock("09:05:00") }), true,
 			"the provider has not deleted the instance yet (since 09:00:00 UTC); the call is repeated; `millwright explain machine/m-1 -n shop`",
 		},
 		"12: an instance that shuts down takes its time": {
-			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", makeDeleting, func(m *explain.Machine) { m.Now = timeAt("09:04:59") }), false,
+			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", asDeletingMachine, func(m *explain.Machine) { m.Now = parseClock("09:04:59") }), false,
 			"provider aws removes instance i-1 (since 09:00:00 UTC)",
 		},
 		"one has come meanwhile": {
@@ -191,21 +193,21 @@ func TestSentencesOfMachines(t *testing.T) {
 			"no node (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
 		},
 		"the provider does not delete it": {
-			waitingMachine(vocabulary.StepDeleteInstance, "the cloud is down", makeDeleting, withBlockers("Unavailable")), true,
+			waitingMachine(vocabulary.StepDeleteInstance, "the cloud is down", asDeletingMachine, withBlockers("Unavailable")), true,
 			"the cloud is down (since 09:00:00 UTC); the call is repeated; `millwright provider check -n shop small`",
 		},
 		"evictions without an end": {
-			waitingMachine(vocabulary.StepEvictPods, "a budget", makeDeleting, withBlockers("PodDisruptionBudget shop/web"), func(m *explain.Machine) { m.Means = drain.Evict }), true,
+			waitingMachine(vocabulary.StepEvictPods, "a budget", asDeletingMachine, withBlockers("PodDisruptionBudget shop/web"), func(m *explain.Machine) { m.Means = drain.Evict }), true,
 			"a budget (since 09:00:00 UTC); `kubectl edit pdb -n shop web`",
 		},
 		"the target cluster does not answer": {
-			waitingMachine(vocabulary.StepDrain, "the target cluster does not answer", makeDeleting, withBlockers("TargetUnavailable")), true,
+			waitingMachine(vocabulary.StepDrain, "the target cluster does not answer", asDeletingMachine, withBlockers("TargetUnavailable")), true,
 			"the target cluster does not answer (since 09:00:00 UTC); `millwright drain skip shop/m-1 --reason …`",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := row.machine.WaitsFor()
-			assert.Equal(t, row.blocked, w.Blocked())
+			w := row.machine.CurrentWait()
+			assert.Equal(t, row.blocked, w.IsBlocked())
 			assert.Equal(t, row.says, w.Sentence(now))
 		})
 	}
@@ -218,10 +220,10 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 		m := waitingMachine(
 			vocabulary.StepEvictPods,
 			"PodDisruptionBudget shop/web needs 20 of 20",
-			makeEvicting,
+			asEvictingMachine,
 			withBlockers("PodDisruptionBudget shop/web"),
 		)
-		m.Name, m.Since, m.Deadline = name, timeAt(since), timeAt(until)
+		m.Name, m.Since, m.Deadline = name, parseClock(since), parseClock(until)
 		return m
 	}
 	secret := waitingMachine(
@@ -230,7 +232,7 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 		withBlockers("SecretNotFound"),
 	)
 	calm := explain.Machine{}
-	set := explain.Set{Namespace: "shop", Name: "s", Of: 20, Machines: []explain.Machine{
+	set := explain.MachineSet{Namespace: "shop", Name: "s", Of: 20, Machines: []explain.Machine{
 		calm, budget("a", "09:30:00", "11:30:00"), budget("b", "09:10:00", "11:10:00"), secret,
 		waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00")),
 	}}
@@ -240,11 +242,11 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 			"PodDisruptionBudget shop/web",
 		},
 		Reason: "SecretNotFound",
-		Since:  timeAt("09:00:00"),
-		At:     timeAt("11:10:00"),
+		Since:  parseClock("09:00:00"),
+		At:     parseClock("11:10:00"),
 		Message: "1 of 20 machines waits for its instance (since 09:00:00 UTC): Secret shop/creds does not exist; `kubectl create secret generic -n shop creds --from-file …`. " +
 			"2 of 20 machines wait to leave (since 09:10:00 UTC): PodDisruptionBudget shop/web needs 20 of 20; their pods are deleted from 11:10:00 UTC on; `kubectl edit pdb -n shop web`",
-	}, set.Blocked(now))
+	}, set.BlockedSummary(now))
 
 	silent := func(name string) explain.Machine {
 		m := waitingMachine(vocabulary.StepAwaitRecovery, "Ready is Unknown")
@@ -252,24 +254,24 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 		return m
 	}
 	set.Machines = []explain.Machine{silent("a"), silent("b")}
-	first := set.Blocked(now)
+	first := set.BlockedSummary(now)
 	set.Machines = []explain.Machine{silent("b"), silent("a")}
 	assert.Equal(
 		t,
 		first,
-		set.Blocked(now),
+		set.BlockedSummary(now),
 		"machines come in any order: a sentence that depended on it would be written at each look",
 	)
 
 	set.Machines = []explain.Machine{calm, waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00"))}
-	assert.Equal(t, explain.Summary{}, set.Blocked(now), "what takes its time blocks nothing")
+	assert.Equal(t, explain.Summary{}, set.BlockedSummary(now), "what takes its time blocks nothing")
 
 	refused := func(name, since string) explain.Machine {
 		m := waitingMachine(
 			vocabulary.StepCreateInstance,
 			"the credentials are not valid",
 			withBlockers("Unauthenticated"),
-			withStopped(since),
+			withStoppedCreation(since),
 		)
 		m.Name = name
 		return m
@@ -279,7 +281,7 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 		refused("b", "09:40:00"),
 		refused("c", "09:30:00"),
 	}
-	s := set.Blocked(now)
+	s := set.BlockedSummary(now)
 	assert.Equal(
 		t,
 		"2 of 20 machines wait for their instances (since 09:00:00 UTC): the credentials are not valid; they are tried again from 10:30:00 UTC on; `kubectl edit secret -n shop creds`. "+
@@ -287,69 +289,69 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 		s.Message,
 		"another try changes nothing: a person must",
 	)
-	assert.Equal(t, timeAt("11:30:00"), s.At, "a try is no end")
+	assert.Equal(t, parseClock("11:30:00"), s.At, "a try is no end")
 
 	set.Machines = nil
 	for _, cause := range []string{"a", "b", "c", "d", "e"} {
 		set.Machines = append(set.Machines, waitingMachine(vocabulary.StepCreateInstance, cause, withBlockers("Internal")))
 	}
-	s = set.Blocked(now)
+	s = set.BlockedSummary(now)
 	assert.True(t, strings.HasSuffix(s.Message, ". And 2 other causes"), s.Message)
 	assert.Equal(t, []string{"Internal"}, s.Blockers)
 }
 
 func TestWhatASetItselfWaitsFor(t *testing.T) {
 	condition := func(kind, status, reason, message string) explain.Condition {
-		return explain.Condition{Type: kind, Status: status, Reason: reason, Message: message, Since: timeAt("09:00:00")}
+		return explain.Condition{Type: kind, Status: status, Reason: reason, Message: message, Since: parseClock("09:00:00")}
 	}
 	uncreated := func(reason, message string) explain.Condition {
 		return condition(vocabulary.ConditionMachinesCreated, "False", reason, message)
 	}
 	for name, row := range map[string]struct {
-		set  explain.Set
+		set  explain.MachineSet
 		says string
 	}{
 		"7a: its class does not exist": {
-			explain.Set{Conditions: []explain.Condition{uncreated("TemplateNotFound", "MachineClass does not exist")}},
+			explain.MachineSet{Conditions: []explain.Condition{uncreated("TemplateNotFound", "MachineClass does not exist")}},
 			"set s creates no machine: MachineClass shop/small does not exist (since 09:00:00 UTC); `kubectl get machineclasses -n shop`",
 		},
 		"8: preflight": {
-			explain.Set{Conditions: []explain.Condition{uncreated("PreflightCheckFailed", `ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`)}},
+			explain.MachineSet{Conditions: []explain.Condition{uncreated("PreflightCheckFailed", `ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`)}},
 			"set s creates no machine: ControlPlane cp is upgrading (\"ControlPlaneIsStable\" preflight check failed) (since 09:00:00 UTC); " +
 				"it creates its machines by itself once the control plane passes the check; `kubectl annotate machineset -n shop s machineset.cluster.x-k8s.io/skip-preflight-checks=All`",
 		},
 		"it is frozen": {
-			explain.Set{Frozen: true, Conditions: []explain.Condition{uncreated("ScaleUpStopped", "MachineSet is frozen")}},
+			explain.MachineSet{Frozen: true, Conditions: []explain.Condition{uncreated("ScaleUpStopped", "MachineSet is frozen")}},
 			"set s creates no machine: MachineSet is frozen (since 09:00:00 UTC); `kubectl label machineset -n shop s freeze-`",
 		},
 		"its deployment is frozen": {
-			explain.Set{Frozen: true, FrozenBy: "d", Conditions: []explain.Condition{uncreated("ScaleUpStopped", "MachineSet is frozen")}},
+			explain.MachineSet{Frozen: true, FrozenBy: "d", Conditions: []explain.Condition{uncreated("ScaleUpStopped", "MachineSet is frozen")}},
 			"set s creates no machine: MachineSet is frozen (since 09:00:00 UTC); `kubectl label machinedeployment -n shop d freeze-`",
 		},
 		"16: admission refuses machines": {
-			explain.Set{Conditions: []explain.Condition{uncreated("MachineCreationFailed", "quota exceeded")}},
+			explain.MachineSet{Conditions: []explain.Condition{uncreated("MachineCreationFailed", "quota exceeded")}},
 			"set s creates no machine: quota exceeded (since 09:00:00 UTC); it is tried again every 10s; `kubectl describe machineset -n shop s`",
 		},
 		"it is paused, and has too few machines": {
-			explain.Set{Busy: true, Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}},
+			explain.MachineSet{Busy: true, Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}},
 			"set s is paused: MachineSet has the paused annotation (since 09:00:00 UTC); `kubectl annotate machineset -n shop s cluster.x-k8s.io/paused-`",
 		},
 		"it is paused, and being deleted": {
-			explain.Set{Busy: true, Deleting: true, Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}},
+			explain.MachineSet{Busy: true, Deleting: true, Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}},
 			"set s is being deleted, and waits because it is paused: MachineSet has the paused annotation (since 09:00:00 UTC); `kubectl annotate machineset -n shop s cluster.x-k8s.io/paused-`",
 		},
 		"it is paused, and complete": {
-			explain.Set{Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}}, "",
+			explain.MachineSet{Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}}, "",
 		},
 		"it is refused a deletion": {
-			explain.Set{Conditions: []explain.Condition{condition("ReplicaFailure", "True", "FailedDelete", "forbidden")}},
+			explain.MachineSet{Conditions: []explain.Condition{condition("ReplicaFailure", "True", "FailedDelete", "forbidden")}},
 			"the API server refuses to delete machines: forbidden (since 09:00:00 UTC); it is tried again every 10s",
 		},
-		"all is well": {explain.Set{Conditions: []explain.Condition{condition(vocabulary.ConditionMachinesCreated, "True", "MachinesCreated", "")}}, ""},
+		"all is well": {explain.MachineSet{Conditions: []explain.Condition{condition(vocabulary.ConditionMachinesCreated, "True", "MachinesCreated", "")}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			row.set.Namespace, row.set.Name, row.set.Class = "shop", "s", "small"
-			assert.Equal(t, row.says, row.set.Blocked(now).Message)
+			assert.Equal(t, row.says, row.set.BlockedSummary(now).Message)
 		})
 	}
 }
@@ -358,7 +360,7 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 	progressing := func(reason, message string) []explain.Condition {
 		return []explain.Condition{
 			{Type: "Available", Status: "True"},
-			{Type: "Progressing", Status: "Unknown", Reason: reason, Message: message, Since: timeAt("09:00:00")},
+			{Type: "Progressing", Status: "Unknown", Reason: reason, Message: message, Since: parseClock("09:00:00")},
 		}
 	}
 	for name, row := range map[string]struct {
@@ -370,7 +372,7 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 		"paused, and complete":     {explain.Deployment{Conditions: progressing("DeploymentPaused", "paused: 4 of 4 up to date")}, "", ""},
 		"9: it was cancelled":      {explain.Deployment{Busy: true, Conditions: progressing("RolloutHeld", "held by ann (bad)")}, "Hold", "held by ann (bad) (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
 		"9: it waits for approval": {explain.Deployment{Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Approval", "step 1 of 2 (since 09:00:00 UTC); `millwright rollout approve shop/d --reason …`"},
-		"a step lasts":             {explain.Deployment{Step: "step 1 of 2", Until: timeAt("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2 until 10:30:00 UTC")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `millwright rollout approve shop/d --reason …`"},
+		"a step lasts":             {explain.Deployment{Step: "step 1 of 2", Until: parseClock("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2 until 10:30:00 UTC")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `millwright rollout approve shop/d --reason …`"},
 		"an extension": {
 			explain.Deployment{ClusterAPI: true, Conditions: progressing("ExtensionFailed", "no extension says it")},
 			"ExtensionFailed",
@@ -379,18 +381,18 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 		"no progress":           {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m")}, "ProgressDeadlineExceeded", "no progress for 10m (since 09:00:00 UTC); `millwright rollout status shop/d`"},
 		"it is invalid":         {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
 		"its set is refused":    {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl edit machinedeployment -n shop d`"},
-		"10: the breaker holds": {explain.Deployment{Hold: "3 of 5 nodes look dead", HoldSince: timeAt("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
+		"10: the breaker holds": {explain.Deployment{Hold: "3 of 5 nodes look dead", HoldSince: parseClock("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
 		"10: its machines do not repeat it": {
 			explain.Deployment{
-				Hold: "3 of 5 nodes look dead", HoldSince: timeAt("09:30:00"), Of: 5,
+				Hold: "3 of 5 nodes look dead", HoldSince: parseClock("09:30:00"), Of: 5,
 				Machines: []explain.Machine{waitingMachine(vocabulary.StepAwaitReplacement, "not granted: 3 of 5 nodes look dead", withBlockers("ReplacementHeld"))},
 			}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`",
 		},
 		"a rollout that progresses": {explain.Deployment{Conditions: progressing("MachineSetUpdated", "2 of 4")}, "", ""},
 		"7a: the class of its set": {
-			explain.Deployment{Sets: []explain.Set{{
+			explain.Deployment{Sets: []explain.MachineSet{{
 				Namespace: "shop", Name: "s", Class: "small",
-				Conditions: []explain.Condition{{Type: "MachinesCreated", Status: "False", Reason: "TemplateNotFound", Since: timeAt("09:00:00")}},
+				Conditions: []explain.Condition{{Type: "MachinesCreated", Status: "False", Reason: "TemplateNotFound", Since: parseClock("09:00:00")}},
 			}}},
 			"TemplateNotFound",
 			"set s creates no machine: MachineClass shop/small does not exist (since 09:00:00 UTC); `kubectl get machineclasses -n shop`",
@@ -398,7 +400,7 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			row.deployment.Namespace, row.deployment.Name = "shop", "d"
-			s := row.deployment.Blocked(now)
+			s := row.deployment.BlockedSummary(now)
 			assert.Equal(t, row.says, s.Message)
 			assert.Equal(t, row.reason, s.Reason)
 		})
@@ -410,6 +412,6 @@ func TestReasonsAreWords(t *testing.T) {
 	for blocker, want := range map[string]string{
 		"PodDisruptionBudget shop/web": "PodDisruptionBudget", "Hold": "Hold", "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup": "Waiting", "": "Waiting",
 	} {
-		assert.Equal(t, want, explain.Reason(blocker))
+		assert.Equal(t, want, explain.ReasonOfBlocker(blocker))
 	}
 }

@@ -30,24 +30,24 @@ type Machine struct {
 	Deadline  time.Time // deadline of the step; zero: none
 	Stopped   time.Time // when the machine's creation began to wait for a person; zero: it does not wait
 
-	Means    drain.Means // the drain's current means; empty: no drain
-	Then     drain.Means // the means after the end of the step; empty: the drain then ends
-	Hook     string      // key of the first hook annotation of the current stage; empty: none
-	Now      time.Time   // time of the decision
-	Unserved string      // why no worker serves the class's provider; empty: a worker does, or unknown
+	Means    drain.RemovalMeans // the drain's current means; empty: no drain
+	Then     drain.RemovalMeans // the means after the end of the step; empty: the drain then ends
+	Hook     string             // key of the first hook annotation of the current stage; empty: none
+	Now      time.Time          // time of the decision
+	Unserved string             // why no worker serves the class's provider; empty: a worker does, or unknown
 }
 
-// WaitsFor returns the Wait of the machine. A calm machine has the zero Wait.
-func (m Machine) WaitsFor() Wait {
+// CurrentWait returns the WaitState of the machine. A calm machine has the zero WaitState.
+func (m Machine) CurrentWait() WaitState {
 	if m.Step == "" {
-		return Wait{}
+		return WaitState{}
 	}
-	// BlockedNoWorker and BlockedCall come from an earlier result of WaitsFor.
-	m.BlockedBy = list.Where(
+	// BlockedNoWorker and BlockedCall come from an earlier result of CurrentWait.
+	m.BlockedBy = list.Filter(
 		m.BlockedBy,
 		func(name string) bool { return name != vocabulary.BlockedNoWorker && name != vocabulary.BlockedCall },
 	)
-	w := Wait{Goal: m.goal(), Blockers: m.BlockedBy, Cause: m.cause(), Since: m.Since}
+	w := WaitState{Goal: m.goal(), Blockers: m.BlockedBy, Cause: m.cause(), Since: m.Since}
 	w.Next, w.At = m.nextWords()
 	w.Again = m.isRefused()
 	if m.Unserved != "" && m.callsProvider() {
@@ -112,44 +112,44 @@ func (m Machine) callsProvider() bool {
 }
 
 // goal returns the words for what the machine cannot do yet.
-func (m Machine) goal() Words {
+func (m Machine) goal() SingularPlural {
 	switch {
 	case m.Deleting:
-		return Words{"waits to leave", "wait to leave"}
+		return SingularPlural{"waits to leave", "wait to leave"}
 	case m.Means != "":
-		return Words{"waits for its node to be empty", "wait for their nodes to be empty"}
+		return SingularPlural{"waits for its node to be empty", "wait for their nodes to be empty"}
 	}
 	switch m.Step {
 	case vocabulary.StepAwaitNode:
-		return Words{"waits for its node to join", "wait for their nodes to join"}
+		return SingularPlural{"waits for its node to join", "wait for their nodes to join"}
 	case vocabulary.StepAwaitRecovery:
-		return Words{"waits for its node to recover", "wait for their nodes to recover"}
+		return SingularPlural{"waits for its node to recover", "wait for their nodes to recover"}
 	case vocabulary.StepAwaitReplacement:
-		return Words{"waits to be replaced", "wait to be replaced"}
+		return SingularPlural{"waits to be replaced", "wait to be replaced"}
 	case vocabulary.StepAwaitUpdate, vocabulary.StepUpdateInPlace:
-		return Words{"waits for the update of its node", "wait for the updates of their nodes"}
+		return SingularPlural{"waits for the update of its node", "wait for the updates of their nodes"}
 	case vocabulary.StepSyncNode, vocabulary.StepPreserve:
-		return Words{"waits for its node to be written", "wait for their nodes to be written"}
+		return SingularPlural{"waits for its node to be written", "wait for their nodes to be written"}
 	case vocabulary.StepHeld, vocabulary.StepDrain:
-		return Words{"waits for its node to be empty", "wait for their nodes to be empty"}
+		return SingularPlural{"waits for its node to be empty", "wait for their nodes to be empty"}
 	default:
-		return Words{"waits for its instance", "wait for their instances"}
+		return SingularPlural{"waits for its instance", "wait for their instances"}
 	}
 }
 
 // nextWords returns what happens at the end of the step, and the time. The deletion of an instance has no end: its call
 // is repeated.
-func (m Machine) nextWords() (Words, time.Time) {
+func (m Machine) nextWords() (SingularPlural, time.Time) {
 	switch {
 	case m.Step == vocabulary.StepHeld:
-		return Words{
+		return SingularPlural{
 			"nothing more happens until somebody resumes it",
 			"nothing more happens until somebody resumes them",
 		}, time.Time{}
 	case m.waitsOnlyForVolumes() && !m.Now.Before(m.Deadline): // the next report is on its way
-		return Words{"it goes on without the volume now", "they go on without the volumes now"}, time.Time{}
+		return SingularPlural{"it goes on without the volume now", "they go on without the volumes now"}, time.Time{}
 	case m.waitsOnlyForVolumes():
-		return Words{"it goes on without the volume", "they go on without the volumes"}, m.Deadline
+		return SingularPlural{"it goes on without the volume", "they go on without the volumes"}, m.Deadline
 	case m.Means != "":
 		return m.drainEndWords()
 	case m.callsProvider() && (m.Deleting || m.isRefused()):
@@ -159,51 +159,56 @@ func (m Machine) nextWords() (Words, time.Time) {
 	}
 	switch m.Step {
 	case vocabulary.StepAwaitReplacement, vocabulary.StepPreserved:
-		return Words{}, time.Time{}
+		return SingularPlural{}, time.Time{}
 	}
-	end := Words{"it fails and is replaced", "they fail and are replaced"}
+	end := SingularPlural{"it fails and is replaced", "they fail and are replaced"}
 	if !m.Owned { // the machine is not created, does not join or does not recover in time
-		end = Words{"it counts as failed", "they count as failed"}
+		end = SingularPlural{"it counts as failed", "they count as failed"}
 	}
 	if m.callsProvider() && m.repeatsCall() && m.Unserved == "" {
-		end = Words{retryWords().One + "; " + end.One, retryWords().Many + "; " + end.Many}
+		end = SingularPlural{retryWords().One + "; " + end.One, retryWords().Many + "; " + end.Many}
 	}
 	return end, m.Deadline
 }
 
 // retryWords returns the words for a retried creation or write.
-func retryWords() Words { return Words{"it is tried again", "they are tried again"} }
+func retryWords() SingularPlural { return SingularPlural{"it is tried again", "they are tried again"} }
 
 // callRetryWords returns the words and the time for the retry of a refused call, or of the call that deletes an
 // instance.
-func (m Machine) callRetryWords() (Words, time.Time) {
+func (m Machine) callRetryWords() (SingularPlural, time.Time) {
 	switch {
 	case m.isRefused():
 		return retryWords(), m.Stopped.Add(RecheckStuck)
 	case !m.Deadline.IsZero() || !m.repeatsCall():
-		return Words{}, time.Time{}
+		return SingularPlural{}, time.Time{}
 	case m.isLastingRefusal():
-		every := " at least every " + phrase.Length(RecheckStuck)
-		return Words{repeatWords().One + every, repeatWords().Many + every}, time.Time{}
+		every := " at least every " + phrase.DurationText(RecheckStuck)
+		return SingularPlural{repeatWords().One + every, repeatWords().Many + every}, time.Time{}
 	default:
 		return repeatWords(), time.Time{}
 	}
 }
 
 // repeatWords returns the words for a repeated call.
-func repeatWords() Words { return Words{"the call is repeated", "the calls are repeated"} }
+func repeatWords() SingularPlural {
+	return SingularPlural{"the call is repeated", "the calls are repeated"}
+}
 
 // drainEndWords returns what a drain does at the end of its current means, and the time.
-func (m Machine) drainEndWords() (Words, time.Time) {
+func (m Machine) drainEndWords() (SingularPlural, time.Time) {
 	switch {
 	case m.Then == drain.Kill:
-		return Words{"its pods are killed", "their pods are killed"}, m.Deadline
+		return SingularPlural{"its pods are killed", "their pods are killed"}, m.Deadline
 	case m.Then != "":
-		return Words{"its pods are deleted", "their pods are deleted"}, m.Deadline
-	case m.Means.Ordered() && m.Deadline.IsZero(): // evictions without a deadline
-		return Words{}, time.Time{}
+		return SingularPlural{"its pods are deleted", "their pods are deleted"}, m.Deadline
+	case m.Means.KeepsPodOrder() && m.Deadline.IsZero(): // evictions without a deadline
+		return SingularPlural{}, time.Time{}
 	default:
-		return Words{"it goes on without the pods that are left", "they go on without the pods that are left"}, m.Deadline
+		return SingularPlural{
+			"it goes on without the pods that are left",
+			"they go on without the pods that are left",
+		}, m.Deadline
 	}
 }
 
@@ -218,13 +223,13 @@ func (m Machine) waitsOnlyForVolumes() bool {
 }
 
 // writeRetryWords returns the words for the retry of a write that an API server refused; empty: no write was refused.
-func (m Machine) writeRetryWords() Words {
+func (m Machine) writeRetryWords() SingularPlural {
 	if !slices.Contains(m.BlockedBy, vocabulary.BlockedRefused) &&
 		!slices.Contains(m.BlockedBy, vocabulary.BlockedNodeRefused) {
-		return Words{}
+		return SingularPlural{}
 	}
-	every := " at least every " + phrase.Length(RefusedMost)
-	return Words{retryWords().One + every, retryWords().Many + every}
+	every := " at least every " + phrase.DurationText(RefusedMost)
+	return SingularPlural{retryWords().One + every, retryWords().Many + every}
 }
 
 // isRefused reports whether the provider has refused the creation, and only a person can change that.
@@ -256,8 +261,8 @@ func (m Machine) needsPerson(reason string) bool {
 }
 
 // command returns the command that removes the machine's blocker or shows it; empty: no such command is known.
-func (m Machine) command(w Wait) string {
-	if !w.Blocked() {
+func (m Machine) command(w WaitState) string {
+	if !w.IsBlocked() {
 		return ""
 	}
 	kind, name, _ := strings.Cut(w.Blockers[0], " ")
@@ -341,7 +346,7 @@ func (m Machine) allowSecretsCommand() string {
 		}
 		from, names = namespace, names+" "+name
 	}
-	return phrase.If(
+	return phrase.TextIf(
 		names != "",
 		"kubectl annotate secret -n %s%s %s=%s",
 		from,

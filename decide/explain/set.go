@@ -16,8 +16,8 @@ type Condition struct {
 	Since                         time.Time // last change of Status; for Progressing, last change of Reason
 }
 
-// Set holds the facts from the status of a set and its machines.
-type Set struct {
+// MachineSet holds the facts from the status of a set and its machines.
+type MachineSet struct {
 	Namespace, Name string
 	Class           string // name of the class in the set's template
 	ClusterAPI      bool   // the set is a Cluster API MachineSet, whose template has no MachineClass
@@ -32,32 +32,32 @@ type Set struct {
 	Of              int               // existing or wanted number of machines, whichever is larger
 }
 
-// Blocked returns the Summary of the set and its machines.
-func (s Set) Blocked(now time.Time) Summary {
-	own := s.ownWaits()
-	return summarize(own, append(machineWaits(own, s.Machines), upstreamWaits(s.Upstream)...), s.Of, now)
+// BlockedSummary returns the Summary of the set and its machines.
+func (s MachineSet) BlockedSummary(now time.Time) Summary {
+	own := s.waitsOfSet()
+	return summarizeWaits(own, append(waitsOfMachines(own, s.Machines), waitsOfUpstreamMachines(s.Upstream)...), s.Of, now)
 }
 
 // HasActiveMachine reports whether a Cluster API machine is in a stage, and so is not calm.
-func (s Set) HasActiveMachine() bool {
+func (s MachineSet) HasActiveMachine() bool {
 	return slices.ContainsFunc(s.Upstream, func(m UpstreamMachine) bool { return m.Stage != "" })
 }
 
-// StandsStillAt returns the time of the next evaluation if no object changes; zero: never. StandsStillAt is recheck
+// StandstillTime returns the time of the next evaluation if no object changes; zero: never. StandstillTime is recheck
 // (zero: none) or, if earlier, the time at which a Cluster API machine begins to count as standing still.
-func (s Set) StandsStillAt(recheck time.Time) (first time.Time) {
+func (s MachineSet) StandstillTime(recheck time.Time) (first time.Time) {
 	first = recheck
 	for _, m := range s.Upstream {
-		first = earlierTime(first, m.StandsStillAt())
+		first = earlierTime(first, m.StandstillTime())
 	}
 	return first
 }
 
-// ownWaits returns the Waits of the set itself. If only its machines wait, ownWaits is empty.
-func (s Set) ownWaits() []Wait {
-	var waits []Wait
+// waitsOfSet returns the waits of the set itself. If only its machines wait, waitsOfSet is empty.
+func (s MachineSet) waitsOfSet() []WaitState {
+	var waits []WaitState
 	for _, c := range s.Conditions {
-		w := Wait{Blockers: []string{c.Reason}, Since: c.Since, Cause: strings.ReplaceAll(c.Message, "\n", " ")}
+		w := WaitState{Blockers: []string{c.Reason}, Since: c.Since, Cause: strings.ReplaceAll(c.Message, "\n", " ")}
 		switch {
 		case c.Type == vocabulary.ConditionMachinesCreated && c.Status == vocabulary.StatusFalse:
 			w.Cause, w.Command = s.noCreationWait(c)
@@ -65,15 +65,15 @@ func (s Set) ownWaits() []Wait {
 			case c.Reason == vocabulary.ReasonMachineCreationFailed:
 				w.Next = writeRetryWords()
 			case c.Reason == vocabulary.ReasonPreflightCheckFailed && !s.Frozen:
-				w.Next = Words{One: "it creates its machines by itself once the control plane passes the check"}
+				w.Next = SingularPlural{One: "it creates its machines by itself once the control plane passes the check"}
 			}
 		case c.Type == vocabulary.ConditionReplicaFailure && c.Status == vocabulary.StatusTrue && c.Reason == vocabulary.ReasonFailedDelete:
 			w.Cause = "the API server refuses to delete machines: " + w.Cause
 			w.Next = writeRetryWords()
 		case c.Type == vocabulary.ConditionPaused && c.Status == vocabulary.StatusTrue && s.Busy:
-			goes := phrase.If(s.Deleting, "being deleted, and waits because it is ")
+			goes := phrase.TextIf(s.Deleting, "being deleted, and waits because it is ")
 			w.Cause = fmt.Sprintf("set %s is %spaused: %s", s.Name, goes, w.Cause)
-			w.Command = s.removeCommand("annotate", s.PausedBy, vocabulary.AnnotationPaused)
+			w.Command = s.removalCommand("annotate", s.PausedBy, vocabulary.AnnotationPaused)
 		default:
 			continue
 		}
@@ -83,12 +83,12 @@ func (s Set) ownWaits() []Wait {
 }
 
 // writeRetryWords returns the words for the retry of a write that the API server refused.
-func writeRetryWords() Words {
-	return Words{One: "it is tried again every " + phrase.Length(RefusedAgain)}
+func writeRetryWords() SingularPlural {
+	return SingularPlural{One: "it is tried again every " + phrase.DurationText(RefusedAgain)}
 }
 
 // noCreationWait returns the reason why the set creates no machine, and the command that changes this.
-func (s Set) noCreationWait(c Condition) (cause, command string) {
+func (s MachineSet) noCreationWait(c Condition) (cause, command string) {
 	switch {
 	case c.Reason == vocabulary.ReasonTemplateNotFound && s.ClusterAPI:
 		command = fmt.Sprintf("kubectl get %s -n %s %s -o yaml", s.resourceName(), s.Namespace, s.Name)
@@ -100,7 +100,7 @@ func (s Set) noCreationWait(c Condition) (cause, command string) {
 			s.Class,
 		), "kubectl get machineclasses -n " + s.Namespace
 	case s.Frozen:
-		command = s.removeCommand("label", s.FrozenBy, vocabulary.LabelFreeze)
+		command = s.removalCommand("label", s.FrozenBy, vocabulary.LabelFreeze)
 	case c.Reason == vocabulary.ReasonPreflightCheckFailed:
 		command = fmt.Sprintf(
 			"kubectl annotate %s -n %s %s %s=All",
@@ -115,9 +115,9 @@ func (s Set) noCreationWait(c Condition) (cause, command string) {
 	return fmt.Sprintf("set %s creates no machine: %s", s.Name, strings.ReplaceAll(c.Message, "\n", " ")), command
 }
 
-// removeCommand returns the command that removes a label or an annotation from the set, or from the deployment if one
+// removalCommand returns the command that removes a label or an annotation from the set, or from the deployment if one
 // is named.
-func (s Set) removeCommand(verb, deployment, key string) string {
+func (s MachineSet) removalCommand(verb, deployment, key string) string {
 	if deployment != "" {
 		return fmt.Sprintf("kubectl %s machinedeployment -n %s %s %s-", verb, s.Namespace, deployment, key)
 	}
@@ -126,7 +126,7 @@ func (s Set) removeCommand(verb, deployment, key string) string {
 
 // resourceName returns the set's resource for kubectl. Both API groups have machinesets, so Cluster API's name has the
 // group.
-func (s Set) resourceName() string {
+func (s MachineSet) resourceName() string {
 	if s.ClusterAPI {
 		return "machinesets.cluster.x-k8s.io"
 	}

@@ -32,14 +32,14 @@ func TestCreationCountsFromTheCreationOfTheObject(t *testing.T) {
 func TestAMachineOfADeploymentWaitsForItsGrant(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		edits  []edit
+		edits  []factsEdit
 		reason string
 	}{
-		{"with a node", []edit{unhealthyFor(healthTimeout)}, "HealthTimeout"},
-		{"without a node", []edit{unhealthyFor(healthTimeout), withoutNode}, "HealthTimeout"},
-		{"a day later", []edit{unhealthyFor(24 * time.Hour), withDue}, "HealthTimeout"},
-		{"its node is being deleted", []edit{withDeletingNode}, "NodeDeleted"},
-		{"its instance is gone", []edit{unhealthyFor(time.Second), withInstanceGone}, "InstanceGone"},
+		{"with a node", []factsEdit{withUnhealthyDuration(healthTimeout)}, "HealthTimeout"},
+		{"without a node", []factsEdit{withUnhealthyDuration(healthTimeout), withoutNode}, "HealthTimeout"},
+		{"a day later", []factsEdit{withUnhealthyDuration(24 * time.Hour), withReplacementDue}, "HealthTimeout"},
+		{"its node is being deleted", []factsEdit{withDeletingNode}, "NodeDeleted"},
+		{"its instance is gone", []factsEdit{withUnhealthyDuration(time.Second), withInstanceGone}, "InstanceGone"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := health.Decide(newFacts("Unknown", append(row.edits, needingGrant)...))
@@ -50,14 +50,14 @@ func TestAMachineOfADeploymentWaitsForItsGrant(t *testing.T) {
 			assert.Equal(t, row.reason != "InstanceGone", v.Look, "the provider is asked once only")
 			assert.Zero(t, v.Deadline, "time alone brings nothing any more")
 
-			v = health.Decide(newFacts("Unknown", append(row.edits, needingGrant, withDue, withGrant)...))
+			v = health.Decide(newFacts("Unknown", append(row.edits, needingGrant, withReplacementDue, withReplacementGrant)...))
 			require.NotNil(t, v.Change)
 			assert.Equal(t, "Failed", v.Change.Phase)
 		})
 	}
 	t.Run("a grant counts in every phase, also for a node that is well", func(t *testing.T) {
 		for _, phase := range []string{"", "Pending", "CrashLoopBackOff", "Available", "Running", "Unknown"} {
-			v := health.Decide(newFacts(phase, needingGrant, withGrant))
+			v := health.Decide(newFacts(phase, needingGrant, withReplacementGrant))
 			require.NotNil(t, v.Change, phase)
 			assert.Equal(t, "Failed", v.Change.Phase)
 			assert.Equal(t, "ReplacementGranted", v.Change.Reason)
@@ -71,11 +71,11 @@ func TestAMachineOfADeploymentWaitsForItsGrant(t *testing.T) {
 }
 
 func TestADisabledHealthTimeoutFailsNoMachine(t *testing.T) {
-	v := health.Decide(newFacts("Unknown", unhealthyFor(1000*time.Hour), withoutHealthTimeout))
+	v := health.Decide(newFacts("Unknown", withUnhealthyDuration(1000*time.Hour), withoutHealthTimeout))
 	assert.Equal(t, health.Verdict{Why: silentNodeReason, Look: true}, v)
 	t.Run("what is no matter of time ends the timeout all the same", func(t *testing.T) {
-		for reason, fact := range map[string]edit{"NodeDeleted": withDeletingNode, "InstanceGone": withInstanceGone} {
-			v := health.Decide(newFacts("Unknown", unhealthyFor(time.Second), withoutHealthTimeout, fact))
+		for reason, fact := range map[string]factsEdit{"NodeDeleted": withDeletingNode, "InstanceGone": withInstanceGone} {
+			v := health.Decide(newFacts("Unknown", withUnhealthyDuration(time.Second), withoutHealthTimeout, fact))
 			require.NotNil(t, v.Change, reason)
 			assert.Equal(t, reason, v.Change.Reason)
 		}
@@ -101,7 +101,7 @@ func TestHealthTimeoutOfZeroMeansAtOnce(t *testing.T) {
 func TestOnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 	for _, row := range []struct {
 		name string
-		edit edit
+		edit factsEdit
 	}{
 		{"as it was", func(*health.Facts) {}},
 		{"preservation wrote lastUpdateTime just now", func(f *health.Facts) { f.Since = f.Now }},
@@ -112,16 +112,16 @@ func TestOnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 		{"the node went missing", withoutNode},
 		{"the reason is another one", func(f *health.Facts) { f.Why = "node m-1: DiskPressure is True (Full)" }},
 		{"the critical taint came", func(f *health.Facts) { f.NodeWaits = "its critical components are not ready" }},
-		{"it was due before", withDue},
+		{"it was due before", withReplacementDue},
 		{"the creation timeout has passed", afterCreationTimeout},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := health.Decide(newFacts("Unknown", unhealthyFor(4*time.Minute), row.edit))
+			v := health.Decide(newFacts("Unknown", withUnhealthyDuration(4*time.Minute), row.edit))
 			assert.Nil(t, v.Change)
 			assert.Nil(t, v.Clock)
 			assert.Equal(t, noon.Add(6*time.Minute), v.Deadline)
 
-			v = health.Decide(newFacts("Unknown", unhealthyFor(healthTimeout), row.edit))
+			v = health.Decide(newFacts("Unknown", withUnhealthyDuration(healthTimeout), row.edit))
 			require.NotNil(t, v.Change)
 			assert.Equal(t, "Failed", v.Change.Phase)
 		})
@@ -146,7 +146,7 @@ func TestTheHealthClockStartsWhenTheNodeBecameUnhealthy(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := health.Decide(newFacts("Running", withUnhealthyNode, func(f *health.Facts) { f.BadSince = row.badSince }))
-			assert.Equal(t, &health.Clock{UnhealthySince: row.since}, v.Clock)
+			assert.Equal(t, &health.UnhealthyClock{UnhealthySince: row.since}, v.Clock)
 		})
 	}
 }
@@ -178,20 +178,20 @@ func TestAShortRecoveryKeepsTheHealthClock(t *testing.T) {
 			if row.old {
 				want = old
 			}
-			assert.Equal(t, &health.Clock{UnhealthySince: want}, v.Clock, "and it is not well any more")
+			assert.Equal(t, &health.UnhealthyClock{UnhealthySince: want}, v.Clock, "and it is not well any more")
 		})
 	}
 	t.Run("a recovery from an illness without a clock", func(t *testing.T) {
 		v := health.Decide(
 			newFacts("Running", withUnhealthyNode, func(f *health.Facts) { f.Since, f.RecoveredAt = noon, noon }),
 		)
-		assert.Equal(t, &health.Clock{UnhealthySince: noon}, v.Clock)
+		assert.Equal(t, &health.UnhealthyClock{UnhealthySince: noon}, v.Clock)
 	})
 }
 
 func TestAPreservedMachineThatRecoversIsRunning(t *testing.T) {
 	preserved := func(f *health.Facts) { f.Preserved = true }
-	v := health.Decide(newFacts("Failed", preserved, withDue))
+	v := health.Decide(newFacts("Failed", preserved, withReplacementDue))
 	require.NotNil(t, v.Change)
 	assert.Equal(t, "Running", v.Change.Phase)
 	require.NotNil(t, v.Due)
@@ -208,7 +208,13 @@ func TestAPreservedMachineThatRecoversIsRunning(t *testing.T) {
 
 func TestALongerHealthTimeoutWithdrawsTheReplacement(t *testing.T) {
 	v := health.Decide(
-		newFacts("Unknown", unhealthyFor(healthTimeout), withDue, needingGrant, func(f *health.Facts) { f.NoTimeout = true }),
+		newFacts(
+			"Unknown",
+			withUnhealthyDuration(healthTimeout),
+			withReplacementDue,
+			needingGrant,
+			func(f *health.Facts) { f.NoTimeout = true },
+		),
 	)
 	assert.Nil(t, v.Change)
 	require.NotNil(t, v.Due)

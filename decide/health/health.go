@@ -1,4 +1,4 @@
-// Package health decides whether a node is healthy (DecideNode). Package health also decides the next phase of a
+// Package health decides whether a node is healthy (DecideNodeHealth). Package health also decides the next phase of a
 // machine from its node, its instance and its timeouts (Decide).
 package health
 
@@ -22,10 +22,10 @@ type Condition struct {
 	Since           time.Time // lastTransitionTime of the condition
 }
 
-// DecideNode reports whether a node is healthy: the condition Ready is True, and every condition of a type in bad is
-// False. As in MCM, Unknown counts as bad. why is the reason if the node is unhealthy; empty for a healthy node.
-func DecideNode(conditions []Condition, bad []string) (healthy bool, why string) {
-	unhealthy := list.Where(conditions, func(c Condition) bool { return isBadCondition(c, bad) })
+// DecideNodeHealth reports whether a node is healthy: the condition Ready is True, and every condition of a type in bad
+// is False. As in MCM, Unknown counts as bad. why is the reason if the node is unhealthy; empty for a healthy node.
+func DecideNodeHealth(conditions []Condition, bad []string) (healthy bool, why string) {
+	unhealthy := list.Filter(conditions, func(c Condition) bool { return isBadCondition(c, bad) })
 	reasons := list.Map(
 		unhealthy,
 		func(c Condition) string { return fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason) },
@@ -38,9 +38,9 @@ func DecideNode(conditions []Condition, bad []string) (healthy bool, why string)
 	return len(reasons) == 0, strings.Join(reasons, ", ")
 }
 
-// BadSince returns since when these conditions make the node unhealthy: the earliest transition time of a bad
-// condition. BadSince is zero if no condition is bad, or if no bad condition has a transition time.
-func BadSince(conditions []Condition, bad []string) time.Time {
+// BadConditionStart returns since when these conditions make the node unhealthy: the earliest transition time of a bad
+// condition. BadConditionStart is zero if no condition is bad, or if no bad condition has a transition time.
+func BadConditionStart(conditions []Condition, bad []string) time.Time {
 	var since time.Time
 	for _, c := range conditions {
 		if isBadCondition(c, bad) && !c.Since.IsZero() && (since.IsZero() || c.Since.Before(since)) {
@@ -60,7 +60,7 @@ func isBadCondition(c Condition, bad []string) bool {
 // Node holds the facts about the node of a machine.
 type Node struct {
 	NodeName     string
-	Healthy      bool   // the node is healthy, as DecideNode decided
+	Healthy      bool   // the node is healthy, as DecideNodeHealth decided
 	NodeDeleting bool   // the Node is being deleted, and the machine is not being deleted
 	NodeGone     bool   // the Node certainly does not exist
 	NodeWaits    string // why a healthy node has not joined yet; empty: the node may join
@@ -68,8 +68,8 @@ type Node struct {
 	BadSince     time.Time // when the node became unhealthy; zero: no node, or no transition time
 }
 
-// Clocks holds the recorded times from which timeouts count.
-type Clocks struct {
+// TimeoutClocks holds the recorded times from which timeouts count.
+type TimeoutClocks struct {
 	Created                     time.Time
 	CreateBy                    time.Time // end of the creation timeout; moves with Now while the timeout is paused
 	Since                       time.Time // since when the machine is in its present phase
@@ -92,7 +92,7 @@ type Facts struct {
 	Instance    bool // the machine's instance is recorded
 	Preserved   bool // the machine is preserved: no set replaces the machine
 	Node
-	Clocks
+	TimeoutClocks
 	Timeout   time.Duration // health timeout; zero: the timeout ends at once
 	NoTimeout bool
 
@@ -104,17 +104,17 @@ type Facts struct {
 
 // Verdict is the result of Decide. The zero Verdict changes nothing.
 type Verdict struct {
-	Change   *Change   // the new phase; nil: the phase stays
-	Clock    *Clock    // the new health clock; nil: the health clock stays
-	Due      *Due      // the new condition ReplacementDue; nil: the condition stays
-	Deadline time.Time // end of the present timeout; zero: the timeout has no end, or has ended
-	Why      string    // what the machine waits for, or why its phase changes
-	Look     bool      // the workflow asks the provider whether the instance exists
-	Held     bool      `json:",omitempty"` // the machine is due, and the breaker is open: no machine is replaced
+	Change   *PhaseChange    // the new phase; nil: the phase stays
+	Clock    *UnhealthyClock // the new health clock; nil: the health clock stays
+	Due      *ReplacementDue // the new condition ReplacementDue; nil: the condition stays
+	Deadline time.Time       // end of the present timeout; zero: the timeout has no end, or has ended
+	Why      string          // what the machine waits for, or why its phase changes
+	Look     bool            // the workflow asks the provider whether the instance exists
+	Held     bool            `json:",omitempty"` // the machine is due, and the breaker is open: no machine is replaced
 }
 
-// Change is a new phase, with the texts for lastOperation and the event.
-type Change struct {
+// PhaseChange is a new phase, with the texts for lastOperation and the event.
+type PhaseChange struct {
 	Phase     string
 	Operation string // value for lastOperation.type
 	State     string // value for lastOperation.state
@@ -124,13 +124,13 @@ type Change struct {
 	Joined    bool   // the node has just joined for the first time
 }
 
-// Clock is the health clock. A zero time is not set.
-type Clock struct {
+// UnhealthyClock is the health clock. A zero time is not set.
+type UnhealthyClock struct {
 	UnhealthySince, RecoveredAt time.Time
 }
 
-// Due is the condition ReplacementDue.
-type Due struct {
+// ReplacementDue is the condition ReplacementDue.
+type ReplacementDue struct {
 	True    bool
 	Reason  string // reason of the condition ReplacementDue
 	Message string
@@ -166,17 +166,17 @@ func Decide(f Facts) Verdict {
 	switch well := f.Healthy && !f.NodeDeleting; f.Phase {
 	case vocabulary.PhasePending, vocabulary.PhaseAvailable:
 		if well && f.NodeWaits == "" {
-			return markJoined(f)
+			return markNodeJoined(f)
 		}
 		return awaitCreation(f, f.Why)
 	case vocabulary.PhaseRunning:
 		if well {
 			return Verdict{}
 		}
-		return markUnhealthy(f)
+		return startUnhealthyClock(f)
 	case vocabulary.PhaseUnknown:
 		if well {
-			return markRecovered(f)
+			return markMachineRecovered(f)
 		}
 		return awaitTimeout(f, f.UnhealthySince)
 	default:
@@ -191,9 +191,9 @@ func inPlaceUpdateVerdict(f Facts) Verdict {
 	case f.Phase != vocabulary.PhaseInPlaceUpdating && f.Phase != vocabulary.PhaseInPlaceUpdateSuccessful && f.Phase != vocabulary.PhaseInPlaceUpdateFailed:
 		return Verdict{} // another controller wrote the phase
 	case f.Phase == vocabulary.PhaseInPlaceUpdateSuccessful && f.Healthy && !f.NodeDeleting:
-		return markRecovered(f)
+		return markMachineRecovered(f)
 	case f.Phase == vocabulary.PhaseInPlaceUpdateSuccessful:
-		return markUnhealthy(f)
+		return startUnhealthyClock(f)
 	case f.UpdateResult == vocabulary.UpdateSuccessful:
 		message := fmt.Sprintf("Machine %s: its node was updated in place", f.Name)
 		return changePhase(
@@ -215,7 +215,7 @@ func inPlaceUpdateVerdict(f Facts) Verdict {
 		message = fmt.Sprintf(
 			"Machine %s: the in-place update of its node took longer than %s",
 			f.Name,
-			phrase.Length(f.UpdateTimeout),
+			phrase.DurationText(f.UpdateTimeout),
 		)
 	}
 	return changePhase(
@@ -230,7 +230,7 @@ func inPlaceUpdateVerdict(f Facts) Verdict {
 // recover, because no set replaces a preserved machine.
 func failedVerdict(f Facts) Verdict {
 	if f.Preserved && f.Healthy && !f.NodeDeleting {
-		return markRecovered(f)
+		return markMachineRecovered(f)
 	}
 	return Verdict{}
 }
@@ -243,54 +243,54 @@ func awaitCreation(f Facts, missing string) Verdict {
 	message := fmt.Sprintf(
 		"Machine %s failed to join the cluster in %s: %s",
 		f.Name,
-		phrase.Length(f.CreateBy.Sub(f.Created).Round(time.Second)),
+		phrase.DurationText(f.CreateBy.Sub(f.Created).Round(time.Second)),
 		missing,
 	)
-	return markFailed(vocabulary.OperationCreate, vocabulary.ReasonCreationTimeout, message)
+	return markMachineFailed(vocabulary.OperationCreate, vocabulary.ReasonCreationTimeout, message)
 }
 
-func markJoined(f Facts) Verdict {
+func markNodeJoined(f Facts) Verdict {
 	message := fmt.Sprintf(
 		"Machine %s successfully joined the cluster in %s",
 		f.Name,
-		phrase.Length(f.Now.Sub(f.Created).Truncate(time.Second)),
+		phrase.DurationText(f.Now.Sub(f.Created).Truncate(time.Second)),
 	)
 	v := changePhase(vocabulary.PhaseRunning, vocabulary.OperationCreate, vocabulary.ReasonJoined, message)
 	v.Change.Joined = true
 	return v
 }
 
-// markUnhealthy starts the health clock at the time when the node became unhealthy, but not before the machine
+// startUnhealthyClock starts the health clock at the time when the node became unhealthy, but not before the machine
 // entered its present phase. After a short recovery the earlier clock continues.
-func markUnhealthy(f Facts) Verdict {
+func startUnhealthyClock(f Facts) Verdict {
 	since := f.BadSince
 	if since.IsZero() || since.After(f.Now) {
 		since = f.Now
 	}
-	since = phrase.Later(f.Since, since)
+	since = phrase.LaterTime(f.Since, since)
 	if !f.RecoveredAt.IsZero() && !f.UnhealthySince.IsZero() &&
 		since.Sub(f.RecoveredAt) < min(f.Timeout/10, maxSteadyTime) {
 		since = f.UnhealthySince
 	}
 	message := fmt.Sprintf("Machine %s is unhealthy - changing MachinePhase to Unknown: %s", f.Name, f.Why)
 	v := changePhase(vocabulary.PhaseUnknown, vocabulary.OperationHealthCheck, vocabulary.ReasonUnhealthy, message)
-	v.Clock, v.Look = &Clock{UnhealthySince: since}, true
+	v.Clock, v.Look = &UnhealthyClock{UnhealthySince: since}, true
 	return v
 }
 
-func markRecovered(f Facts) Verdict {
+func markMachineRecovered(f Facts) Verdict {
 	message := fmt.Sprintf("Machine %s successfully re-joined the cluster", f.Name)
 	v := changePhase(vocabulary.PhaseRunning, vocabulary.OperationHealthCheck, vocabulary.ReasonRejoined, message)
-	v.Clock = &Clock{UnhealthySince: f.UnhealthySince, RecoveredAt: f.Now}
+	v.Clock = &UnhealthyClock{UnhealthySince: f.UnhealthySince, RecoveredAt: f.Now}
 	if f.Due {
-		v.Due = &Due{Reason: vocabulary.ReasonRecovered, Message: message}
+		v.Due = &ReplacementDue{Reason: vocabulary.ReasonRecovered, Message: message}
 	}
 	return v
 }
 
-// TimedOut reports whether the health timeout of an unhealthy machine has ended. The breaker then decides whether
+// HasTimedOut reports whether the health timeout of an unhealthy machine has ended. The breaker then decides whether
 // the machine is replaced.
-func TimedOut(f Facts) bool {
+func HasTimedOut(f Facts) bool {
 	since := f.Since
 	switch f.Phase {
 	case vocabulary.PhaseUnknown:
@@ -316,12 +316,12 @@ func awaitTimeout(f Facts, since time.Time) Verdict {
 			Why:      f.Why,
 			Deadline: deadline,
 			Look:     true,
-			Due:      &Due{Reason: vocabulary.ReasonHealthTimeoutExtended, Message: message},
+			Due:      &ReplacementDue{Reason: vocabulary.ReasonHealthTimeoutExtended, Message: message},
 		}
 	case reason == "":
 		return Verdict{Why: f.Why, Deadline: deadline, Look: true}
 	case f.Alone && f.Breaker == "":
-		return markFailed(vocabulary.OperationHealthCheck, reason, message)
+		return markMachineFailed(vocabulary.OperationHealthCheck, reason, message)
 	case f.Breaker != "":
 		message += "; held: " + f.Breaker
 	case !f.Alone:
@@ -329,7 +329,7 @@ func awaitTimeout(f Facts, since time.Time) Verdict {
 	}
 	return Verdict{
 		Why:  message,
-		Due:  &Due{True: true, Reason: reason, Message: message},
+		Due:  &ReplacementDue{True: true, Reason: reason, Message: message},
 		Look: f.InstanceGoneAt.IsZero(),
 		Held: f.Breaker != "",
 	}
@@ -365,22 +365,28 @@ func timeoutReason(f Facts, since time.Time) (reason, message string, deadline t
 		return vocabulary.ReasonHealthTimeout, fmt.Sprintf(
 			"Machine %s has not been healthy for %s: %s",
 			f.Name,
-			phrase.Length(f.Timeout),
+			phrase.DurationText(f.Timeout),
 			f.Why,
 		), time.Time{}
 	}
 }
 
-// markFailed makes a machine Failed, and sets ReplacementDue with the same reason.
-func markFailed(operation, reason, message string) Verdict {
+// markMachineFailed makes a machine Failed, and sets ReplacementDue with the same reason.
+func markMachineFailed(operation, reason, message string) Verdict {
 	v := changePhase(vocabulary.PhaseFailed, operation, reason, message)
-	v.Due = &Due{True: true, Reason: reason, Message: message}
+	v.Due = &ReplacementDue{True: true, Reason: reason, Message: message}
 	return v
 }
 
 // changePhase returns a new phase. The phase determines lastOperation.state and the type of the event.
 func changePhase(phase, operation, reason, message string) Verdict {
-	c := Change{Phase: phase, Operation: operation, State: vocabulary.StateSuccessful, Reason: reason, Message: message}
+	c := PhaseChange{
+		Phase:     phase,
+		Operation: operation,
+		State:     vocabulary.StateSuccessful,
+		Reason:    reason,
+		Message:   message,
+	}
 	switch phase {
 	case vocabulary.PhaseUnknown:
 		c.State, c.Warning = vocabulary.StateProcessing, true

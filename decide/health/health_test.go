@@ -51,7 +51,7 @@ func TestWhichNodeConditionsAreHealthy(t *testing.T) {
 		{"silent, pressure True", []health.Condition{pressure, silent}, "DiskPressure is True (Because), Ready is Unknown (Because)"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			healthy, why := health.DecideNode(row.conditions, bad)
+			healthy, why := health.DecideNodeHealth(row.conditions, bad)
 			assert.Equal(t, row.why == "", healthy)
 			assert.Equal(t, row.why, why)
 		})
@@ -59,12 +59,12 @@ func TestWhichNodeConditionsAreHealthy(t *testing.T) {
 }
 
 func TestDecideWithoutBadTypes(t *testing.T) {
-	healthy, _ := health.DecideNode(
+	healthy, _ := health.DecideNodeHealth(
 		[]health.Condition{newCondition("Ready", "True"), newCondition("DiskPressure", "True")},
 		nil,
 	)
 	assert.True(t, healthy, "only Ready counts")
-	healthy, why := health.DecideNode([]health.Condition{newCondition("Ready", "False")}, nil)
+	healthy, why := health.DecideNodeHealth([]health.Condition{newCondition("Ready", "False")}, nil)
 	assert.False(t, healthy, "Ready always counts")
 	assert.Equal(t, "Ready is False (Because)", why)
 }
@@ -91,7 +91,7 @@ func TestBadSince(t *testing.T) {
 		{"none tells", []health.Condition{silent, pressure}, time.Time{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.since, health.BadSince(row.conditions, []string{"DiskPressure"}))
+			assert.Equal(t, row.since, health.BadConditionStart(row.conditions, []string{"DiskPressure"}))
 		})
 	}
 }

@@ -118,7 +118,7 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 	f.Breaker = ""
 	for _, row := range []struct {
 		name string
-		edit edit
+		edit factsEdit
 		to   string
 	}{
 		{"the node reports again", func(f *health.Facts) { f.Healthy = true }, "Running"},
@@ -130,15 +130,15 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			f := f
 			row.edit(&f)
-			assert.Equal(t, row.to, newPhase(health.Decide(f)))
+			assert.Equal(t, row.to, phaseOfVerdict(health.Decide(f)))
 		})
 	}
 }
 
 func TestAnOpenBreakerDoesNotStopTheHealthClock(t *testing.T) {
-	v := health.Decide(newFacts("Unknown", unhealthyFor(4*time.Minute), withOpenBreaker))
+	v := health.Decide(newFacts("Unknown", withUnhealthyDuration(4*time.Minute), withOpenBreaker))
 	assert.Equal(t, health.Verdict{Why: silentNodeReason, Deadline: noon.Add(6 * time.Minute), Look: true}, v)
-	for reason, ended := range map[string]edit{"HealthTimeout": unhealthyFor(healthTimeout), "NodeDeleted": withDeletingNode, "InstanceGone": withInstanceGone} {
+	for reason, ended := range map[string]factsEdit{"HealthTimeout": withUnhealthyDuration(healthTimeout), "NodeDeleted": withDeletingNode, "InstanceGone": withInstanceGone} {
 		v := health.Decide(newFacts("Unknown", withUnhealthyNode, ended, withOpenBreaker))
 		assert.Nil(t, v.Change, reason)
 		assert.Equal(t, reason, v.Due.Reason)
@@ -146,11 +146,13 @@ func TestAnOpenBreakerDoesNotStopTheHealthClock(t *testing.T) {
 		assert.False(t, health.Decide(newFacts("Unknown", withUnhealthyNode, ended)).Held, reason)
 		assert.Contains(t, v.Why, "; held: 8 of 10 nodes look dead at once")
 	}
-	assert.Equal(t, "Running", newPhase(health.Decide(newFacts("Unknown", withOpenBreaker))), "who is well is well")
+	assert.Equal(t, "Running", phaseOfVerdict(health.Decide(newFacts("Unknown", withOpenBreaker))), "who is well is well")
 	assert.Equal(
 		t,
 		"Failed",
-		newPhase(health.Decide(newFacts("Unknown", unhealthyFor(healthTimeout), withOpenBreaker, withGrant))),
+		phaseOfVerdict(
+			health.Decide(newFacts("Unknown", withUnhealthyDuration(healthTimeout), withOpenBreaker, withReplacementGrant)),
+		),
 		"a grant is not taken back",
 	)
 }
@@ -160,7 +162,7 @@ func TestAnUnstableAPIServerFailsNoMachine(t *testing.T) {
 	flap := flappingNode(25*time.Second, 35*time.Second)
 	for _, row := range []struct {
 		name string
-		edit edit
+		edit factsEdit
 	}{
 		{"a lone machine", func(*health.Facts) {}},
 		{"below a deployment", needingGrant},
@@ -183,54 +185,54 @@ func TestAnUnstableAPIServerFailsNoMachine(t *testing.T) {
 func TestANodeIsDeletedByHand(t *testing.T) {
 	for _, row := range []struct {
 		name  string
-		edits []edit
+		edits []factsEdit
 	}{
 		{"a node that is well", nil},
-		{"a node that is sick", []edit{withUnhealthyNode}},
-		{"a machine without a health timeout", []edit{withoutHealthTimeout}},
+		{"a node that is sick", []factsEdit{withUnhealthyNode}},
+		{"a machine without a health timeout", []factsEdit{withoutHealthTimeout}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := newFacts("Running", append(row.edits, withDeletingNode, needingGrant)...)
 			v := health.Decide(f)
-			require.Equal(t, "Unknown", newPhase(v))
+			require.Equal(t, "Unknown", phaseOfVerdict(v))
 			f = applyVerdict(f, v, noon)
 			v = health.Decide(f)
-			assert.Empty(t, newPhase(v), "within the budget only")
+			assert.Empty(t, phaseOfVerdict(v), "within the budget only")
 			assert.Equal(t, "NodeDeleted", v.Due.Reason)
 			f = applyVerdict(f, v, noon)
 
 			f.NodeDeleting, f.Healthy, f.Now = false, true, noon.Add(time.Minute)
 			v = health.Decide(f)
-			assert.Equal(t, "Running", newPhase(v), "the node is back under its name")
+			assert.Equal(t, "Running", phaseOfVerdict(v), "the node is back under its name")
 			assert.False(t, v.Due.True)
 		})
 	}
 	t.Run("it is gone altogether", func(t *testing.T) {
 		missing := func(f *health.Facts) { f.NodeGone = true }
 		for _, row := range []struct {
-			edits  []edit
+			edits  []factsEdit
 			reason string
 		}{
-			{[]edit{unhealthyFor(time.Minute), missing, needingGrant}, "NodeDeleted"},
-			{[]edit{unhealthyFor(time.Minute), missing, needingGrant, withoutHealthTimeout}, "NodeDeleted"},
-			{[]edit{unhealthyFor(time.Minute), missing, needingGrant, withInstanceGone}, "InstanceGone"},
+			{[]factsEdit{withUnhealthyDuration(time.Minute), missing, needingGrant}, "NodeDeleted"},
+			{[]factsEdit{withUnhealthyDuration(time.Minute), missing, needingGrant, withoutHealthTimeout}, "NodeDeleted"},
+			{[]factsEdit{withUnhealthyDuration(time.Minute), missing, needingGrant, withInstanceGone}, "InstanceGone"},
 		} {
 			v := health.Decide(newFacts("Unknown", append(row.edits, withoutNode)...))
 			require.NotNil(t, v.Due)
 			assert.Equal(t, row.reason, v.Due.Reason)
 		}
-		v := health.Decide(newFacts("Unknown", unhealthyFor(time.Minute), missing, withoutNode))
-		assert.Equal(t, "Failed", newPhase(v))
+		v := health.Decide(newFacts("Unknown", withUnhealthyDuration(time.Minute), missing, withoutNode))
+		assert.Equal(t, "Failed", phaseOfVerdict(v))
 		v = health.Decide(newFacts("Pending", missing, withoutNode))
-		assert.Empty(t, newPhase(v), "it has not joined yet")
+		assert.Empty(t, phaseOfVerdict(v), "it has not joined yet")
 	})
 	t.Run("nobody knows whether it is gone: the machine is as patient as ever", func(t *testing.T) {
-		v := health.Decide(newFacts("Unknown", unhealthyFor(time.Minute), withoutNode))
+		v := health.Decide(newFacts("Unknown", withUnhealthyDuration(time.Minute), withoutNode))
 		assert.Equal(t, health.Verdict{Why: "node m-1 is not registered", Deadline: noon.Add(9 * time.Minute), Look: true}, v)
 	})
 }
 
-func newPhase(v health.Verdict) string {
+func phaseOfVerdict(v health.Verdict) string {
 	if v.Change == nil {
 		return ""
 	}

@@ -14,19 +14,19 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 const silentNodeReason = "node m-1: Ready is Unknown (NodeStatusUnknown)"
 
-// edit changes the facts of a machine.
-type edit func(*health.Facts)
+// factsEdit changes the facts of a machine.
+type factsEdit func(*health.Facts)
 
 // newFacts returns the facts at noon of a machine without a set, in this phase. The machine was created 19 minutes ago
 // with a creation timeout of 20 minutes. The machine has been in its phase for 5 minutes, and its node is healthy.
-func newFacts(phase string, edits ...edit) health.Facts {
+func newFacts(phase string, edits ...factsEdit) health.Facts {
 	f := health.Facts{
 		Name:        "m-1",
 		Phase:       phase,
 		Instance:    true,
 		Node:        health.Node{NodeName: "m-1", Healthy: true},
 		Replacement: health.Replacement{Alone: true},
-		Clocks: health.Clocks{
+		TimeoutClocks: health.TimeoutClocks{
 			Created:  noon.Add(-19 * time.Minute),
 			CreateBy: noon.Add(time.Minute),
 			Since:    noon.Add(-5 * time.Minute),
@@ -46,16 +46,16 @@ func withDeletingNode(f *health.Facts)  { f.NodeDeleting = true }
 func withoutReadyComponents(f *health.Facts) {
 	f.NodeWaits, f.Why = "its critical components are not ready", "node m-1: its critical components are not ready"
 }
-func withoutTarget(f *health.Facts)        { f.NoTarget, f.Healthy = true, false }
+func withoutTargetCluster(f *health.Facts) { f.NoTarget, f.Healthy = true, false }
 func afterCreationTimeout(f *health.Facts) { f.CreateBy = f.Now }
 func needingGrant(f *health.Facts)         { f.Alone = false }
-func withDue(f *health.Facts)              { f.Due = true }
-func withGrant(f *health.Facts)            { f.Granted = true }
+func withReplacementDue(f *health.Facts)   { f.Due = true }
+func withReplacementGrant(f *health.Facts) { f.Granted = true }
 func withoutHealthTimeout(f *health.Facts) { f.NoTimeout = true }
 func withOpenBreaker(f *health.Facts)      { f.Breaker = "8 of 10 nodes look dead at once" }
 
-// unhealthyFor makes the node unhealthy, with a health clock that started d ago.
-func unhealthyFor(d time.Duration) edit {
+// withUnhealthyDuration makes the node unhealthy, with a health clock that started d ago.
+func withUnhealthyDuration(d time.Duration) factsEdit {
 	return func(f *health.Facts) {
 		withUnhealthyNode(f)
 		f.UnhealthySince = f.Now.Add(-d)
@@ -86,11 +86,11 @@ func TestPhasesFollowTheTableOfMCM(t *testing.T) {
 		{"Pending, too late", newFacts("Pending", withoutNode, afterCreationTimeout), "Failed"},
 		{"Pending without an instance, too late", newFacts("Pending", withoutInstance, afterCreationTimeout), "Failed"},
 		{"Pending, the node is not ready, too late", newFacts("Pending", withUnhealthyNode, afterCreationTimeout), "Failed"},
-		{"Pending without a target", newFacts("Pending", withoutTarget), "Available"},
-		{"Pending without a target, late", newFacts("Pending", withoutTarget, afterCreationTimeout), "Available"},
-		{"Available without a target", newFacts("Available", withoutTarget), "Available"},
-		{"Available without a target, and long ago", newFacts("Available", withoutTarget, afterCreationTimeout), "Available"},
-		{"no target, and its instance is not initialised", newFacts("", withoutTarget), ""},
+		{"Pending without a target", newFacts("Pending", withoutTargetCluster), "Available"},
+		{"Pending without a target, late", newFacts("Pending", withoutTargetCluster, afterCreationTimeout), "Available"},
+		{"Available without a target", newFacts("Available", withoutTargetCluster), "Available"},
+		{"Available without a target, and long ago", newFacts("Available", withoutTargetCluster, afterCreationTimeout), "Available"},
+		{"no target, and its instance is not initialised", newFacts("", withoutTargetCluster), ""},
 		{"Available, and a target came: its node has joined", newFacts("Available"), "Running"},
 		{"Pending, the node has joined", newFacts("Pending"), "Running"},
 		{"Pending, the node has joined at the last moment", newFacts("Pending", afterCreationTimeout), "Running"},
@@ -106,15 +106,15 @@ func TestPhasesFollowTheTableOfMCM(t *testing.T) {
 		{"unhealthy for longer than its timeout: Unknown comes first", newFacts("Running", withUnhealthyNode, func(f *health.Facts) { f.Since, f.BadSince = noon.Add(-time.Hour), noon.Add(-time.Hour) }), "Unknown"},
 		{"the node is being deleted", newFacts("Running", withDeletingNode), "Unknown"},
 		{"well again", newFacts("Unknown"), "Running"},
-		{"well again when the timeout has ended", newFacts("Unknown", unhealthyFor(healthTimeout), func(f *health.Facts) { f.Healthy = true }), "Running"},
+		{"well again when the timeout has ended", newFacts("Unknown", withUnhealthyDuration(healthTimeout), func(f *health.Facts) { f.Healthy = true }), "Running"},
 		{"well again with the critical taint", newFacts("Unknown", withoutReadyComponents), "Running"},
-		{"still sick, in time", newFacts("Unknown", unhealthyFor(healthTimeout-time.Second)), ""},
-		{"sick, too late", newFacts("Unknown", unhealthyFor(healthTimeout)), "Failed"},
-		{"no node, in time", newFacts("Unknown", unhealthyFor(healthTimeout-time.Second), withoutNode), ""},
-		{"no node, too late", newFacts("Unknown", unhealthyFor(healthTimeout), withoutNode), "Failed"},
-		{"no timeout", newFacts("Unknown", unhealthyFor(1000*time.Hour), withoutHealthTimeout), ""},
+		{"still sick, in time", newFacts("Unknown", withUnhealthyDuration(healthTimeout-time.Second)), ""},
+		{"sick, too late", newFacts("Unknown", withUnhealthyDuration(healthTimeout)), "Failed"},
+		{"no node, in time", newFacts("Unknown", withUnhealthyDuration(healthTimeout-time.Second), withoutNode), ""},
+		{"no node, too late", newFacts("Unknown", withUnhealthyDuration(healthTimeout), withoutNode), "Failed"},
+		{"no timeout", newFacts("Unknown", withUnhealthyDuration(1000*time.Hour), withoutHealthTimeout), ""},
 		{"Failed, and well", newFacts("Failed"), ""},
-		{"Failed, well and granted", newFacts("Failed", withDue, withGrant), ""},
+		{"Failed, well and granted", newFacts("Failed", withReplacementDue, withReplacementGrant), ""},
 		{"Failed, and sick", newFacts("Failed", withUnhealthyNode), ""},
 		{"Terminating, and well", newFacts("Terminating"), ""},
 		{"Terminating, and sick", newFacts("Terminating", withUnhealthyNode), ""},
@@ -143,17 +143,17 @@ func TestVerdicts(t *testing.T) {
 			"joined", newFacts("Pending", func(f *health.Facts) { f.Created = noon.Add(-90 * time.Second) }),
 			health.Verdict{
 				Why: "Machine m-1 successfully joined the cluster in 1m30s",
-				Change: &health.Change{
+				Change: &health.PhaseChange{
 					Phase: "Running", Operation: "Create", State: "Successful", Reason: "Joined", Joined: true,
 					Message: "Machine m-1 successfully joined the cluster in 1m30s",
 				},
 			},
 		},
 		{
-			"no target", newFacts("Pending", withoutTarget, func(f *health.Facts) { f.Why = "instance i-1 exists; there is no target cluster" }),
+			"no target", newFacts("Pending", withoutTargetCluster, func(f *health.Facts) { f.Why = "instance i-1 exists; there is no target cluster" }),
 			health.Verdict{
 				Why: "instance i-1 exists; there is no target cluster",
-				Change: &health.Change{
+				Change: &health.PhaseChange{
 					Phase: "Available", Operation: "Create", State: "Successful", Reason: "InstanceCreated",
 					Message: "Created machine on cloud provider",
 				},
@@ -161,56 +161,56 @@ func TestVerdicts(t *testing.T) {
 		},
 		{
 			"the creation timeout", newFacts("Pending", withoutNode, afterCreationTimeout, func(f *health.Facts) { f.Created = noon.Add(-20 * time.Minute) }),
-			changeToFailed("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 20m: node m-1 is not registered"),
+			failedChangeVerdict("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 20m: node m-1 is not registered"),
 		},
 		{
 			"without an instance", newFacts("", withoutInstance, afterCreationTimeout, func(f *health.Facts) { f.Created = noon.Add(-90 * time.Second) }),
-			changeToFailed("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 1m30s: the provider has not created its instance"),
+			failedChangeVerdict("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 1m30s: the provider has not created its instance"),
 		},
 		{
 			"the kubelet is silent", newFacts("Running", withUnhealthyNode),
 			health.Verdict{
 				Why: "Machine m-1 is unhealthy - changing MachinePhase to Unknown: " + silentNodeReason, Look: true,
-				Clock: &health.Clock{UnhealthySince: noon},
-				Change: &health.Change{
+				Clock: &health.UnhealthyClock{UnhealthySince: noon},
+				Change: &health.PhaseChange{
 					Phase: "Unknown", Operation: "HealthCheck", State: "Processing", Reason: "Unhealthy", Warning: true,
 					Message: "Machine m-1 is unhealthy - changing MachinePhase to Unknown: " + silentNodeReason,
 				},
 			},
 		},
 		{
-			"waits", newFacts("Unknown", unhealthyFor(time.Minute)),
+			"waits", newFacts("Unknown", withUnhealthyDuration(time.Minute)),
 			health.Verdict{Why: silentNodeReason, Deadline: noon.Add(9 * time.Minute), Look: true},
 		},
 		{
-			"the timeout has ended", newFacts("Unknown", unhealthyFor(healthTimeout)),
-			changeToFailed("HealthCheck", "HealthTimeout", "Machine m-1 has not been healthy for 10m: "+silentNodeReason),
+			"the timeout has ended", newFacts("Unknown", withUnhealthyDuration(healthTimeout)),
+			failedChangeVerdict("HealthCheck", "HealthTimeout", "Machine m-1 has not been healthy for 10m: "+silentNodeReason),
 		},
 		{
-			"the timeout has ended below a deployment", newFacts("Unknown", unhealthyFor(healthTimeout), needingGrant),
+			"the timeout has ended below a deployment", newFacts("Unknown", withUnhealthyDuration(healthTimeout), needingGrant),
 			waitingVerdict("HealthTimeout", "Machine m-1 has not been healthy for 10m: "+silentNodeReason+"; waits until its deployment's replacement budget allows it"),
 		},
 		{
-			"the timeout has ended while the breaker is open", newFacts("Unknown", unhealthyFor(healthTimeout), withOpenBreaker),
-			heldVerdict("HealthTimeout", "Machine m-1 has not been healthy for 10m: "+silentNodeReason+"; held: 8 of 10 nodes look dead at once"),
+			"the timeout has ended while the breaker is open", newFacts("Unknown", withUnhealthyDuration(healthTimeout), withOpenBreaker),
+			openBreakerVerdict("HealthTimeout", "Machine m-1 has not been healthy for 10m: "+silentNodeReason+"; held: 8 of 10 nodes look dead at once"),
 		},
 		{
-			"its replacement was granted", newFacts("Unknown", unhealthyFor(healthTimeout), needingGrant, withDue, withGrant),
+			"its replacement was granted", newFacts("Unknown", withUnhealthyDuration(healthTimeout), needingGrant, withReplacementDue, withReplacementGrant),
 			health.Verdict{
 				Why: "Machine m-1 is to be replaced: " + silentNodeReason,
-				Change: &health.Change{
+				Change: &health.PhaseChange{
 					Phase: "Failed", Operation: "HealthCheck", State: "Failed", Reason: "ReplacementGranted", Warning: true,
 					Message: "Machine m-1 is to be replaced: " + silentNodeReason,
 				},
 			},
 		},
 		{
-			"well again", newFacts("Unknown", unhealthyFor(healthTimeout), withDue, func(f *health.Facts) { f.Healthy = true }),
+			"well again", newFacts("Unknown", withUnhealthyDuration(healthTimeout), withReplacementDue, func(f *health.Facts) { f.Healthy = true }),
 			health.Verdict{
 				Why:   "Machine m-1 successfully re-joined the cluster",
-				Clock: &health.Clock{UnhealthySince: tenAgo, RecoveredAt: noon},
-				Due:   &health.Due{Reason: "Recovered", Message: "Machine m-1 successfully re-joined the cluster"},
-				Change: &health.Change{
+				Clock: &health.UnhealthyClock{UnhealthySince: tenAgo, RecoveredAt: noon},
+				Due:   &health.ReplacementDue{Reason: "Recovered", Message: "Machine m-1 successfully re-joined the cluster"},
+				Change: &health.PhaseChange{
 					Phase: "Running", Operation: "HealthCheck", State: "Successful", Reason: "Rejoined",
 					Message: "Machine m-1 successfully re-joined the cluster",
 				},
@@ -218,22 +218,22 @@ func TestVerdicts(t *testing.T) {
 		},
 		{
 			"the node is being deleted", newFacts("Unknown", withDeletingNode),
-			changeToFailed("HealthCheck", "NodeDeleted", "Machine m-1: node m-1 is being deleted"),
+			failedChangeVerdict("HealthCheck", "NodeDeleted", "Machine m-1: node m-1 is being deleted"),
 		},
 		{
-			"the instance is gone", newFacts("Unknown", unhealthyFor(time.Second), withInstanceGone),
-			changeToFailed("HealthCheck", "InstanceGone", "Machine m-1: the provider no longer has its instance"),
+			"the instance is gone", newFacts("Unknown", withUnhealthyDuration(time.Second), withInstanceGone),
+			failedChangeVerdict("HealthCheck", "InstanceGone", "Machine m-1: the provider no longer has its instance"),
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.verdict, health.Decide(row.facts)) })
 	}
 }
 
-func changeToFailed(operation, reason, message string) health.Verdict {
+func failedChangeVerdict(operation, reason, message string) health.Verdict {
 	return health.Verdict{
 		Why: message,
-		Due: &health.Due{True: true, Reason: reason, Message: message},
-		Change: &health.Change{
+		Due: &health.ReplacementDue{True: true, Reason: reason, Message: message},
+		Change: &health.PhaseChange{
 			Phase:     "Failed",
 			Operation: operation,
 			State:     "Failed",
@@ -247,11 +247,15 @@ func changeToFailed(operation, reason, message string) health.Verdict {
 // waitingVerdict returns the verdict of a machine that is due and has to wait. The provider is asked whether the
 // instance exists.
 func waitingVerdict(reason, message string) health.Verdict {
-	return health.Verdict{Why: message, Due: &health.Due{True: true, Reason: reason, Message: message}, Look: true}
+	return health.Verdict{
+		Why:  message,
+		Due:  &health.ReplacementDue{True: true, Reason: reason, Message: message},
+		Look: true,
+	}
 }
 
-// heldVerdict returns the verdict while the breaker is open.
-func heldVerdict(reason, message string) health.Verdict {
+// openBreakerVerdict returns the verdict while the breaker is open.
+func openBreakerVerdict(reason, message string) health.Verdict {
 	v := waitingVerdict(reason, message)
 	v.Held = true
 	return v
@@ -261,7 +265,7 @@ func TestMessagesFormatDurationsAsInASpec(t *testing.T) {
 	for timeout, want := range map[time.Duration]string{
 		0: "0s", 20 * time.Second: "20s", 10 * time.Minute: "10m", 100 * time.Second: "1m40s", 168 * time.Hour: "168h",
 	} {
-		v := health.Decide(newFacts("Unknown", unhealthyFor(timeout), func(f *health.Facts) { f.Timeout = timeout }))
+		v := health.Decide(newFacts("Unknown", withUnhealthyDuration(timeout), func(f *health.Facts) { f.Timeout = timeout }))
 		assert.Equal(t, "Machine m-1 has not been healthy for "+want+": "+silentNodeReason, v.Why)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"millwright/decide/health"
 )
 
-var phases = []string{
+var machinePhases = []string{
 	"",
 	"Pending",
 	"Available",
@@ -35,35 +35,41 @@ func forAllFacts(check func(health.Facts)) {
 		func(f *health.Facts) *bool { return &f.Alone },
 	}
 	minute := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Minute) }
-	var sets [][]edit
+	var sets [][]factsEdit
 	for _, flag := range flags {
-		sets = append(sets, []edit{func(f *health.Facts) { *flag(f) = false }, func(f *health.Facts) { *flag(f) = true }})
+		sets = append(
+			sets,
+			[]factsEdit{func(f *health.Facts) { *flag(f) = false }, func(f *health.Facts) { *flag(f) = true }},
+		)
 	}
 	sets = append(
 		sets,
-		[]edit{func(f *health.Facts) { f.NodeWaits = "" }, func(f *health.Facts) { f.NodeWaits = "its parts are not ready" }},
-		[]edit{func(f *health.Facts) { f.Breaker = "" }, withOpenBreaker},
-		[]edit{func(f *health.Facts) { f.Timeout = 0 }, func(f *health.Facts) { f.Timeout = 10 * time.Minute }},
-		[]edit{func(f *health.Facts) { f.InstanceGoneAt = time.Time{} }, withInstanceGone},
+		[]factsEdit{
+			func(f *health.Facts) { f.NodeWaits = "" },
+			func(f *health.Facts) { f.NodeWaits = "its parts are not ready" },
+		},
+		[]factsEdit{func(f *health.Facts) { f.Breaker = "" }, withOpenBreaker},
+		[]factsEdit{func(f *health.Facts) { f.Timeout = 0 }, func(f *health.Facts) { f.Timeout = 10 * time.Minute }},
+		[]factsEdit{func(f *health.Facts) { f.InstanceGoneAt = time.Time{} }, withInstanceGone},
 		timeEdits(func(f *health.Facts, at time.Time) { f.CreateBy = at }, time.Time{}, noon, minute(1)),
 		timeEdits(func(f *health.Facts, at time.Time) { f.UnhealthySince = at }, time.Time{}, minute(-10), minute(-9)),
 		timeEdits(func(f *health.Facts, at time.Time) { f.RecoveredAt = at }, time.Time{}, minute(-5)),
 		timeEdits(func(f *health.Facts, at time.Time) { f.BadSince = at }, time.Time{}, minute(-2)),
 	)
-	for _, phase := range phases {
+	for _, phase := range machinePhases {
 		forAllCombinations(newFacts(phase), sets, check)
 	}
 }
 
-func timeEdits(set func(*health.Facts, time.Time), times ...time.Time) []edit {
-	var edits []edit
+func timeEdits(set func(*health.Facts, time.Time), times ...time.Time) []factsEdit {
+	var edits []factsEdit
 	for _, at := range times {
 		edits = append(edits, func(f *health.Facts) { set(f, at) })
 	}
 	return edits
 }
 
-func forAllCombinations(f health.Facts, sets [][]edit, check func(health.Facts)) {
+func forAllCombinations(f health.Facts, sets [][]factsEdit, check func(health.Facts)) {
 	if len(sets) == 0 {
 		check(f)
 		return
@@ -74,8 +80,8 @@ func forAllCombinations(f health.Facts, sets [][]edit, check func(health.Facts))
 	}
 }
 
-// hasTimedOut reports whether the health timeout of a machine has ended. Unlike TimedOut, hasTimedOut does not use the
-// package's functions.
+// hasTimedOut reports whether the health timeout of a machine has ended. Unlike HasTimedOut, hasTimedOut does not use
+// the package's functions.
 func hasTimedOut(f health.Facts) bool {
 	since := f.UnhealthySince
 	if since.IsZero() {
@@ -90,7 +96,7 @@ func TestPropertiesOfAllVerdicts(t *testing.T) {
 		checked++
 		v := health.Decide(f)
 		for _, broken := range []string{
-			checkPure(f, v), checkFailedStays(f, v), checkFailureReason(f, v), checkTimeouts(f, v), checkConsistency(v),
+			checkSameVerdictAgain(f, v), checkFailedMachineStays(f, v), checkFailureReason(f, v), checkTimeouts(f, v), checkConsistency(v),
 		} {
 			if broken != "" {
 				require.Fail(t, broken, "%+v\n%s", f, formatVerdict(v))
@@ -104,7 +110,7 @@ func formatVerdict(v health.Verdict) string {
 	return fmt.Sprintf("%+v change %+v clock %+v due %+v", v, v.Change, v.Clock, v.Due)
 }
 
-func checkPure(f health.Facts, v health.Verdict) string {
+func checkSameVerdictAgain(f health.Facts, v health.Verdict) string {
 	if !equalVerdicts(v, health.Decide(f)) {
 		return "the same facts got another verdict"
 	}
@@ -121,7 +127,7 @@ func equalPointees[T comparable](a, b *T) bool {
 	return (a == nil) == (b == nil) && (a == nil || *a == *b)
 }
 
-func checkFailedStays(f health.Facts, v health.Verdict) string {
+func checkFailedMachineStays(f health.Facts, v health.Verdict) string {
 	if f.Phase == "Failed" && v != (health.Verdict{}) {
 		return "a Failed machine is left alone"
 	}
@@ -135,7 +141,7 @@ func checkFailureReason(f health.Facts, v health.Verdict) string {
 	tooLate := making && !f.CreateBy.IsZero() && !f.Now.Before(f.CreateBy)
 	unhealthy := f.Phase == "Unknown" && !f.NoTarget && (!f.Healthy || f.NodeDeleting)
 	replaced := unhealthy && hasTimedOut(f) && f.Alone && f.Breaker == ""
-	if newPhase(v) == "Failed" && !f.Granted && !tooLate && !replaced {
+	if phaseOfVerdict(v) == "Failed" && !f.Granted && !tooLate && !replaced {
 		return "it failed for no reason"
 	}
 	return ""
@@ -146,9 +152,9 @@ func checkFailureReason(f health.Facts, v health.Verdict) string {
 func checkTimeouts(f health.Facts, v health.Verdict) string {
 	unhealthy := f.Phase == "Unknown" && f.Instance && !f.NoTarget && (!f.Healthy || f.NodeDeleting)
 	switch {
-	case f.Phase != "Failed" && f.Granted && newPhase(v) != "Failed":
+	case f.Phase != "Failed" && f.Granted && phaseOfVerdict(v) != "Failed":
 		return "it was granted and has not failed"
-	case unhealthy && hasTimedOut(f) && f.Alone && f.Breaker == "" && newPhase(v) != "Failed":
+	case unhealthy && hasTimedOut(f) && f.Alone && f.Breaker == "" && phaseOfVerdict(v) != "Failed":
 		return "the timeout has ended and it has not failed"
 	case unhealthy && hasTimedOut(f) && !f.Granted && (v.Due == nil || !v.Due.True):
 		return "the timeout has ended and it is not due"
@@ -158,7 +164,7 @@ func checkTimeouts(f health.Facts, v health.Verdict) string {
 		return "the deadline has passed already"
 	}
 	f.Now = v.Deadline
-	if w := health.Decide(f); newPhase(w) != "Failed" && (w.Due == nil || !w.Due.True) {
+	if w := health.Decide(f); phaseOfVerdict(w) != "Failed" && (w.Due == nil || !w.Due.True) {
 		return "nothing happens at the deadline"
 	}
 	return ""
@@ -173,11 +179,11 @@ func checkConsistency(v health.Verdict) string {
 		return "a change says everything"
 	case v.Due != nil && (v.Due.Reason == "" || v.Due.Message == ""):
 		return "a condition says everything"
-	case v.Due != nil && v.Due.True && newPhase(v) != "" && newPhase(v) != "Failed":
+	case v.Due != nil && v.Due.True && phaseOfVerdict(v) != "" && phaseOfVerdict(v) != "Failed":
 		return "a machine that goes on is not due"
-	case v.Clock != nil && newPhase(v) != "Unknown" && newPhase(v) != "Running":
+	case v.Clock != nil && phaseOfVerdict(v) != "Unknown" && phaseOfVerdict(v) != "Running":
 		return "the clock moves with the node's health only"
-	case (newPhase(v) == "Unknown") != (v.Clock != nil && v.Clock.RecoveredAt.IsZero()):
+	case (phaseOfVerdict(v) == "Unknown") != (v.Clock != nil && v.Clock.RecoveredAt.IsZero()):
 		return "with Unknown, and only then, the clock runs"
 	default:
 		return ""

@@ -11,8 +11,8 @@ import (
 )
 
 func TestAnInPlaceUpdateEndsBySuccessFailureOrTimeout(t *testing.T) {
-	result := func(r string) edit { return func(f *health.Facts) { f.UpdateResult = r } }
-	updatingFor := func(d time.Duration) edit {
+	result := func(r string) factsEdit { return func(f *health.Facts) { f.UpdateResult = r } }
+	updatingFor := func(d time.Duration) factsEdit {
 		return func(f *health.Facts) { f.UpdateTimeout, f.Since = 20*time.Minute, f.Now.Add(-d) }
 	}
 	alone := func(f *health.Facts) { f.Alone = true }
@@ -20,20 +20,20 @@ func TestAnInPlaceUpdateEndsBySuccessFailureOrTimeout(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		phase string
-		edits []edit
+		edits []factsEdit
 		to    string
 	}{
-		{"the agent works", "InPlaceUpdating", []edit{updatingFor(19 * time.Minute), withoutNode}, ""},
-		{"it took too long", "InPlaceUpdating", []edit{updatingFor(20 * time.Minute)}, "InPlaceUpdateFailed"},
-		{"success", "InPlaceUpdating", []edit{updatingFor(time.Minute), result("successful")}, "InPlaceUpdateSuccessful"},
-		{"success, late", "InPlaceUpdating", []edit{updatingFor(time.Hour), result("successful")}, "InPlaceUpdateSuccessful"},
-		{"failure", "InPlaceUpdating", []edit{updatingFor(time.Minute), result("failed")}, "InPlaceUpdateFailed"},
-		{"a failure may still be mended", "InPlaceUpdateFailed", []edit{updatingFor(time.Minute), result("failed"), alone}, ""},
-		{"and is", "InPlaceUpdateFailed", []edit{updatingFor(time.Minute), result("successful"), alone}, "InPlaceUpdateSuccessful"},
-		{"failure becomes Failed", "InPlaceUpdateFailed", []edit{updatingFor(time.Hour), result("failed"), alone}, "Failed"},
-		{"not where the health timeout is disabled", "InPlaceUpdateFailed", []edit{updatingFor(time.Hour), result("failed"), alone, disabled}, ""},
-		{"updated, and healthy", "InPlaceUpdateSuccessful", []edit{result("successful")}, "Running"},
-		{"updated, and ill", "InPlaceUpdateSuccessful", []edit{result("successful"), withoutNode}, "Unknown"},
+		{"the agent works", "InPlaceUpdating", []factsEdit{updatingFor(19 * time.Minute), withoutNode}, ""},
+		{"it took too long", "InPlaceUpdating", []factsEdit{updatingFor(20 * time.Minute)}, "InPlaceUpdateFailed"},
+		{"success", "InPlaceUpdating", []factsEdit{updatingFor(time.Minute), result("successful")}, "InPlaceUpdateSuccessful"},
+		{"success, late", "InPlaceUpdating", []factsEdit{updatingFor(time.Hour), result("successful")}, "InPlaceUpdateSuccessful"},
+		{"failure", "InPlaceUpdating", []factsEdit{updatingFor(time.Minute), result("failed")}, "InPlaceUpdateFailed"},
+		{"a failure may still be mended", "InPlaceUpdateFailed", []factsEdit{updatingFor(time.Minute), result("failed"), alone}, ""},
+		{"and is", "InPlaceUpdateFailed", []factsEdit{updatingFor(time.Minute), result("successful"), alone}, "InPlaceUpdateSuccessful"},
+		{"failure becomes Failed", "InPlaceUpdateFailed", []factsEdit{updatingFor(time.Hour), result("failed"), alone}, "Failed"},
+		{"not where the health timeout is disabled", "InPlaceUpdateFailed", []factsEdit{updatingFor(time.Hour), result("failed"), alone, disabled}, ""},
+		{"updated, and healthy", "InPlaceUpdateSuccessful", []factsEdit{result("successful")}, "Running"},
+		{"updated, and ill", "InPlaceUpdateSuccessful", []factsEdit{result("successful"), withoutNode}, "Unknown"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := health.Decide(newFacts(row.phase, row.edits...))

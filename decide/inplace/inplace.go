@@ -82,10 +82,10 @@ func Decide(n Node, phase string) Decision {
 	return stepFromLabels(n)
 }
 
-// CalledOff reports whether the labels were removed from a node that waits for its drain. The condition and the
+// IsCalledOff reports whether the labels were removed from a node that waits for its drain. The condition and the
 // cordon stay, because Millwright cannot distinguish its own cordon from a person's cordon. The node is neither
 // cordoned again nor updated until the labels are set again.
-func (n Node) CalledOff() bool {
+func (n Node) IsCalledOff() bool {
 	return n.Reason == vocabulary.ReasonSelectedForUpdate && !n.isChosen()
 }
 
@@ -113,9 +113,9 @@ func stepFromLabels(n Node) Decision {
 // selectedStep drains a selected node, unless the machine's phase does not allow the update.
 func selectedStep(n Node, phase string) Decision {
 	switch {
-	case n.CalledOff():
+	case n.IsCalledOff():
 		return Decision{Why: whyCalledOff}
-	case !mayBegin(phase) && phase != vocabulary.PhaseInPlaceUpdating:
+	case !mayBeginUpdate(phase) && phase != vocabulary.PhaseInPlaceUpdating:
 		return Decision{Why: whyNotInPhase + phase}
 	default:
 		return drainStep(n)
@@ -132,7 +132,7 @@ func emptyNodeStep(n Node, phase string) Decision {
 		return Decision{Why: "the agent on the node is to update it" + sinceText(n)}
 	case !begun && !n.isChosen():
 		return Decision{Why: whyCalledOff}
-	case !begun && !mayBegin(phase):
+	case !begun && !mayBeginUpdate(phase):
 		return Decision{Why: whyNotInPhase + phase}
 	case n.Reason == vocabulary.ReasonDrainSuccessful && !n.Cordoned:
 		return drainStep(n)
@@ -162,15 +162,15 @@ func drainStep(n Node) Decision {
 	}
 }
 
-// mayBegin reports whether the update may begin in this phase. An unhealthy machine may be updated, because the
+// mayBeginUpdate reports whether the update may begin in this phase. An unhealthy machine may be updated, because the
 // update can repair the machine.
-func mayBegin(phase string) bool {
+func mayBeginUpdate(phase string) bool {
 	return phase == vocabulary.PhaseRunning || phase == vocabulary.PhaseUnknown
 }
 
 // failedStep copies the agent's reason to the condition's message. A changed reason is copied again.
 func failedStep(n Node) Decision {
-	message := cmp.Or(phrase.Message(n.FailedReason), "The agent on the node gave no reason.")
+	message := cmp.Or(phrase.CutMessage(n.FailedReason), "The agent on the node gave no reason.")
 	if n.Reason == vocabulary.ReasonUpdateFailed && n.Message == message {
 		return Decision{Why: "the in-place update of the node failed: " + message}
 	}
@@ -187,5 +187,5 @@ func conditionStep(reason, message string) Decision {
 }
 
 func sinceText(n Node) string {
-	return phrase.If(!n.Since.IsZero(), ", since %s", phrase.Clock(n.Since, time.Time{}))
+	return phrase.TextIf(!n.Since.IsZero(), ", since %s", phrase.ClockText(n.Since, time.Time{}))
 }

@@ -30,17 +30,17 @@ func nodeWithReason(reason string, change ...func(*inplace.Node)) inplace.Node {
 	return n
 }
 
-func asCandidate(n *inplace.Node)    { n.Candidate = true }
-func asChosen(n *inplace.Node)       { n.Candidate, n.Selected = true, true }
-func asSelectedOnly(n *inplace.Node) { n.Selected = true }
-func asCordoned(n *inplace.Node)     { n.Cordoned = true }
-func sinceNoon(n *inplace.Node)      { n.Since = noon }
+func asUpdateCandidate(n *inplace.Node)      { n.Candidate = true }
+func asChosenNode(n *inplace.Node)           { n.Candidate, n.Selected = true, true }
+func asSelectedNodeOnly(n *inplace.Node)     { n.Selected = true }
+func asCordonedNode(n *inplace.Node)         { n.Cordoned = true }
+func withConditionSinceNoon(n *inplace.Node) { n.Since = noon }
 
-func withResult(value string) func(*inplace.Node) {
+func withUpdateResult(value string) func(*inplace.Node) {
 	return func(n *inplace.Node) { n.Result = value }
 }
 
-func withMessage(message string) func(*inplace.Node) {
+func withUpdateMessage(message string) func(*inplace.Node) {
 	return func(n *inplace.Node) { n.Message = message }
 }
 
@@ -58,77 +58,77 @@ func TestLabelsOfANodeBecomeACondition(t *testing.T) {
 	}{
 		{name: "no labels, no condition"},
 		{
-			name: "a candidate for the first time", node: nodeWithReason("", asCandidate),
+			name: "a candidate for the first time", node: nodeWithReason("", asUpdateCandidate),
 			reason: reasonCandidate, message: "Node waits to be selected for an in-place update.",
 			why: "the node's condition becomes CandidateForUpdate: Node waits to be selected for an in-place update.",
 		},
 		{
-			name: "a candidate again, after an update that succeeded", node: nodeWithReason(reasonSuccessful, asCandidate),
+			name: "a candidate again, after an update that succeeded", node: nodeWithReason(reasonSuccessful, asUpdateCandidate),
 			reason: reasonCandidate, message: "Node waits to be selected for an in-place update.",
 			why: "the node's condition becomes CandidateForUpdate: Node waits to be selected for an in-place update.",
 		},
 		{
-			name: "a candidate, and the result of the last update is still there", node: nodeWithReason(reasonSuccessful, asCandidate, withResult("successful")),
+			name: "a candidate, and the result of the last update is still there", node: nodeWithReason(reasonSuccessful, asUpdateCandidate, withUpdateResult("successful")),
 			why: "the node was updated in place",
 		},
 		{
-			name: "a candidate is selected", node: nodeWithReason(reasonCandidate, asChosen),
+			name: "a candidate is selected", node: nodeWithReason(reasonCandidate, asChosenNode),
 			reason: reasonSelected, message: "Node is selected for an in-place update: it is cordoned, and has to be empty.",
 			why: "the node's condition becomes SelectedForUpdate: Node is selected for an in-place update: it is cordoned, and has to be empty.",
 		},
 		{
-			name: "the update succeeded", node: nodeWithReason(reasonReady, asChosen, withResult("successful")),
+			name: "the update succeeded", node: nodeWithReason(reasonReady, asChosenNode, withUpdateResult("successful")),
 			reason: reasonSuccessful, message: "Node was updated.", why: "the node's condition becomes UpdateSuccessful: Node was updated.",
 		},
 		{
-			name: "the update failed", node: nodeWithReason(reasonReady, asChosen, withResult("failed"), withFailedReason("disk full")),
+			name: "the update failed", node: nodeWithReason(reasonReady, asChosenNode, withUpdateResult("failed"), withFailedReason("disk full")),
 			reason: reasonFailed, message: "disk full", why: "the node's condition becomes UpdateFailed: disk full",
 		},
 		{
-			name: "the labels that brought a condition do not set it back", node: nodeWithReason(reasonCandidate, asCandidate),
+			name: "the labels that brought a condition do not set it back", node: nodeWithReason(reasonCandidate, asUpdateCandidate),
 			why: "the node waits to be selected for its in-place update",
 		},
 
 		{
-			name: "both labels at once", node: nodeWithReason("", asChosen),
+			name: "both labels at once", node: nodeWithReason("", asChosenNode),
 			reason: reasonSelected, message: "Node is selected for an in-place update: it is cordoned, and has to be empty.",
 			why: "the node's condition becomes SelectedForUpdate: Node is selected for an in-place update: it is cordoned, and has to be empty.",
 		},
-		{name: "selected, and no candidate", node: nodeWithReason("", asSelectedOnly)},
+		{name: "selected, and no candidate", node: nodeWithReason("", asSelectedNodeOnly)},
 		{name: "no longer a candidate", node: nodeWithReason(reasonCandidate)},
 		{name: "updated, and all labels are gone", node: nodeWithReason(reasonSuccessful)},
-		{name: "updated, with a result that nobody knows", node: nodeWithReason(reasonSuccessful, asChosen, withResult("perhaps")), why: "the node was updated in place"},
+		{name: "updated, with a result that nobody knows", node: nodeWithReason(reasonSuccessful, asChosenNode, withUpdateResult("perhaps")), why: "the node was updated in place"},
 		{
-			name: "a result that nobody knows is none", node: nodeWithReason(reasonCandidate, asCandidate, withResult("perhaps")),
+			name: "a result that nobody knows is none", node: nodeWithReason(reasonCandidate, asUpdateCandidate, withUpdateResult("perhaps")),
 			why: "the node waits to be selected for its in-place update",
 		},
 		{
-			name: "a condition that nobody knows is none", node: nodeWithReason("Perhaps", asCandidate),
+			name: "a condition that nobody knows is none", node: nodeWithReason("Perhaps", asUpdateCandidate),
 			reason: reasonCandidate, message: "Node waits to be selected for an in-place update.",
 			why: "the node's condition becomes CandidateForUpdate: Node waits to be selected for an in-place update.",
 		},
 		{
-			name: "a result counts without the other labels", node: nodeWithReason("", withResult("successful")),
+			name: "a result counts without the other labels", node: nodeWithReason("", withUpdateResult("successful")),
 			reason: reasonSuccessful, message: "Node was updated.", why: "the node's condition becomes UpdateSuccessful: Node was updated.",
 		},
 		{
-			name: "a later success rescues it", node: nodeWithReason(reasonFailed, asChosen, withResult("successful")),
+			name: "a later success rescues it", node: nodeWithReason(reasonFailed, asChosenNode, withUpdateResult("successful")),
 			reason: reasonSuccessful, message: "Node was updated.", why: "the node's condition becomes UpdateSuccessful: Node was updated.",
 		},
 		{
-			name: "failed without a reason", node: nodeWithReason(reasonReady, withResult("failed")),
+			name: "failed without a reason", node: nodeWithReason(reasonReady, withUpdateResult("failed")),
 			reason: reasonFailed, message: "The agent on the node gave no reason.", why: "the node's condition becomes UpdateFailed: The agent on the node gave no reason.",
 		},
 		{
-			name: "failed for another reason", node: nodeWithReason(reasonFailed, withMessage("disk full"), withResult("failed"), withFailedReason("no network")),
+			name: "failed for another reason", node: nodeWithReason(reasonFailed, withUpdateMessage("disk full"), withUpdateResult("failed"), withFailedReason("no network")),
 			reason: reasonFailed, message: "no network", why: "the node's condition becomes UpdateFailed: no network",
 		},
 		{
-			name: "failed, as the node says", node: nodeWithReason(reasonFailed, withMessage("disk full"), withResult("failed"), withFailedReason("disk full")),
+			name: "failed, as the node says", node: nodeWithReason(reasonFailed, withUpdateMessage("disk full"), withUpdateResult("failed"), withFailedReason("disk full")),
 			why: "the in-place update of the node failed: disk full",
 		},
 		{
-			name: "failed, and the result is taken away: selected again does not mean tried again", node: nodeWithReason(reasonFailed, withMessage("disk full"), asChosen),
+			name: "failed, and the result is taken away: selected again does not mean tried again", node: nodeWithReason(reasonFailed, withUpdateMessage("disk full"), asChosenNode),
 			why: "the in-place update of the node failed: disk full",
 		},
 	} {
@@ -166,31 +166,31 @@ func TestTheNextStepOfAnInPlaceUpdate(t *testing.T) {
 		want  inplace.Decision
 		why   string // expected Why if want has no Why
 	}{
-		{"selected", nodeWithReason(reasonSelected, asChosen), "Running", toDrain, uncordoned},
-		{"selected and cordoned", nodeWithReason(reasonSelected, asChosen, asCordoned, sinceNoon), "Running", toDrain, cordoned + ", since 2026-03-01 12:00:00 UTC"},
-		{"empty", nodeWithReason(reasonDrained, asChosen, asCordoned), "Running", toUpdate, ""},
-		{"empty, and its machine says so", nodeWithReason(reasonDrained, asChosen, asCordoned), "InPlaceUpdating", toTell, ""},
-		{"the agent has its turn", nodeWithReason(reasonReady, asChosen, asCordoned, sinceNoon), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it, since 2026-03-01 12:00:00 UTC"},
+		{"selected", nodeWithReason(reasonSelected, asChosenNode), "Running", toDrain, uncordoned},
+		{"selected and cordoned", nodeWithReason(reasonSelected, asChosenNode, asCordonedNode, withConditionSinceNoon), "Running", toDrain, cordoned + ", since 2026-03-01 12:00:00 UTC"},
+		{"empty", nodeWithReason(reasonDrained, asChosenNode, asCordonedNode), "Running", toUpdate, ""},
+		{"empty, and its machine says so", nodeWithReason(reasonDrained, asChosenNode, asCordonedNode), "InPlaceUpdating", toTell, ""},
+		{"the agent has its turn", nodeWithReason(reasonReady, asChosenNode, asCordonedNode, withConditionSinceNoon), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it, since 2026-03-01 12:00:00 UTC"},
 
-		{"an unhealthy node may be updated", nodeWithReason(reasonSelected, asChosen), "Unknown", toDrain, uncordoned},
-		{"an unhealthy node that is empty, too", nodeWithReason(reasonDrained, asChosen, asCordoned), "Unknown", toUpdate, ""},
-		{"the phase was first", nodeWithReason(reasonSelected, asChosen), "InPlaceUpdating", toDrain, uncordoned},
-		{"the agent was told first", nodeWithReason(reasonReady, asChosen, asCordoned), "Running", toUpdate, ""},
-		{"uncordoned while it was empty", nodeWithReason(reasonDrained, asChosen), "Running", toDrain, uncordoned},
-		{"uncordoned before the agent is told", nodeWithReason(reasonDrained, asChosen), "InPlaceUpdating", toDrain, uncordoned},
-		{"uncordoned under way", nodeWithReason(reasonReady, asChosen), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it"},
+		{"an unhealthy node may be updated", nodeWithReason(reasonSelected, asChosenNode), "Unknown", toDrain, uncordoned},
+		{"an unhealthy node that is empty, too", nodeWithReason(reasonDrained, asChosenNode, asCordonedNode), "Unknown", toUpdate, ""},
+		{"the phase was first", nodeWithReason(reasonSelected, asChosenNode), "InPlaceUpdating", toDrain, uncordoned},
+		{"the agent was told first", nodeWithReason(reasonReady, asChosenNode, asCordonedNode), "Running", toUpdate, ""},
+		{"uncordoned while it was empty", nodeWithReason(reasonDrained, asChosenNode), "Running", toDrain, uncordoned},
+		{"uncordoned before the agent is told", nodeWithReason(reasonDrained, asChosenNode), "InPlaceUpdating", toDrain, uncordoned},
+		{"uncordoned under way", nodeWithReason(reasonReady, asChosenNode), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it"},
 
-		{"called off while it is emptied", nodeWithReason(reasonSelected, asCandidate, asCordoned), "Running", inplace.Decision{}, calledOff},
+		{"called off while it is emptied", nodeWithReason(reasonSelected, asUpdateCandidate, asCordonedNode), "Running", inplace.Decision{}, calledOff},
 		{"called off with all labels", nodeWithReason(reasonSelected), "Running", inplace.Decision{}, calledOff},
-		{"no candidate any more", nodeWithReason(reasonSelected, asSelectedOnly), "Running", inplace.Decision{}, calledOff},
-		{"called off when it was empty", nodeWithReason(reasonDrained, asCandidate, asCordoned), "Running", inplace.Decision{}, calledOff},
-		{"too late to call it off", nodeWithReason(reasonDrained, asCordoned), "InPlaceUpdating", toTell, ""},
+		{"no candidate any more", nodeWithReason(reasonSelected, asSelectedNodeOnly), "Running", inplace.Decision{}, calledOff},
+		{"called off when it was empty", nodeWithReason(reasonDrained, asUpdateCandidate, asCordonedNode), "Running", inplace.Decision{}, calledOff},
+		{"too late to call it off", nodeWithReason(reasonDrained, asCordonedNode), "InPlaceUpdating", toTell, ""},
 		{"far too late", nodeWithReason(reasonReady), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it"},
 
-		{"selected before its machine has joined", nodeWithReason(reasonSelected, asChosen), "Pending", inplace.Decision{}, notIn + "Pending"},
-		{"selected when its machine has failed", nodeWithReason(reasonSelected, asChosen), "Failed", inplace.Decision{}, notIn + "Failed"},
-		{"empty when its machine has failed", nodeWithReason(reasonDrained, asChosen, asCordoned), "Failed", inplace.Decision{}, notIn + "Failed"},
-		{"the update took too long", nodeWithReason(reasonReady, asChosen, asCordoned), "InPlaceUpdateFailed", inplace.Decision{}, notIn + "InPlaceUpdateFailed"},
+		{"selected before its machine has joined", nodeWithReason(reasonSelected, asChosenNode), "Pending", inplace.Decision{}, notIn + "Pending"},
+		{"selected when its machine has failed", nodeWithReason(reasonSelected, asChosenNode), "Failed", inplace.Decision{}, notIn + "Failed"},
+		{"empty when its machine has failed", nodeWithReason(reasonDrained, asChosenNode, asCordonedNode), "Failed", inplace.Decision{}, notIn + "Failed"},
+		{"the update took too long", nodeWithReason(reasonReady, asChosenNode, asCordonedNode), "InPlaceUpdateFailed", inplace.Decision{}, notIn + "InPlaceUpdateFailed"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if row.want.Why == "" {
@@ -209,17 +209,17 @@ func TestCalledOffUpdate(t *testing.T) {
 	}{
 		{"nothing to call off", inplace.Node{}, false},
 		{"only a candidate", nodeWithReason(reasonCandidate), false},
-		{"selected", nodeWithReason(reasonSelected, asChosen), false},
-		{"selected, and its label is gone", nodeWithReason(reasonSelected, asCandidate), true},
-		{"selected, and no candidate", nodeWithReason(reasonSelected, asSelectedOnly), true},
+		{"selected", nodeWithReason(reasonSelected, asChosenNode), false},
+		{"selected, and its label is gone", nodeWithReason(reasonSelected, asUpdateCandidate), true},
+		{"selected, and no candidate", nodeWithReason(reasonSelected, asSelectedNodeOnly), true},
 		{"empty: that depends on the phase", nodeWithReason(reasonDrained), false},
 	} {
-		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, row.node.CalledOff()) })
+		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, row.node.IsCalledOff()) })
 	}
 }
 
 func TestALongFailedReason(t *testing.T) {
-	n := nodeWithReason(reasonReady, withResult("failed"), withFailedReason(strings.Repeat("ä", 600)))
+	n := nodeWithReason(reasonReady, withUpdateResult("failed"), withFailedReason(strings.Repeat("ä", 600)))
 	d := inplace.Decide(n, "InPlaceUpdating")
 	assert.Equal(t, strings.Repeat("ä", 498)+"…", d.Message)
 	n.FailedReason = "x" + n.FailedReason

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Where returns the items for which holds is true, as a new slice; nil if no item fits.
-func Where[T any](items []T, holds func(T) bool) []T {
+// Filter returns the items for which holds is true, as a new slice; nil if no item fits.
+func Filter[T any](items []T, holds func(T) bool) []T {
 	var at []int // indexes, so that large items are copied only once
 	for i, item := range items {
 		if holds(item) {
@@ -19,8 +19,8 @@ func Where[T any](items []T, holds func(T) bool) []T {
 	return Map(at, func(i int) T { return items[i] })
 }
 
-// Count returns the number of items for which holds is true.
-func Count[T any](items []T, holds func(T) bool) int {
+// CountWhere returns the number of items for which holds is true.
+func CountWhere[T any](items []T, holds func(T) bool) int {
 	n := 0
 	for _, item := range items {
 		if holds(item) {
@@ -30,24 +30,24 @@ func Count[T any](items []T, holds func(T) bool) int {
 	return n
 }
 
-// Find returns the first item for which holds is true, or the zero value.
-func Find[T any](items []T, holds func(T) bool) T {
+// FindFirst returns the first item for which holds is true, or the zero value.
+func FindFirst[T any](items []T, holds func(T) bool) T {
 	if i := slices.IndexFunc(items, holds); i >= 0 {
 		return items[i]
 	}
 	return *new(T)
 }
 
-// Sorted returns a sorted copy of items.
-func Sorted[T any](items []T, by func(a, b T) int) []T {
+// SortedCopy returns a sorted copy of items.
+func SortedCopy[T any](items []T, by func(a, b T) int) []T {
 	items = slices.Clone(items)
 	slices.SortFunc(items, by)
 	return items
 }
 
-// SortedLarge is Sorted for items of hundreds of bytes: SortedLarge compares and moves pointers instead of copies.
-// by must not change the items.
-func SortedLarge[T any](items []T, by func(a, b *T) int) []T {
+// SortedCopyOfLarge is SortedCopy for items of hundreds of bytes: SortedCopyOfLarge compares and moves pointers instead
+// of copies. by must not change the items.
+func SortedCopyOfLarge[T any](items []T, by func(a, b *T) int) []T {
 	pointers := make([]*T, len(items))
 	for i := range items {
 		pointers[i] = &items[i]
@@ -68,8 +68,8 @@ func Map[T, R any](items []T, convert func(T) R) []R {
 	return results
 }
 
-// Set returns the keys of the items as a set, for long lists.
-func Set[T any, K comparable](items []T, key func(T) K) map[K]bool {
+// KeySet returns the keys of the items as a set, for long lists.
+func KeySet[T any, K comparable](items []T, key func(T) K) map[K]bool {
 	set := make(map[K]bool, len(items))
 	for _, item := range items {
 		set[key(item)] = true
@@ -77,20 +77,20 @@ func Set[T any, K comparable](items []T, key func(T) K) map[K]bool {
 	return set
 }
 
-// Identity returns its argument. Identity is the key function of Set for a list of keys.
+// Identity returns its argument. Identity is the key function of KeySet for a list of keys.
 func Identity[T any](item T) T { return item }
 
-// When returns value if holds is true, and the zero value otherwise. Callers pass the result to cmp.Or as one of
+// ValueIf returns value if holds is true, and the zero value otherwise. Callers pass the result to cmp.Or as one of
 // several alternatives.
-func When[T any](holds bool, value T) T {
+func ValueIf[T any](holds bool, value T) T {
 	if !holds {
 		return *new(T)
 	}
 	return value
 }
 
-// FalseFirst compares two booleans: false sorts before true.
-func FalseFirst(a, b bool) int {
+// CompareFalseFirst compares two booleans: false sorts before true.
+func CompareFalseFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -101,5 +101,7 @@ func FalseFirst(a, b bool) int {
 	}
 }
 
-// KnownFirst compares two times: earlier times sort first, the zero time last.
-func KnownFirst(a, b time.Time) int { return cmp.Or(FalseFirst(a.IsZero(), b.IsZero()), a.Compare(b)) }
+// CompareKnownFirst compares two times: earlier times sort first, the zero time last.
+func CompareKnownFirst(a, b time.Time) int {
+	return cmp.Or(CompareFalseFirst(a.IsZero(), b.IsZero()), a.Compare(b))
+}

@@ -27,8 +27,8 @@ func (t Taint) identity() taintIdentity { return taintIdentity{t.Key, t.Effect} 
 
 func (t Taint) String() string { return t.Key + ":" + t.Effect }
 
-// Wanted holds what a node should have.
-type Wanted struct {
+// WantedState holds what a node should have.
+type WantedState struct {
 	MachineName string
 	MachineUID  string
 	Labels      map[string]string // labels, annotations and taints are those of the machine's node template
@@ -41,13 +41,13 @@ type Wanted struct {
 type Node struct {
 	Labels, Annotations map[string]string
 	Taints              []Taint
-	Capacity            map[string]string // quantities as text, in the same form as Wanted.Capacity
+	Capacity            map[string]string // quantities as text, in the same form as WantedState.Capacity
 	Finalizer           bool              // the node has Millwright's finalizer
 	Deleting            bool              // the node has a metadata.deletionTimestamp
 }
 
 // Decide returns the changes that a node needs. After all changes were applied, Decide returns no change.
-func Decide(wanted Wanted, node Node) Changes {
+func Decide(wanted WantedState, node Node) Changes {
 	d := &comparison{}
 	want := newNodeTemplate(wanted.Labels, wanted.Annotations, wanted.Taints)
 	recorded, readable := parseRecord[nodeTemplate](node.Annotations[vocabulary.AnnotationLastAppliedTemplate])
@@ -74,7 +74,7 @@ func Decide(wanted Wanted, node Node) Changes {
 			"template",
 			&changes.Annotations,
 			vocabulary.AnnotationLastAppliedTemplate,
-			recordText(want.hasEqualContents(nodeTemplate{}), want),
+			textOfRecord(want.hasEqualContents(nodeTemplate{}), want),
 			node.Annotations,
 		)
 	}
@@ -82,7 +82,7 @@ func Decide(wanted Wanted, node Node) Changes {
 		applied, readable := parseRecord[map[string]string](node.Annotations[vocabulary.AnnotationLastAppliedVirtualCapacity])
 		changes.Capacity = d.compareKeys("capacity", "class", wanted.Capacity, applied, node.Capacity)
 		if !readable || !maps.Equal(wanted.Capacity, applied) {
-			record := recordText(len(wanted.Capacity) == 0, wanted.Capacity)
+			record := textOfRecord(len(wanted.Capacity) == 0, wanted.Capacity)
 			d.updateRecord(
 				"virtual capacity",
 				&changes.Annotations,
@@ -111,8 +111,8 @@ func (d *comparison) addReason(reason string) { d.reasons = append(d.reasons, re
 
 // compareKeys returns the edit that makes the map has equal to wanted. Only keys that were applied before are
 // removed; all other keys belong to other parties.
-func (d *comparison) compareKeys(what, source string, wanted, applied, has map[string]string) Edit {
-	var edit Edit
+func (d *comparison) compareKeys(what, source string, wanted, applied, has map[string]string) MapEdit {
+	var edit MapEdit
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		value, there := has[key]
 		switch {
@@ -167,7 +167,7 @@ func (d *comparison) compareTaints(wanted, applied, has []Taint) TaintEdit {
 }
 
 // updateRecord updates a record of what was applied. If nothing is wanted, updateRecord removes the annotation.
-func (d *comparison) updateRecord(of string, edit *Edit, key, text string, has map[string]string) {
+func (d *comparison) updateRecord(of string, edit *MapEdit, key, text string, has map[string]string) {
 	if text != "" {
 		edit.Put(key, text)
 	} else if _, there := has[key]; there {
@@ -186,16 +186,16 @@ func taintsByIdentity(taints []Taint) map[taintIdentity]Taint {
 
 // Changes holds the changes that a node needs. The zero value means no change.
 type Changes struct {
-	Labels      Edit
-	Annotations Edit // annotations of the template, records of what was applied, and not-managed-by-mcm
+	Labels      MapEdit
+	Annotations MapEdit // annotations of the template, records of what was applied, and not-managed-by-mcm
 	Taints      TaintEdit
-	Capacity    Edit     // changes of status.capacity, quantities as text
+	Capacity    MapEdit  // changes of status.capacity, quantities as text
 	Finalizer   bool     // Millwright's finalizer has to be added to the node
 	Reasons     []string // one reason per key, without values; see Why
 }
 
-// Edit is the change of a map. An Edit does not change keys that it does not name.
-type Edit struct {
+// MapEdit is the change of a map. A MapEdit does not change keys that it does not name.
+type MapEdit struct {
 	Set    map[string]string // keys to add or to overwrite
 	Remove []string          // sorted keys to remove
 }
@@ -207,16 +207,16 @@ type TaintEdit struct {
 	Remove []Taint // taints to remove, without values; sorted
 }
 
-// Empty reports whether there is no change.
-func (c Changes) Empty() bool {
-	return c.Labels.Empty() && c.Annotations.Empty() && c.Taints.Empty() && c.Capacity.Empty() && !c.Finalizer
+// IsEmpty reports whether there is no change.
+func (c Changes) IsEmpty() bool {
+	return c.Labels.IsEmpty() && c.Annotations.IsEmpty() && c.Taints.IsEmpty() && c.Capacity.IsEmpty() && !c.Finalizer
 }
 
-// Empty reports whether there is no change.
-func (e Edit) Empty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
+// IsEmpty reports whether there is no change.
+func (e MapEdit) IsEmpty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 
-// Empty reports whether there is no change.
-func (e TaintEdit) Empty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
+// IsEmpty reports whether there is no change.
+func (e TaintEdit) IsEmpty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 
 // maxNamedReasons is the most reasons that Why lists. Source of maxNamedReasons: a drain lists as many pods; the
 // text must stay readable in a status.
@@ -228,18 +228,18 @@ func (c Changes) Why() string {
 	if len(c.Reasons) == 0 {
 		return ""
 	}
-	return "node " + phrase.List(c.Reasons, maxNamedReasons, ", ")
+	return "node " + phrase.JoinNames(c.Reasons, maxNamedReasons, ", ")
 }
 
 // Apply returns a changed copy of a map.
-func (e Edit) Apply(to map[string]string) map[string]string {
+func (e MapEdit) Apply(to map[string]string) map[string]string {
 	result := withoutKeys(to, e.Remove...)
 	maps.Copy(result, e.Set)
 	return result
 }
 
 // Put adds or overwrites a key.
-func (e *Edit) Put(key, value string) {
+func (e *MapEdit) Put(key, value string) {
 	if e.Set == nil {
 		e.Set = map[string]string{}
 	}
@@ -247,7 +247,7 @@ func (e *Edit) Put(key, value string) {
 }
 
 // Drop adds a key to the keys to remove.
-func (e *Edit) Drop(key string) {
+func (e *MapEdit) Drop(key string) {
 	e.Remove = append(e.Remove, key)
 	slices.Sort(e.Remove)
 }
@@ -303,8 +303,8 @@ func parseRecord[T any](text string) (applied T, readable bool) {
 	return applied, true
 }
 
-// recordText returns a value as the text of a record; if empty is true, recordText returns an empty string.
-func recordText(empty bool, of any) string {
+// textOfRecord returns a value as the text of a record; if empty is true, textOfRecord returns an empty string.
+func textOfRecord(empty bool, of any) string {
 	if empty {
 		return ""
 	}

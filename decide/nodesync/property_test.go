@@ -12,11 +12,11 @@ import (
 	"millwright/decide/nodesync"
 )
 
-// dice generates random templates and nodes from few keys, so that equal keys are frequent.
-type dice struct{ *rand.Rand }
+// randomSource generates random templates and nodes from few keys, so that equal keys are frequent.
+type randomSource struct{ *rand.Rand }
 
-func (d dice) randomTexts(keys ...string) texts {
-	m := texts{}
+func (d randomSource) randomTexts(keys ...string) textMap {
+	m := textMap{}
 	for _, key := range keys {
 		if d.Intn(2) == 0 {
 			m[key] = string(rune('0' + d.Intn(3)))
@@ -25,8 +25,8 @@ func (d dice) randomTexts(keys ...string) texts {
 	return m
 }
 
-func (d dice) randomTaints() taints {
-	var list taints
+func (d randomSource) randomTaints() taintList {
+	var list taintList
 	for _, key := range []string{criticalTaint, "a", "b"} {
 		for _, effect := range []string{"NoSchedule", "NoExecute"} {
 			if d.Intn(2) == 0 {
@@ -38,8 +38,8 @@ func (d dice) randomTaints() taints {
 	return list
 }
 
-func (d dice) randomWanted() nodesync.Wanted {
-	w := nodesync.Wanted{
+func (d randomSource) randomWanted() nodesync.WantedState {
+	w := nodesync.WantedState{
 		MachineName: "m",
 		Labels:      d.randomTexts("a", "b", "c", nameLabel),
 		Annotations: d.randomTexts("a", "b", "c", notManagedAnnotation, templateRecord),
@@ -53,11 +53,11 @@ func (d dice) randomWanted() nodesync.Wanted {
 
 // randomNode returns a random node to which a template may have been applied, and which other parties may have changed
 // since.
-func (d dice) randomNode(former nodesync.Wanted) nodesync.Node {
+func (d randomSource) randomNode(former nodesync.WantedState) nodesync.Node {
 	n := nodesync.Node{
-		Labels:      texts{},
-		Annotations: texts{},
-		Capacity:    texts{},
+		Labels:      textMap{},
+		Annotations: textMap{},
+		Capacity:    textMap{},
 		Deleting:    d.Intn(4) == 0,
 		Finalizer:   d.Intn(2) == 0,
 	}
@@ -79,7 +79,7 @@ func (d dice) randomNode(former nodesync.Wanted) nodesync.Node {
 }
 
 func TestASyncedNodeNeedsNoChange(t *testing.T) {
-	d := dice{rand.New(rand.NewSource(1))}
+	d := randomSource{rand.New(rand.NewSource(1))}
 	empty := 0
 	for range 5_000 {
 		former, wanted := d.randomWanted(), d.randomWanted()
@@ -88,10 +88,10 @@ func TestASyncedNodeNeedsNoChange(t *testing.T) {
 		}
 		node := d.randomNode(former)
 		c := nodesync.Decide(wanted, node)
-		if c.Empty() {
+		if c.IsEmpty() {
 			empty++
 		}
-		require.Equal(t, c.Empty(), c.Why() == "", "%+v", c)
+		require.Equal(t, c.IsEmpty(), c.Why() == "", "%+v", c)
 		require.Equal(t, c, nodesync.Decide(wanted, node), "the same facts, the same answer")
 
 		after := applyChanges(node, c)

@@ -10,33 +10,37 @@ import (
 
 func TestLastAppliedRecords(t *testing.T) {
 	t.Run("one that MCM wrote is current", func(t *testing.T) {
-		node := syncedNode(t, baseWanted())
+		node := syncedNode(t, baseWantedState())
 		node.Annotations[templateRecord] = `{"metadata":{"creationTimestamp":null,"labels":{"pool":"web"},"annotations":{"team":"shop"}},` +
 
 			`"spec":{"taints":[{"key":"only","value":"web","effect":"NoSchedule"}]}}`
 		node.Annotations[capacityRecord] = `{ "example.com/dongle": "2" }`
-		assert.True(t, nodesync.Decide(baseWanted(), node).Empty())
+		assert.True(t, nodesync.Decide(baseWantedState(), node).IsEmpty())
 	})
 	t.Run("one of nothing stays where nothing is wanted", func(t *testing.T) {
-		wanted := nodesync.Wanted{MachineName: "m", Capacity: texts{}}
+		wanted := nodesync.WantedState{MachineName: "m", Capacity: textMap{}}
 		node := syncedNode(t, wanted)
-		node.Annotations = texts{templateRecord: `{"metadata":{"creationTimestamp":null},"spec":{}}`, capacityRecord: "{}"}
-		assert.True(t, nodesync.Decide(wanted, node).Empty())
+		node.Annotations = textMap{templateRecord: `{"metadata":{"creationTimestamp":null},"spec":{}}`, capacityRecord: "{}"}
+		assert.True(t, nodesync.Decide(wanted, node).IsEmpty())
 	})
 	for _, broken := range []string{"{", `[1]`, `{"metadata":"text"}`, `{"metadata":{"labels":{"pool":"old","gone":"1"}},"spec":7}`} {
 		t.Run("one that cannot be read counts as nothing applied: "+broken, func(t *testing.T) {
-			node, want := syncedNode(t, baseWanted()), syncedNode(t, baseWanted()).Annotations
+			node, want := syncedNode(t, baseWantedState()), syncedNode(t, baseWantedState()).Annotations
 			node.Labels["gone"], node.Capacity["gone"] = "1", "1"
 			node.Annotations[templateRecord], node.Annotations[capacityRecord] = broken, broken
-			c := nodesync.Decide(baseWanted(), node)
-			assert.Equal(t, texts{templateRecord: want[templateRecord], capacityRecord: want[capacityRecord]}, c.Annotations.Set)
-			assert.True(t, c.Labels.Empty())
-			assert.True(t, c.Capacity.Empty())
-
-			c = nodesync.Decide(nodesync.Wanted{MachineName: "m", Capacity: texts{}}, node)
+			c := nodesync.Decide(baseWantedState(), node)
 			assert.Equal(
 				t,
-				nodesync.Edit{Remove: []string{templateRecord, capacityRecord}},
+				textMap{templateRecord: want[templateRecord], capacityRecord: want[capacityRecord]},
+				c.Annotations.Set,
+			)
+			assert.True(t, c.Labels.IsEmpty())
+			assert.True(t, c.Capacity.IsEmpty())
+
+			c = nodesync.Decide(nodesync.WantedState{MachineName: "m", Capacity: textMap{}}, node)
+			assert.Equal(
+				t,
+				nodesync.MapEdit{Remove: []string{templateRecord, capacityRecord}},
 				c.Annotations,
 				"nothing wanted: no record",
 			)
@@ -45,9 +49,9 @@ func TestLastAppliedRecords(t *testing.T) {
 }
 
 func TestARecordOfCapacityThatCannotBeReadRemovesNothing(t *testing.T) {
-	node := syncedNode(t, baseWanted())
+	node := syncedNode(t, baseWantedState())
 	node.Annotations[capacityRecord], node.Capacity["gone"] = `{"gone":"1","other":7}`, "1"
-	c := nodesync.Decide(baseWanted(), node)
-	assert.True(t, c.Capacity.Empty())
-	assert.Equal(t, nodesync.Edit{Set: texts{capacityRecord: `{"example.com/dongle":"2"}`}}, c.Annotations)
+	c := nodesync.Decide(baseWantedState(), node)
+	assert.True(t, c.Capacity.IsEmpty())
+	assert.Equal(t, nodesync.MapEdit{Set: textMap{capacityRecord: `{"example.com/dongle":"2"}`}}, c.Annotations)
 }

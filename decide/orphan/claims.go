@@ -5,8 +5,8 @@ import "fmt"
 // claimIndex indexes machines by what ties them to instances.
 type claimIndex struct {
 	machineByUID, machineByProviderID map[string]Machine
-	movedByName                       map[string]Machine // by name: machines of other namespaces without a provider ID
-	localByName                       map[string]Machine // by name: machines of the class's namespace
+	movedMachineByName                map[string]Machine // by name: machines of other namespaces without a provider ID
+	localMachineByName                map[string]Machine // by name: machines of the class's namespace
 }
 
 func newClaimIndex(machines []Machine) claimIndex {
@@ -16,10 +16,10 @@ func newClaimIndex(machines []Machine) claimIndex {
 		if m.ProviderID != "" {
 			c.machineByProviderID[m.ProviderID] = m
 		} else if m.Elsewhere != "" {
-			c.movedByName[m.Name] = m
+			c.movedMachineByName[m.Name] = m
 		}
 		if m.Elsewhere == "" {
-			c.localByName[m.Name] = m
+			c.localMachineByName[m.Name] = m
 		}
 	}
 	return c
@@ -36,7 +36,7 @@ func (c claimIndex) claimant(i Instance) (m Machine, why string) {
 	if m, found := c.machineByProviderID[i.ProviderID]; found {
 		return m, m.String() + " names instance " + i.ProviderID
 	}
-	if m, found := c.movedByName[i.Machine]; found {
+	if m, found := c.movedMachineByName[i.Machine]; found {
 		return m, m.String() + " has the name of the instance's machine and does not know its instance yet"
 	}
 	return Machine{}, ""
@@ -46,8 +46,8 @@ func (c claimIndex) claimant(i Instance) (m Machine, why string) {
 // machine.
 func (c claimIndex) isUnclaimed(i Instance) bool {
 	_, named := c.machineByProviderID[i.ProviderID]
-	_, here := c.localByName[i.Machine]
-	_, moved := c.movedByName[i.Machine]
+	_, here := c.localMachineByName[i.Machine]
+	_, moved := c.movedMachineByName[i.Machine]
 	return i.ProviderID != "" && i.Machine != "" && !named && !here && !moved
 }
 
@@ -55,7 +55,7 @@ func (c claimIndex) isUnclaimed(i Instance) bool {
 // to a machine. Other controllers tag instances only with the machine's name: the machine of that name adopts such
 // an instance, unless the machine names another instance.
 func (c claimIndex) ownershipProblem(i Instance) string {
-	namesake, found := c.localByName[i.Machine]
+	namesake, found := c.localMachineByName[i.Machine]
 	_, named := c.machineByProviderID[i.ProviderID]
 	switch {
 	case named, i.UID == "" && found && namesake.ProviderID == "" && i.ProviderID != "":
@@ -73,15 +73,15 @@ func (c claimIndex) ownershipProblem(i Instance) string {
 	}
 }
 
-// Claimed returns why the instances of a target are not deleted; empty: no machine claims any of the instances.
-func Claimed(t Target, machines []Machine) string {
+// ClaimReason returns why the instances of a target are not deleted; empty: no machine claims any of the instances.
+func ClaimReason(t DeletionTarget, machines []Machine) string {
 	c := newClaimIndex(machines)
 	for _, id := range t.ProviderIDs {
 		if _, why := c.claimant(Instance{ProviderID: id, Machine: t.Machine, UID: t.UID}); why != "" {
 			return why
 		}
 	}
-	if m, found := c.localByName[t.Machine]; t.UID == "" && found {
+	if m, found := c.localMachineByName[t.Machine]; t.UID == "" && found {
 		return m.String() + " has the name of the instance"
 	}
 	return ""

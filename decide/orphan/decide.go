@@ -38,19 +38,20 @@ func Decide(f Facts) Decision {
 
 // instanceGroup holds all instances with one UID. All instances of a group are kept, or all are deleted.
 type instanceGroup struct {
-	machine, uid string
-	members      []Instance // instances of the group, sorted by provider ID
-	firstSeen    []time.Time
+	machine, uid   string
+	members        []Instance // instances of the group, sorted by provider ID
+	firstSeenTimes []time.Time
 }
 
-// latestFirstSeen returns the latest time in since: when the last member of the group was first seen without a machine.
-func (g instanceGroup) latestFirstSeen() time.Time {
-	return slices.MaxFunc(g.firstSeen, time.Time.Compare)
+// latestFirstSeenTime returns the latest time in since: when the last member of the group was first seen without a
+// machine.
+func (g instanceGroup) latestFirstSeenTime() time.Time {
+	return slices.MaxFunc(g.firstSeenTimes, time.Time.Compare)
 }
 
 // sortInstances counts the instances, and returns the groups that no machine claims, sorted by UID.
 func (d *Decision) sortInstances(f Facts) []instanceGroup {
-	var unclear notes
+	var unclear noteList
 	var orphans []instanceGroup
 	claims := newClaimIndex(f.Machines)
 	for _, g := range groupByUID(f) {
@@ -62,7 +63,11 @@ func (d *Decision) sortInstances(f Facts) []instanceGroup {
 			for _, i := range g.members {
 				if why := claims.ownershipProblem(i); why != "" {
 					d.Unknown++
-					unclear.add("instance %s %s: it is not deleted", cmp.Or(i.ProviderID, i.Machine, i.UID, "without any name"), why)
+					unclear.addNote(
+						"instance %s %s: it is not deleted",
+						cmp.Or(i.ProviderID, i.Machine, i.UID, "without any name"),
+						why,
+					)
 				}
 			}
 			continue
@@ -71,7 +76,7 @@ func (d *Decision) sortInstances(f Facts) []instanceGroup {
 		for _, i := range g.members {
 			if m, why := claims.claimant(i); why != "" && !claimed {
 				owner, claimed = m, true
-				unclear.add("instance %s has the UID of another machine and is not deleted: %s", i.ProviderID, why)
+				unclear.addNote("instance %s has the UID of another machine and is not deleted: %s", i.ProviderID, why)
 			}
 		}
 		switch {
@@ -79,15 +84,15 @@ func (d *Decision) sortInstances(f Facts) []instanceGroup {
 			orphans = append(orphans, g)
 		case len(g.members) > 1:
 			d.Duplicates += len(g.members) - 1
-			unclear.add(
+			unclear.addNote(
 				"%s has %d instances (%s), and it is not known which of them to delete: delete the surplus at the cloud",
 				owner,
 				len(g.members),
-				g.joinedIDs(),
+				g.providerIDText(),
 			)
 		}
 	}
-	d.Unclear = unclear.limited()
+	d.Unclear = unclear.limitedNotes()
 	return orphans
 }
 
@@ -98,7 +103,7 @@ func groupByUID(f Facts) []instanceGroup {
 	for _, s := range f.Sightings {
 		since[[2]string{s.ProviderID, s.UID}] = s.Since
 	}
-	sorted := list.Sorted(f.Instances, func(a, b Instance) int {
+	sorted := list.SortedCopy(f.Instances, func(a, b Instance) int {
 		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.ProviderID, b.ProviderID))
 	})
 	var all []instanceGroup
@@ -108,10 +113,13 @@ func groupByUID(f Facts) []instanceGroup {
 			seen = earlier
 		}
 		if last := len(all) - 1; last >= 0 && i.UID != "" && all[last].uid == i.UID {
-			all[last].members, all[last].firstSeen = append(all[last].members, i), append(all[last].firstSeen, seen)
+			all[last].members, all[last].firstSeenTimes = append(all[last].members, i), append(all[last].firstSeenTimes, seen)
 			continue
 		}
-		all = append(all, instanceGroup{machine: i.Machine, uid: i.UID, members: []Instance{i}, firstSeen: []time.Time{seen}})
+		all = append(
+			all,
+			instanceGroup{machine: i.Machine, uid: i.UID, members: []Instance{i}, firstSeenTimes: []time.Time{seen}},
+		)
 	}
 	return all
 }
@@ -122,7 +130,7 @@ const overrideHint = ", unless the class's annotation machine.sapcloud.io/collec
 // deletionLimit returns how many instances may be deleted, or why none may be deleted. A valid annotation
 // collect-orphans overrides every breaker.
 func deletionLimit(f Facts, d Decision) (most int, held string) {
-	allowed, wrong := f.parseAllowed()
+	allowed, wrong := f.parseAllowedDeletions()
 	few := max(breakerMinOrphans, d.Instances/breakerDivisor)
 	switch {
 	case d.Orphans == 0:
@@ -130,7 +138,7 @@ func deletionLimit(f Facts, d Decision) (most int, held string) {
 	case wrong != "":
 		return 0, fmt.Sprintf(
 			"the annotation collect-orphans says %s, which %s: nothing is deleted",
-			strconv.Quote(phrase.Cut(strings.TrimSpace(f.Allowed), maxNoteBytes)),
+			strconv.Quote(phrase.CutText(strings.TrimSpace(f.Allowed), maxNoteBytes)),
 			wrong,
 		)
 	case allowed != nil:
@@ -138,20 +146,20 @@ func deletionLimit(f Facts, d Decision) (most int, held string) {
 	case d.Machines == 0:
 		return 0, fmt.Sprintf(
 			"%s and no machine at all: moved or restored control plane? Nothing is deleted%s",
-			phrase.Count(d.Orphans, "instance"),
+			phrase.CountText(d.Orphans, "instance"),
 			overrideHint,
 		)
 	case d.Orphans+d.Unknown == d.Instances: // a restore creates machines one by one
 		return 0, fmt.Sprintf(
 			"no machine claims any of the class's %s: is it being restored? Nothing is deleted%s",
-			phrase.Count(d.Instances, "instance"),
+			phrase.CountText(d.Instances, "instance"),
 			overrideHint,
 		)
 	case d.Orphans > few:
 		return 0, fmt.Sprintf(
 			"%d of %s have no machine, more than the %d allowed at once: are machines missing? Nothing is deleted%s",
 			d.Orphans,
-			phrase.Count(d.Instances, "instance"),
+			phrase.CountText(d.Instances, "instance"),
 			few,
 			overrideHint,
 		)
@@ -160,9 +168,10 @@ func deletionLimit(f Facts, d Decision) (most int, held string) {
 	}
 }
 
-// parseAllowed returns the number in the annotation collect-orphans, whose form is "5 until 2026-11-24T12:00:00Z"; nil:
-// no annotation, or its time has passed. The number 0 needs no end. wrong is why the annotation is invalid.
-func (f Facts) parseAllowed() (n *int, wrong string) {
+// parseAllowedDeletions returns the number in the annotation collect-orphans, whose form is "5 until
+// 2026-11-24T12:00:00Z"; nil: no annotation, or its time has passed. The number 0 needs no end. wrong is why the
+// annotation is invalid.
+func (f Facts) parseAllowedDeletions() (n *int, wrong string) {
 	fields := strings.Fields(f.Allowed)
 	if len(fields) == 0 {
 		return nil, ""
@@ -181,7 +190,7 @@ func (f Facts) parseAllowed() (n *int, wrong string) {
 	case err != nil:
 		return nil, `has no end, such as "5 until 2006-01-02T15:04:05Z"`
 	case end.Sub(f.Now) > maxAllowedFor:
-		return nil, fmt.Sprintf("ends more than %s from now", phrase.Length(maxAllowedFor))
+		return nil, fmt.Sprintf("ends more than %s from now", phrase.DurationText(maxAllowedFor))
 	case !f.Now.Before(end):
 		return nil, ""
 	default:
@@ -191,48 +200,56 @@ func (f Facts) parseAllowed() (n *int, wrong string) {
 
 // selectTargets selects the groups to delete now, the groups with the earliest sightings first.
 func (d *Decision) selectTargets(f Facts, orphans []instanceGroup, most int) {
-	var notes notes
+	var notes noteList
 	queue := slices.Clone(orphans)
-	slices.SortStableFunc(queue, func(a, b instanceGroup) int { return a.latestFirstSeen().Compare(b.latestFirstSeen()) })
+	slices.SortStableFunc(
+		queue,
+		func(a, b instanceGroup) int { return a.latestFirstSeenTime().Compare(b.latestFirstSeenTime()) },
+	)
 	count, size := 0, 0
 	for _, g := range queue {
 		why := cmp.Or(
 			waitReason(g, f),
-			phrase.If(count+len(g.members) > most, "one sweep deletes at most %d", most),
-			phrase.If(
-				size+g.targetSize() > maxTargetBytes,
+			phrase.TextIf(count+len(g.members) > most, "one sweep deletes at most %d", most),
+			phrase.TextIf(
+				size+g.targetBytes() > maxTargetBytes,
 				"the names do not fit into the history, and a later sweep deletes it",
 			),
 		)
 		if why != "" {
-			notes.add("instance %s of Machine %s, which does not exist, is not deleted yet: %s", g.joinedIDs(), g.machine, why)
+			notes.addNote(
+				"instance %s of Machine %s, which does not exist, is not deleted yet: %s",
+				g.providerIDText(),
+				g.machine,
+				why,
+			)
 			continue
 		}
-		count, size = count+len(g.members), size+g.targetSize()
-		d.Collect = append(d.Collect, Target{g.machine, g.uid, g.providerIDs()})
+		count, size = count+len(g.members), size+g.targetBytes()
+		d.Collect = append(d.Collect, DeletionTarget{g.machine, g.uid, g.providerIDs()})
 	}
-	d.Notes = notes.limited()
+	d.Notes = notes.limitedNotes()
 }
 
 // waitReason returns what a group waits for; empty: the group may be deleted.
 func waitReason(g instanceGroup, f Facts) string {
-	if confirmed := g.latestFirstSeen().Add(f.Settings.Confirm); f.Now.Before(confirmed) {
+	if confirmed := g.latestFirstSeenTime().Add(f.Settings.Confirm); f.Now.Before(confirmed) {
 		return fmt.Sprintf(
 			"first seen at %s, and not confirmed before %s",
-			phrase.Clock(g.latestFirstSeen(), f.Now),
-			phrase.Clock(confirmed, f.Now),
+			phrase.ClockText(g.latestFirstSeenTime(), f.Now),
+			phrase.ClockText(confirmed, f.Now),
 		)
 	}
 	for _, i := range g.members {
 		if grown := i.Created.Add(f.Settings.MinAge); !i.Created.IsZero() && f.Now.Before(grown) {
-			return fmt.Sprintf("it is too young until %s", phrase.Clock(grown, f.Now))
+			return fmt.Sprintf("it is too young until %s", phrase.ClockText(grown, f.Now))
 		}
 	}
 	return ""
 }
 
-// WithoutDeleted returns the sightings without the sightings of deleted instances.
-func WithoutDeleted(all []Sighting, gone []string) []Sighting {
+// SightingsWithoutDeleted returns the sightings without the sightings of deleted instances.
+func SightingsWithoutDeleted(all []Sighting, gone []string) []Sighting {
 	return slices.DeleteFunc(slices.Clone(all), func(s Sighting) bool { return slices.Contains(gone, s.ProviderID) })
 }
 
@@ -252,7 +269,7 @@ func nextSightings(orphans []instanceGroup) []Sighting {
 	var all []Sighting
 	for _, g := range orphans {
 		for i, m := range g.members {
-			all = append(all, Sighting{ProviderID: m.ProviderID, UID: g.uid, Since: g.firstSeen[i]})
+			all = append(all, Sighting{ProviderID: m.ProviderID, UID: g.uid, Since: g.firstSeenTimes[i]})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Sighting) int { return a.Since.Compare(b.Since) })
@@ -265,8 +282,8 @@ func nextSightings(orphans []instanceGroup) []Sighting {
 	return all
 }
 
-// targetSize returns the size of the group's target in a history, in bytes.
-func (g instanceGroup) targetSize() int {
+// targetBytes returns the size of the group's target in a history, in bytes.
+func (g instanceGroup) targetBytes() int {
 	size := len(g.machine) + len(g.uid) + jsonOverhead
 	for _, m := range g.members {
 		size += len(m.ProviderID) + len(`"",`)
@@ -278,17 +295,17 @@ func (g instanceGroup) providerIDs() []string {
 	return list.Map(g.members, func(i Instance) string { return i.ProviderID })
 }
 
-func (g instanceGroup) joinedIDs() string { return strings.Join(g.providerIDs(), ", ") }
+func (g instanceGroup) providerIDText() string { return strings.Join(g.providerIDs(), ", ") }
 
-// notes is a list of sentences of a decision.
-type notes []string
+// noteList is a list of sentences of a decision.
+type noteList []string
 
-func (n *notes) add(format string, args ...any) {
-	*n = append(*n, phrase.Cut(fmt.Sprintf(format, args...), maxNoteBytes))
+func (n *noteList) addNote(format string, args ...any) {
+	*n = append(*n, phrase.CutText(fmt.Sprintf(format, args...), maxNoteBytes))
 }
 
-// limited returns at most maxNotes sentences. If there are more, the last sentence counts the omitted sentences.
-func (n notes) limited() []string {
+// limitedNotes returns at most maxNotes sentences. If there are more, the last sentence counts the omitted sentences.
+func (n noteList) limitedNotes() []string {
 	if len(n) <= maxNotes {
 		return n
 	}

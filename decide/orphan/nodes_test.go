@@ -38,17 +38,17 @@ func TestUnmanaged(t *testing.T) {
 		{"a machine's name is no node's name", node(time.Hour, nil), orphan.NodeOwner{Name: "x", Node: "m"}, []string{"n"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, orphan.Unmanaged(now, []orphan.Node{row.node}, []orphan.NodeOwner{row.owner}))
+			assert.Equal(t, row.want, orphan.UnmanagedNodes(now, []orphan.Node{row.node}, []orphan.NodeOwner{row.owner}))
 		})
 	}
 	t.Run("no machine at all", func(t *testing.T) {
-		assert.Empty(t, orphan.Unmanaged(now, []orphan.Node{node(time.Hour, nil)}, nil))
+		assert.Empty(t, orphan.UnmanagedNodes(now, []orphan.Node{node(time.Hour, nil)}, nil))
 	})
 	t.Run("bounded", func(t *testing.T) {
 		var nodes []orphan.Node
 		for i := range 60 {
 			nodes = append(nodes, orphan.Node{Name: fmt.Sprint(i), Created: timeAgo(time.Hour)})
 		}
-		assert.Len(t, orphan.Unmanaged(now, nodes, []orphan.NodeOwner{other}), orphan.MostUnmanaged)
+		assert.Len(t, orphan.UnmanagedNodes(now, nodes, []orphan.NodeOwner{other}), orphan.MostUnmanaged)
 	})
 }

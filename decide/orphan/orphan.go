@@ -70,21 +70,21 @@ const (
 
 // Decision says what a sweep found and what it deletes, and holds the sightings for the next sweep.
 type Decision struct {
-	Instances  int        // number of instances of the class
-	Machines   int        // number of machines of the class's namespace
-	Orphans    int        // number of instances that no machine claims
-	Unknown    int        // number of instances without the tags of a machine; they are kept
-	Duplicates int        // number of additional instances of machines that have more than one instance; they are kept
-	Held       string     // why no orphan is deleted; empty: no hold
-	Collect    []Target   // what to delete, the earliest sightings first
-	Sightings  []Sighting // sightings for the next sweep, the oldest first
-	Notes      []string   // which orphans are not deleted yet, and why; at most 10 sentences
-	Unclear    []string   // what an operator has to resolve; at most 10 sentences
+	Instances  int              // number of instances of the class
+	Machines   int              // number of machines of the class's namespace
+	Orphans    int              // number of instances that no machine claims
+	Unknown    int              // number of instances without the tags of a machine; they are kept
+	Duplicates int              // number of additional instances of machines that have more than one instance; they are kept
+	Held       string           // why no orphan is deleted; empty: no hold
+	Collect    []DeletionTarget // what to delete, the earliest sightings first
+	Sightings  []Sighting       // sightings for the next sweep, the oldest first
+	Notes      []string         // which orphans are not deleted yet, and why; at most 10 sentences
+	Unclear    []string         // what an operator has to resolve; at most 10 sentences
 }
 
-// Target names a former machine and all instances with its UID, because a provider deletes these instances together.
-// A target without a UID has one instance, which is deleted by its provider ID.
-type Target struct {
+// DeletionTarget names a former machine and all instances with its UID, because a provider deletes these instances
+// together. A target without a UID has one instance, which is deleted by its provider ID.
+type DeletionTarget struct {
 	Machine, UID string
 	ProviderIDs  []string
 }
@@ -114,14 +114,14 @@ type NodeOwner struct {
 	ProviderID string // provider ID of the machine's instance; empty: not known
 }
 
-// MostUnmanaged is the most nodes that one call of Unmanaged returns. Source: the most machines that one decision
+// MostUnmanaged is the most nodes that one call of UnmanagedNodes returns. Source: the most machines that one decision
 // names.
 const MostUnmanaged = 50
 
-// Unmanaged returns the names of nodes older than DefaultMinAge that have no machine, and that lack the annotation
-// not-managed-by-mcm or still have Millwright's finalizer. Unmanaged returns at most MostUnmanaged names, in the
-// given order. Without any machine Unmanaged returns none: the machines may have to be restored first.
-func Unmanaged(now time.Time, nodes []Node, owners []NodeOwner) []string {
+// UnmanagedNodes returns the names of nodes older than DefaultMinAge that have no machine, and that lack the annotation
+// not-managed-by-mcm or still have Millwright's finalizer. UnmanagedNodes returns at most MostUnmanaged names, in the
+// given order. Without any machine UnmanagedNodes returns none: the machines may have to be restored first.
+func UnmanagedNodes(now time.Time, nodes []Node, owners []NodeOwner) []string {
 	if len(owners) == 0 {
 		return nil
 	}

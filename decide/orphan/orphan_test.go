@@ -16,8 +16,8 @@ import (
 
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// allowedForAnHour returns a value of collect-orphans that allows n deletions for an hour.
-func allowedForAnHour(n int) string { return fmt.Sprintf("%d until 2026-11-22T13:00:00Z", n) }
+// allowanceForAnHour returns a value of collect-orphans that allows n deletions for an hour.
+func allowanceForAnHour(n int) string { return fmt.Sprintf("%d until 2026-11-22T13:00:00Z", n) }
 
 func timeAgo(d time.Duration) time.Time { return now.Add(-d) }
 
@@ -52,8 +52,8 @@ func withInstances(f orphan.Facts, seen time.Duration, instances ...orphan.Insta
 	return f
 }
 
-// withNamesOnly removes the UIDs of the instances: the cloud tags instances only with names.
-func withNamesOnly(f orphan.Facts) orphan.Facts {
+// withoutInstanceUIDs removes the UIDs of the instances: the cloud tags instances only with names.
+func withoutInstanceUIDs(f orphan.Facts) orphan.Facts {
 	f.Named = true
 	for i := range f.Instances {
 		f.Instances[i].UID = ""
@@ -121,21 +121,21 @@ func TestDecide(t *testing.T) {
 		}), says: "Machine new names instance i-gone-2"},
 		{name: "two instances of one lost machine go together", facts: withInstances(healthyFacts(3), long, gone, newInstance("i-gone-2", "gone")), goes: []string{"i-gone", "i-gone-2"}},
 		{name: "one of the two was just seen", facts: withInstances(withInstances(healthyFacts(3), long, gone), 0, newInstance("i-gone-2", "gone")), says: "not confirmed before 12:15:00 UTC"},
-		{name: "in a cloud of names, no machine of its name: it goes", facts: withNamesOnly(withInstances(healthyFacts(3), long, gone)), goes: []string{"i-gone"}},
-		{name: "in a cloud of names, a machine of its name that has no instance yet keeps it", facts: changedFacts(withNamesOnly(withInstances(healthyFacts(3), long, gone)), func(f *orphan.Facts) {
+		{name: "in a cloud of names, no machine of its name: it goes", facts: withoutInstanceUIDs(withInstances(healthyFacts(3), long, gone)), goes: []string{"i-gone"}},
+		{name: "in a cloud of names, a machine of its name that has no instance yet keeps it", facts: changedFacts(withoutInstanceUIDs(withInstances(healthyFacts(3), long, gone)), func(f *orphan.Facts) {
 			f.Machines = append(f.Machines, orphan.Machine{Name: "gone", UID: "uid-new"})
 		})},
 		{
-			name: "in a cloud of names, a second one of a name stays: a person decides", facts: withNamesOnly(withInstances(healthyFacts(3), long, newInstance("i-2", "m-1"))),
+			name: "in a cloud of names, a second one of a name stays: a person decides", facts: withoutInstanceUIDs(withInstances(healthyFacts(3), long, newInstance("i-2", "m-1"))),
 			says: "instance i-2 has no UID, and the name of Machine m-1, which names instance i-m-1",
 		},
-		{name: "in a cloud of names, a machine that was moved keeps it", facts: changedFacts(withNamesOnly(withInstances(healthyFacts(3), long, gone)), func(f *orphan.Facts) {
+		{name: "in a cloud of names, a machine that was moved keeps it", facts: changedFacts(withoutInstanceUIDs(withInstances(healthyFacts(3), long, gone)), func(f *orphan.Facts) {
 			f.Machines = append(f.Machines, orphan.Machine{Name: "gone", UID: "uid-new", Elsewhere: "other"})
 		}), says: "i-gone"},
-		{name: "in a cloud of names, one that a machine of another name has on record stays", facts: changedFacts(withNamesOnly(withInstances(healthyFacts(3), long, gone)), func(f *orphan.Facts) {
+		{name: "in a cloud of names, one that a machine of another name has on record stays", facts: changedFacts(withoutInstanceUIDs(withInstances(healthyFacts(3), long, gone)), func(f *orphan.Facts) {
 			f.Machines = append(f.Machines, newMachine("renamed", "i-gone"))
 		})},
-		{name: "in a cloud of names, one without a name stays", facts: withNamesOnly(withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-gone"})), says: "has neither the name nor the UID"},
+		{name: "in a cloud of names, one without a name stays", facts: withoutInstanceUIDs(withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-gone"})), says: "has neither the name nor the UID"},
 		{name: "first sighting", facts: withInstances(healthyFacts(3), 0, gone), says: "first seen at 12:00:00 UTC"},
 		{name: "a second look that comes too early", facts: withInstances(healthyFacts(3), 15*time.Minute-1, gone), says: "not confirmed"},
 		{name: "exactly at the time", facts: withInstances(healthyFacts(3), 15*time.Minute, gone), goes: []string{"i-gone"}},
@@ -168,7 +168,7 @@ func TestDecide(t *testing.T) {
 		{name: "a person lets none go", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.Allowed = "0" }), says: "one sweep deletes at most 0"},
 		{name: "a person who is hard to understand", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.Allowed = "all" }), held: `says "all", which is not a number`},
 		{name: "a person who counts down", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.Allowed = "-1" }), held: `says "-1", which is not a number`},
-		{name: "a person does not shorten the time between two looks", facts: changedFacts(withInstances(healthyFacts(3), 0, gone), func(f *orphan.Facts) { f.Allowed = allowedForAnHour(9) }), says: "not confirmed"},
+		{name: "a person does not shorten the time between two looks", facts: changedFacts(withInstances(healthyFacts(3), 0, gone), func(f *orphan.Facts) { f.Allowed = allowanceForAnHour(9) }), says: "not confirmed"},
 		{name: "a person's number that has ended: the breaker holds", facts: changedFacts(withInstances(orphan.Facts{Now: now}, long, lostInstances(5)...), func(f *orphan.Facts) { f.Allowed = "2 until 2026-11-22T12:00:00Z" }), held: "no machine at all"},
 		{name: "a person's number that has ended replaces no limit", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.Allowed = "0 until 2026-11-22T11:00:00Z" }), goes: []string{"i-gone"}},
 		{name: "a person's number without an end", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.Allowed = "2" }), held: `says "2", which has no end`},
@@ -195,19 +195,23 @@ func TestASweepDeletesAtMostTheCapOldestFirst(t *testing.T) {
 	}
 	d := orphan.Decide(f)
 	require.Len(t, d.Collect, 10)
-	assert.Equal(t, orphan.Target{Machine: "lost-0", UID: "uid-lost-0", ProviderIDs: []string{"i-lost-0"}}, d.Collect[0])
+	assert.Equal(
+		t,
+		orphan.DeletionTarget{Machine: "lost-0", UID: "uid-lost-0", ProviderIDs: []string{"i-lost-0"}},
+		d.Collect[0],
+	)
 	assert.Equal(t, "i-lost-9", d.Collect[9].ProviderIDs[0])
 	assert.Len(t, d.Sightings, 12)
-	assert.Len(t, orphan.WithoutDeleted(d.Sightings, collectedIDs(d)), 2)
+	assert.Len(t, orphan.SightingsWithoutDeleted(d.Sightings, collectedIDs(d)), 2)
 	assert.Equal(t, []int{212, 200, 12}, []int{d.Instances, d.Machines, d.Orphans})
-	f.Allowed = allowedForAnHour(100)
+	f.Allowed = allowanceForAnHour(100)
 	assert.Len(t, orphan.Decide(f).Collect, 12)
 	assert.Len(
 		t,
 		orphan.Decide(
 			changedFacts(
 				withInstances(f, time.Hour, lostInstances(60)[12:]...),
-				func(f *orphan.Facts) { f.Allowed = allowedForAnHour(100) },
+				func(f *orphan.Facts) { f.Allowed = allowanceForAnHour(100) },
 			),
 		).Collect,
 		orphan.MostPerSweep,
@@ -268,7 +272,7 @@ func TestDecisionsAreBounded(t *testing.T) {
 					newInstance(fmt.Sprint("i-twin-", i, long), fmt.Sprint("m-", i)),
 				)
 			}
-			f.Allowed = allowedForAnHour(1000)
+			f.Allowed = allowanceForAnHour(1000)
 			d := orphan.Decide(f)
 			text, err := json.Marshal(d)
 			require.NoError(t, err)

@@ -14,10 +14,10 @@ import (
 	"millwright/decide/orphan"
 )
 
-// dice is the SplitMix64 generator: the same numbers for the same seed, in every version of Go.
-type dice uint64
+// randomSource is the SplitMix64 generator: the same numbers for the same seed, in every version of Go.
+type randomSource uint64
 
-func (d *dice) intBelow(n int) int {
+func (d *randomSource) randomIntBelow(n int) int {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
@@ -25,27 +25,27 @@ func (d *dice) intBelow(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *dice) oneIn(n int) bool { return d.intBelow(n) == 0 }
+func (d *randomSource) hasChanceOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
 
 // simulatedCloud is a simulated cloud that changes at random between two sweeps.
 type simulatedCloud struct {
-	dice
+	randomSource
 	orphan.Facts
 	machineCount int
 }
 
-// changeAtRandom changes the simulated cloud: machines and instances are created and deleted, alone and together.
-func (c *simulatedCloud) changeAtRandom() {
-	c.Now = c.Now.Add(time.Duration(1+c.intBelow(12)) * time.Minute)
-	for range c.intBelow(5) {
+// makeRandomChange changes the simulated cloud: machines and instances are created and deleted, alone and together.
+func (c *simulatedCloud) makeRandomChange() {
+	c.Now = c.Now.Add(time.Duration(1+c.randomIntBelow(12)) * time.Minute)
+	for range c.randomIntBelow(5) {
 		name := fmt.Sprintf("m-%d", c.machineCount)
 		c.machineCount++
 		m, i := newMachine(name, ""), newInstance("i-"+name, name)
 		i.Created = c.Now
-		if c.oneIn(3) {
+		if c.hasChanceOneIn(3) {
 			i.Created = time.Time{}
 		}
-		switch c.intBelow(8) {
+		switch c.randomIntBelow(8) {
 		case 0:
 			i.UID = ""
 		case 1:
@@ -57,23 +57,24 @@ func (c *simulatedCloud) changeAtRandom() {
 		default:
 		}
 		c.Machines = append(c.Machines, m)
-		if !c.oneIn(6) {
+		if !c.hasChanceOneIn(6) {
 			c.Instances = append(c.Instances, i)
 		}
 	}
 	for i := range c.Machines { // some machines are moved into another namespace
-		if c.oneIn(20) {
+		if c.hasChanceOneIn(20) {
 			c.Machines[i].Elsewhere = "elsewhere"
 		}
 	}
-	c.Machines = slices.DeleteFunc(c.Machines, func(orphan.Machine) bool { return c.oneIn(12) })
-	if c.oneIn(30) {
+	c.Machines = slices.DeleteFunc(c.Machines, func(orphan.Machine) bool { return c.hasChanceOneIn(12) })
+	if c.hasChanceOneIn(30) {
 		c.Machines = nil
 	}
 }
 
-// isClaimed reports whether an existing machine claims an instance. isClaimed does not use the package's functions.
-func isClaimed(f orphan.Facts, id string) bool {
+// isClaimedInstance reports whether an existing machine claims an instance. isClaimedInstance does not use the
+// package's functions.
+func isClaimedInstance(f orphan.Facts, id string) bool {
 	at := slices.IndexFunc(f.Instances, func(i orphan.Instance) bool { return i.ProviderID == id })
 	return slices.ContainsFunc(
 		f.Machines,
@@ -82,29 +83,29 @@ func isClaimed(f orphan.Facts, id string) bool {
 }
 
 func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
-	collected, held, seeds := 0, 0, decidetest.Seeds(200)
+	collected, held, seeds := 0, 0, decidetest.SeedCount(200)
 	for seed := range seeds {
-		c := &simulatedCloud{dice: dice(seed), Facts: orphan.Facts{Now: now}}
+		c := &simulatedCloud{randomSource: randomSource(seed), Facts: orphan.Facts{Now: now}}
 		first := map[string]time.Time{} // by provider ID: start of the unbroken sightings
 		for range 40 {
-			c.changeAtRandom()
-			c.Allowed = []string{"", "", "", "3 until " + c.Now.Add(time.Minute).Format(time.RFC3339), "nonsense"}[c.intBelow(5)]
+			c.makeRandomChange()
+			c.Allowed = []string{"", "", "", "3 until " + c.Now.Add(time.Minute).Format(time.RFC3339), "nonsense"}[c.randomIntBelow(5)]
 			d := orphan.Decide(c.Facts)
 			require.Equal(t, d, orphan.Decide(c.Facts), "the same facts, the same answer")
 			for id := range first {
 				if !slices.ContainsFunc(c.Instances, func(i orphan.Instance) bool { return i.ProviderID == id }) ||
-					isClaimed(c.Facts, id) {
+					isClaimedInstance(c.Facts, id) {
 					delete(first, id)
 				}
 			}
 			gone := collectedIDs(d)
 			for _, id := range gone {
-				require.False(t, isClaimed(c.Facts, id), "seed %d: %s has a machine", seed, id)
+				require.False(t, isClaimedInstance(c.Facts, id), "seed %d: %s has a machine", seed, id)
 				require.Contains(t, first, id, "seed %d: %s was not seen before", seed, id)
 				require.GreaterOrEqual(t, c.Now.Sub(first[id]), orphan.DefaultConfirm, "seed %d: %s", seed, id)
 			}
 			for _, i := range c.Instances { // a provider deletes all instances with the UID
-				together := slices.ContainsFunc(d.Collect, func(t orphan.Target) bool { return t.UID == i.UID })
+				together := slices.ContainsFunc(d.Collect, func(t orphan.DeletionTarget) bool { return t.UID == i.UID })
 				require.Equal(t, together, slices.Contains(gone, i.ProviderID), "seed %d: %s", seed, i.ProviderID)
 			}
 			most := map[string]int{"": orphan.DefaultMaxPerSweep, "3": 3}[strings.Split(c.Allowed, " ")[0]]
@@ -115,11 +116,11 @@ func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
 			}
 			require.True(t, d.Held == "" || len(gone) == 0)
 			for _, i := range c.Instances {
-				if _, known := first[i.ProviderID]; !known && !isClaimed(c.Facts, i.ProviderID) {
+				if _, known := first[i.ProviderID]; !known && !isClaimedInstance(c.Facts, i.ProviderID) {
 					first[i.ProviderID] = c.Now
 				}
 			}
-			c.Sightings = orphan.WithoutDeleted(d.Sightings, gone)
+			c.Sightings = orphan.SightingsWithoutDeleted(d.Sightings, gone)
 			c.Instances = slices.DeleteFunc(
 				c.Instances,
 				func(i orphan.Instance) bool { return slices.Contains(gone, i.ProviderID) },
@@ -136,19 +137,19 @@ func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
 
 // If nothing else changes, all orphans that may be deleted are deleted after a few sweeps.
 func TestOrphansAreDeletedWhenNothingElseChanges(t *testing.T) {
-	for seed := range decidetest.Seeds(200) {
-		d := dice(seed)
-		f := healthyFacts(50 + d.intBelow(400))
-		few := 1 + d.intBelow(max(2, len(f.Instances)/10))
+	for seed := range decidetest.SeedCount(200) {
+		d := randomSource(seed)
+		f := healthyFacts(50 + d.randomIntBelow(400))
+		few := 1 + d.randomIntBelow(max(2, len(f.Instances)/10))
 		for _, i := range lostInstances(few) {
-			i.Created = now.Add(-time.Duration(d.intBelow(40)) * time.Minute)
+			i.Created = now.Add(-time.Duration(d.randomIntBelow(40)) * time.Minute)
 			f.Instances = append(f.Instances, i)
 		}
 		sweeps := 0
 		for ; sweeps < 10; sweeps++ {
 			decision := orphan.Decide(f)
 			gone := collectedIDs(decision)
-			f.Sightings = orphan.WithoutDeleted(decision.Sightings, gone)
+			f.Sightings = orphan.SightingsWithoutDeleted(decision.Sightings, gone)
 			f.Instances = slices.DeleteFunc(
 				f.Instances,
 				func(i orphan.Instance) bool { return slices.Contains(gone, i.ProviderID) },

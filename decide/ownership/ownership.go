@@ -17,28 +17,28 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Whose says who owns a node or an instance, as seen from one Machine.
-type Whose string
+// OwnerKind says who owns a node or an instance, as seen from one Machine.
+type OwnerKind string
 
 // The possible owners in an answer. Only Ours permits to write, drain, delete or adopt. InDoubt stops the step until
 // a person decides; InDoubt never means that the step has no work.
 const (
-	Ours     Whose = "Ours"
-	Anothers Whose = "Another's"
-	Nobodys  Whose = "Nobody's" // owned by no known Machine
-	InDoubt  Whose = "InDoubt"
+	Ours     OwnerKind = "Ours"
+	Anothers OwnerKind = "Another's"
+	Nobodys  OwnerKind = "Nobody's" // owned by no known Machine
+	InDoubt  OwnerKind = "InDoubt"
 )
 
-// Answer is the answer about one node or instance. The zero Answer means that no owner was requested.
-type Answer struct {
-	Whose Whose  `json:",omitempty"`
-	Why   string `json:",omitempty"` // one sentence; with InDoubt, the sentence says what a person can do
+// OwnerAnswer is the answer about one node or instance. The zero OwnerAnswer means that no owner was requested.
+type OwnerAnswer struct {
+	Whose OwnerKind `json:",omitempty"`
+	Why   string    `json:",omitempty"` // one sentence; with InDoubt, the sentence says what a person can do
 	// Ask means that the provider can resolve the doubt: it knows the name of the instance's node.
 	Ask bool `json:",omitempty"`
 }
 
-// Is reports whether the owner is w.
-func (a Answer) Is(w Whose) bool { return a.Whose == w }
+// HasOwnerKind reports whether the owner is w.
+func (a OwnerAnswer) HasOwnerKind(w OwnerKind) bool { return a.Whose == w }
 
 // Machine holds the facts that an existing Machine states about its instance and node.
 type Machine struct {
@@ -65,13 +65,14 @@ type Instance struct {
 	Machine    string // tag: name of the Machine for which the instance was created; empty: no such tag
 }
 
-// SameInstance reports whether two provider IDs name the same instance: the IDs are equal, or they have the same
+// IsSameInstance reports whether two provider IDs name the same instance: the IDs are equal, or they have the same
 // cloud and the same last part. The middle parts differ between MCM's drivers and cloud controller managers:
 // aws:///REGION/i-1 on a Machine is aws:///ZONE/i-1 on its Node. An empty ID names no instance.
-func SameInstance(a, b string) bool { return a != "" && Key(a) == Key(b) }
+func IsSameInstance(a, b string) bool { return a != "" && ProviderIDKey(a) == ProviderIDKey(b) }
 
-// Key returns the same text for two provider IDs if and only if they name the same instance; empty for an empty ID.
-func Key(providerID string) string {
+// ProviderIDKey returns the same text for two provider IDs if and only if they name the same instance; empty for an
+// empty ID.
+func ProviderIDKey(providerID string) string {
 	cloud, rest, is := strings.Cut(providerID, "://")
 	if !is || rest == "" || strings.HasSuffix(rest, "/") {
 		return providerID
@@ -79,10 +80,10 @@ func Key(providerID string) string {
 	return cloud + "://" + path.Base(rest)
 }
 
-// rivals holds all Machines except the Machine for which the owner is requested.
-type rivals []Machine
+// otherMachineList holds all Machines except the Machine for which the owner is requested.
+type otherMachineList []Machine
 
-func (all rivals) find(matches func(Machine) bool) (Machine, bool) {
+func (all otherMachineList) findMachine(matches func(Machine) bool) (Machine, bool) {
 	if i := slices.IndexFunc(all, matches); i >= 0 {
 		return all[i], true
 	}
@@ -90,30 +91,30 @@ func (all rivals) find(matches func(Machine) bool) (Machine, bool) {
 }
 
 // otherMachines returns all Machines except me.
-func otherMachines(all []Machine, me Machine) rivals {
+func otherMachines(all []Machine, me Machine) otherMachineList {
 	return slices.DeleteFunc(slices.Clone(all), func(m Machine) bool { return m.UID == me.UID })
 }
 
-func (all rivals) findByProviderID(providerID string) (Machine, bool) {
-	return all.find(func(m Machine) bool { return !m.InstanceGone && SameInstance(m.ProviderID, providerID) })
+func (all otherMachineList) findByProviderID(providerID string) (Machine, bool) {
+	return all.findMachine(func(m Machine) bool { return !m.InstanceGone && IsSameInstance(m.ProviderID, providerID) })
 }
 
-func (all rivals) findByUID(uid string) (Machine, bool) {
-	return all.find(func(m Machine) bool { return uid != "" && m.UID == uid })
+func (all otherMachineList) findByUID(uid string) (Machine, bool) {
+	return all.findMachine(func(m Machine) bool { return uid != "" && m.UID == uid })
 }
 
-// OfNode returns who owns a node, as seen from a Machine that names the node or has its provider ID. others contains
-// Machines of all namespaces, at least: the Machines with the node's provider ID, the Machines whose status.nodeName
-// is the node's name, and the Machine that marked the node. others may contain me and further Machines.
-func OfNode(n Node, me Machine, others []Machine) Answer {
+// OwnerOfNode returns who owns a node, as seen from a Machine that names the node or has its provider ID. others
+// contains Machines of all namespaces, at least: the Machines with the node's provider ID, the Machines whose
+// status.nodeName is the node's name, and the Machine that marked the node. others may contain me and further Machines.
+func OwnerOfNode(n Node, me Machine, others []Machine) OwnerAnswer {
 	all := otherMachines(others, me)
 	switch {
 	case me.ProviderID == "":
-		return ofNodeWithoutInstance(n, me, all)
+		return answerForMachineWithoutInstance(n, me, all)
 	case n.ProviderID == "":
-		return ofNodeWithoutID(n, me, all)
-	case !SameInstance(n.ProviderID, me.ProviderID):
-		return ofOtherInstance(n, me, all)
+		return answerForNodeWithoutID(n, me, all)
+	case !IsSameInstance(n.ProviderID, me.ProviderID):
+		return answerForOtherInstance(n, me, all)
 	}
 	what := fmt.Sprintf("node %s is of instance %s", n.Name, n.ProviderID)
 	marked, isMarked := all.findByUID(n.Mark)
@@ -128,7 +129,7 @@ func OfNode(n Node, me Machine, others []Machine) Answer {
 		)
 	case n.Mark == me.UID:
 		return oursAnswer("%s, and has the mark of this Machine", what)
-	case isMarked && SameInstance(marked.ProviderID, n.ProviderID):
+	case isMarked && IsSameInstance(marked.ProviderID, n.ProviderID):
 		return anothersAnswer("%s, which %s names, too, and has the mark of that Machine", what, marked)
 	case isMarked:
 		return doubtAnswer("%s, as this Machine says, and has the mark of %s, which names %s: "+
@@ -141,8 +142,8 @@ func OfNode(n Node, me Machine, others []Machine) Answer {
 	}
 }
 
-// ofNodeWithoutInstance is OfNode for a Machine without a provider ID.
-func ofNodeWithoutInstance(n Node, me Machine, all rivals) Answer {
+// answerForMachineWithoutInstance is OwnerOfNode for a Machine without a provider ID.
+func answerForMachineWithoutInstance(n Node, me Machine, all otherMachineList) OwnerAnswer {
 	rival, has := all.findByProviderID(n.ProviderID)
 	if !has {
 		rival, has = all.findByUID(n.Mark)
@@ -165,11 +166,11 @@ func ofNodeWithoutInstance(n Node, me Machine, all rivals) Answer {
 	}
 }
 
-// ofNodeWithoutID is OfNode for a node without a provider ID, and a Machine with a provider ID.
-func ofNodeWithoutID(n Node, me Machine, all rivals) Answer {
+// answerForNodeWithoutID is OwnerOfNode for a node without a provider ID, and a Machine with a provider ID.
+func answerForNodeWithoutID(n Node, me Machine, all otherMachineList) OwnerAnswer {
 	what := fmt.Sprintf("node %s has no provider ID", n.Name)
 	marked, isMarked := all.findByUID(n.Mark)
-	told, isTold := all.find(func(m Machine) bool { return !m.InstanceGone && m.Told == n.Name })
+	told, isTold := all.findMachine(func(m Machine) bool { return !m.InstanceGone && m.Told == n.Name })
 	switch {
 	case n.Mark == me.UID:
 		return oursAnswer("%s, and has the mark of this Machine", what)
@@ -195,8 +196,9 @@ func ofNodeWithoutID(n Node, me Machine, all rivals) Answer {
 	}
 }
 
-// ofOtherInstance is OfNode for a node whose provider ID names another instance than the Machine's provider ID.
-func ofOtherInstance(n Node, me Machine, all rivals) Answer {
+// answerForOtherInstance is OwnerOfNode for a node whose provider ID names another instance than the Machine's provider
+// ID.
+func answerForOtherInstance(n Node, me Machine, all otherMachineList) OwnerAnswer {
 	what := fmt.Sprintf("node %s is of instance %s, and not of %s", n.Name, n.ProviderID, me.ProviderID)
 	rival, has := all.findByProviderID(n.ProviderID)
 	switch {
@@ -209,13 +211,13 @@ func ofOtherInstance(n Node, me Machine, all rivals) Answer {
 	}
 }
 
-// OfInstance returns who owns an instance, as seen from a Machine. The Machine names the instance, or the instance
+// OwnerOfInstance returns who owns an instance, as seen from a Machine. The Machine names the instance, or the instance
 // has the Machine's UID or name as a tag. others contains all Machines of the control cluster, or at least the
 // Machines that name the instance's provider ID and the Machine with the UID of the instance's tag.
-func OfInstance(i Instance, me Machine, others []Machine) Answer {
+func OwnerOfInstance(i Instance, me Machine, others []Machine) OwnerAnswer {
 	all := otherMachines(others, me)
 	what := "instance " + i.ProviderID
-	named := SameInstance(i.ProviderID, me.ProviderID)
+	named := IsSameInstance(i.ProviderID, me.ProviderID)
 	maker, isMade := all.findByUID(i.UID)
 	rival, hasRival := all.findByProviderID(i.ProviderID)
 	byName := i.UID == "" && me.ProviderID == "" && i.Machine != "" && i.Machine == me.Name
@@ -226,7 +228,7 @@ func OfInstance(i Instance, me Machine, others []Machine) Answer {
 		return anothersAnswer("%s has the UID of %s", what, maker)
 	case hasRival && (named || byName):
 		return doubtAnswer("%s has %s, and %s names it, too: clear spec.providerID of the copy",
-			what, cmp.Or(phrase.If(i.UID != "", "the UID of a Machine that does not exist"), "no UID"), rival)
+			what, cmp.Or(phrase.TextIf(i.UID != "", "the UID of a Machine that does not exist"), "no UID"), rival)
 	case hasRival:
 		return anothersAnswer("%s names %s", rival, what)
 	case named && i.UID != "":
@@ -240,14 +242,14 @@ func OfInstance(i Instance, me Machine, others []Machine) Answer {
 	}
 }
 
-func oursAnswer(format string, args ...any) Answer { return newAnswer(Ours, format, args) }
+func oursAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Ours, format, args) }
 
-func anothersAnswer(format string, args ...any) Answer { return newAnswer(Anothers, format, args) }
+func anothersAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Anothers, format, args) }
 
-func nobodysAnswer(format string, args ...any) Answer { return newAnswer(Nobodys, format, args) }
+func nobodysAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Nobodys, format, args) }
 
-func doubtAnswer(format string, args ...any) Answer { return newAnswer(InDoubt, format, args) }
+func doubtAnswer(format string, args ...any) OwnerAnswer { return newAnswer(InDoubt, format, args) }
 
-func newAnswer(w Whose, format string, args []any) Answer {
-	return Answer{Whose: w, Why: fmt.Sprintf(format, args...)}
+func newAnswer(w OwnerKind, format string, args []any) OwnerAnswer {
+	return OwnerAnswer{Whose: w, Why: fmt.Sprintf(format, args...)}
 }

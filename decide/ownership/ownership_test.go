@@ -51,11 +51,11 @@ func oneLostMachine(providerID, told string) []ownership.Machine {
 }
 
 type nodeRow struct {
-	situation string
-	node      ownership.Node
-	me        ownership.Machine
-	others    []ownership.Machine
-	answer    ownership.Whose
+	situation     string
+	node          ownership.Node
+	ownMachine    ownership.Machine
+	otherMachines []ownership.Machine
+	answer        ownership.OwnerKind
 }
 
 var nodeTable = []nodeRow{
@@ -200,25 +200,25 @@ func TestOwnerOfANode(t *testing.T) {
 	for _, row := range nodeTable {
 		t.Run(row.situation, func(t *testing.T) {
 			row.node.Name = "n"
-			got := ownership.OfNode(row.node, row.me, append(row.others, row.me))
+			got := ownership.OwnerOfNode(row.node, row.ownMachine, append(row.otherMachines, row.ownMachine))
 			assert.Equal(t, row.answer, got.Whose, got.Why)
 			assert.NotEmpty(t, got.Why)
 			assert.Contains(t, got.Why, "n", "it names the node")
 			if got.Ask {
-				assert.True(t, got.Is(ownership.InDoubt))
+				assert.True(t, got.HasOwnerKind(ownership.InDoubt))
 			}
 		})
 	}
-	label := ownership.OfNode(ownership.Node{Name: "n"}, machineWithoutNodeName(), nil)
+	label := ownership.OwnerOfNode(ownership.Node{Name: "n"}, machineWithoutNodeName(), nil)
 	assert.True(t, label.Ask, "the provider knows the name of the instance's node")
 }
 
 type instanceRow struct {
-	situation string
-	instance  ownership.Instance
-	me        ownership.Machine
-	others    []ownership.Machine
-	answer    ownership.Whose
+	situation     string
+	instance      ownership.Instance
+	ownMachine    ownership.Machine
+	otherMachines []ownership.Machine
+	answer        ownership.OwnerKind
 }
 
 var instanceTable = []instanceRow{
@@ -295,7 +295,7 @@ func TestOwnerOfAnInstance(t *testing.T) {
 	for _, row := range instanceTable {
 		t.Run(row.situation, func(t *testing.T) {
 			row.instance.ProviderID = ownProviderID
-			got := ownership.OfInstance(row.instance, row.me, append(row.others, row.me))
+			got := ownership.OwnerOfInstance(row.instance, row.ownMachine, append(row.otherMachines, row.ownMachine))
 			assert.Equal(t, row.answer, got.Whose, got.Why)
 			assert.Contains(t, got.Why, ownProviderID)
 			assert.False(t, got.Ask)
@@ -325,8 +325,8 @@ func TestTheOwnershipPageHasTheSameTable(t *testing.T) {
 	assert.Equal(t, strings.Join(want, "\n"), strings.Join(page, "\n"))
 }
 
-func tableRow(situation string, answer ownership.Whose) string {
-	said := map[ownership.Whose]string{
+func tableRow(situation string, answer ownership.OwnerKind) string {
+	said := map[ownership.OwnerKind]string{
 		ownership.Ours: "ours", ownership.Anothers: "another's", ownership.Nobodys: "nobody's", ownership.InDoubt: "**in doubt**",
 	}[answer]
 	return fmt.Sprintf("| %s%s | %s |", strings.ToUpper(situation[:1]), situation[1:], said)
@@ -360,8 +360,8 @@ func TestProviderIDsOfTheSameInstance(t *testing.T) {
 		{"nor is it that of any", "", "aws:///eu-west-1/i-1", false},
 		{"nor does it have an empty name", "aws:///eu-west-1/", "aws:///eu-west-2/", false},
 	} {
-		assert.Equal(t, row.same, ownership.SameInstance(row.a, row.b), row.what)
-		assert.Equal(t, row.same, ownership.SameInstance(row.b, row.a), row.what)
+		assert.Equal(t, row.same, ownership.IsSameInstance(row.a, row.b), row.what)
+		assert.Equal(t, row.same, ownership.IsSameInstance(row.b, row.a), row.what)
 	}
 }
 
@@ -370,9 +370,9 @@ func TestTheOrderOfMachinesDoesNotMatter(t *testing.T) {
 	stranger := ownership.Machine{Namespace: "else", Name: "x", UID: "uid-x", ProviderID: "aws:///eu-1a/i-9", Told: "n-9"}
 	for _, row := range nodeTable {
 		row.node.Name = "n"
-		all := append(slices.Clone(row.others), row.me, stranger)
-		want := ownership.OfNode(row.node, row.me, all)
+		all := append(slices.Clone(row.otherMachines), row.ownMachine, stranger)
+		want := ownership.OwnerOfNode(row.node, row.ownMachine, all)
 		slices.Reverse(all)
-		assert.Equal(t, want, ownership.OfNode(row.node, row.me, all), row.situation)
+		assert.Equal(t, want, ownership.OwnerOfNode(row.node, row.ownMachine, all), row.situation)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"millwright/decide/list"
 )
 
-// Clock returns a time in UTC. The date is left out if it is the date of now. If now is zero, the date is always
+// ClockText returns a time in UTC. The date is left out if it is the date of now. If now is zero, the date is always
 // present.
-func Clock(t, now time.Time) string {
+func ClockText(t, now time.Time) string {
 	t, now = t.UTC(), now.UTC()
 	if t.Truncate(24 * time.Hour).Equal(now.Truncate(24 * time.Hour)) {
 		return t.Format(time.TimeOnly + " MST")
@@ -19,35 +19,36 @@ func Clock(t, now time.Time) string {
 	return t.Format(time.DateTime + " MST")
 }
 
-// When returns a time and its distance from now, such as "13:51:07 UTC (in 14m)".
-func When(t, now time.Time) string {
+// TimeText returns a time and its distance from now, such as "13:51:07 UTC (in 14m)".
+func TimeText(t, now time.Time) string {
 	if t.After(now) {
-		return fmt.Sprintf("%s (in %s)", Clock(t, now), distanceText(t.Sub(now)))
+		return fmt.Sprintf("%s (in %s)", ClockText(t, now), distanceText(t.Sub(now)))
 	}
-	return fmt.Sprintf("%s (%s ago)", Clock(t, now), distanceText(now.Sub(t)))
+	return fmt.Sprintf("%s (%s ago)", ClockText(t, now), distanceText(now.Sub(t)))
 }
 
-// distanceText returns a Span, except for one to three hours: a distance of one to three hours is rounded to minutes
-// and written as in a spec. A timeout of two hours thus reads "2h", not "119m", one second after it began.
+// distanceText returns an AgeText, except for one to three hours: a distance of one to three hours is rounded to
+// minutes and written as in a spec. A timeout of two hours thus reads "2h", not "119m", one second after it began.
 func distanceText(d time.Duration) string {
 	if d < time.Hour || d >= 3*time.Hour {
-		return Span(d)
+		return AgeText(d)
 	}
-	return Length(d.Round(time.Minute))
+	return DurationText(d.Round(time.Minute))
 }
 
-// By returns " by ann (lunch)" for the words "ann: lunch" of a request, " (lunch)" for words without a colon, and ""
-// for no words.
-func By(words string) string {
+// ActorText returns " by ann (lunch)" for the words "ann: lunch" of a request, " (lunch)" for words without a colon,
+// and "" for no words.
+func ActorText(words string) string {
 	who, why, signed := strings.Cut(words, ": ")
 	if !signed {
-		return If(words != "", " (%s)", words)
+		return TextIf(words != "", " (%s)", words)
 	}
 	return fmt.Sprintf(" by %s (%s)", who, why)
 }
 
-// Length returns a duration as people write it in a spec: "20s", "5m", "1h30m". Length is exact; for an age, use Span.
-func Length(d time.Duration) string {
+// DurationText returns a duration as people write it in a spec: "20s", "5m", "1h30m". DurationText is exact; for an
+// age, use AgeText.
+func DurationText(d time.Duration) string {
 	text := d.String() // such as "1h0m0s"
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
@@ -58,8 +59,8 @@ func Length(d time.Duration) string {
 	return text
 }
 
-// Span returns a duration in one or two units, as kubectl prints ages.
-func Span(d time.Duration) string {
+// AgeText returns a duration in one or two units, as kubectl prints ages.
+func AgeText(d time.Duration) string {
 	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
 	for _, u := range []struct {
 		below, unit, rest time.Duration // rest is zero for a single unit
@@ -86,8 +87,8 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dy", d/year)
 }
 
-// Cut shortens a text to at most most bytes. A shortened text ends with "…".
-func Cut(text string, most int) string {
+// CutText shortens a text to at most most bytes. A shortened text ends with "…".
+func CutText(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
@@ -98,54 +99,56 @@ func Cut(text string, most int) string {
 // KiB.
 const maxMessageBytes = 1000
 
-// Message cuts a text to the largest length of a failure, condition or event.
-func Message(text string) string { return Cut(text, maxMessageBytes) }
+// CutMessage cuts a text to the largest length of a failure, condition or event.
+func CutMessage(text string) string { return CutText(text, maxMessageBytes) }
 
-// Count returns "1 pod" or "2 pods".
-func Count(n int, thing string) string { return fmt.Sprint(n, " ", thing) + OneOf(n, "", "s") }
+// CountText returns "1 pod" or "2 pods".
+func CountText(n int, thing string) string {
+	return fmt.Sprint(n, " ", thing) + SingularOrPlural(n, "", "s")
+}
 
-// OneOf returns one if n is 1, else several.
-func OneOf(n int, one, several string) string {
+// SingularOrPlural returns one if n is 1, else several.
+func SingularOrPlural(n int, one, several string) string {
 	if n == 1 {
 		return one
 	}
 	return several
 }
 
-// List joins the first most names. If there are more names, List adds their number, as in "a, b and 3 more".
-func List(names []string, most int, separator string) string {
-	return ListOf(names, len(names), most, separator)
+// JoinNames joins the first most names. If there are more names, JoinNames adds their number, as in "a, b and 3 more".
+func JoinNames(names []string, most int, separator string) string {
+	return JoinFirstNames(names, len(names), most, separator)
 }
 
-// ListOf returns what List returns for a list of all names. The parameter names needs only the first most names of this
-// list.
-func ListOf(names []string, all, most int, separator string) string {
+// JoinFirstNames returns what JoinNames returns for a list of all names. The parameter names needs only the first most
+// names of this list.
+func JoinFirstNames(names []string, all, most int, separator string) string {
 	if all <= most {
 		return strings.Join(names, separator)
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], separator), all-most)
 }
 
-// Later returns the later of two times.
-func Later(a, b time.Time) time.Time {
+// LaterTime returns the later of two times.
+func LaterTime(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
 	return b
 }
 
-// If returns the formatted text if holds is true, else "".
-func If(holds bool, format string, values ...any) string {
+// TextIf returns the formatted text if holds is true, else "".
+func TextIf(holds bool, format string, values ...any) string {
 	if !holds {
 		return ""
 	}
 	return fmt.Sprintf(format, values...)
 }
 
-// Parts returns the texts that are not empty.
-func Parts(texts ...string) []string {
-	return list.Where(texts, func(text string) bool { return text != "" })
+// NonEmptyTexts returns the texts that are not empty.
+func NonEmptyTexts(texts ...string) []string {
+	return list.Filter(texts, func(text string) bool { return text != "" })
 }
 
-// PausedBy returns Cluster API's sentence that an object of this kind has the annotation that pauses it.
-func PausedBy(kind string) string { return kind + " has the cluster.x-k8s.io/paused annotation" }
+// PausedSentence returns Cluster API's sentence that an object of this kind has the annotation that pauses it.
+func PausedSentence(kind string) string { return kind + " has the cluster.x-k8s.io/paused annotation" }

@@ -15,14 +15,14 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-func TestTimes(t *testing.T) {
-	assert.Equal(t, "13:00:00 UTC", phrase.Clock(noon.Add(time.Hour).In(time.FixedZone("CET", 3600)), noon))
-	assert.Equal(t, "2026-01-02 12:00:00 UTC", phrase.Clock(noon.Add(24*time.Hour), noon))
-	assert.Equal(t, "2026-01-01 12:00:00 UTC", phrase.Clock(noon, time.Time{}))
-	assert.Equal(t, "12:14:00 UTC (in 14m)", phrase.When(noon.Add(14*time.Minute), noon))
-	assert.Equal(t, "11:46:00 UTC (14m ago)", phrase.When(noon.Add(-14*time.Minute), noon))
-	assert.Equal(t, noon, phrase.Later(noon.Add(-1), noon))
-	assert.Equal(t, noon, phrase.Later(noon, noon.Add(-1)))
+func TestTimeTexts(t *testing.T) {
+	assert.Equal(t, "13:00:00 UTC", phrase.ClockText(noon.Add(time.Hour).In(time.FixedZone("CET", 3600)), noon))
+	assert.Equal(t, "2026-01-02 12:00:00 UTC", phrase.ClockText(noon.Add(24*time.Hour), noon))
+	assert.Equal(t, "2026-01-01 12:00:00 UTC", phrase.ClockText(noon, time.Time{}))
+	assert.Equal(t, "12:14:00 UTC (in 14m)", phrase.TimeText(noon.Add(14*time.Minute), noon))
+	assert.Equal(t, "11:46:00 UTC (14m ago)", phrase.TimeText(noon.Add(-14*time.Minute), noon))
+	assert.Equal(t, noon, phrase.LaterTime(noon.Add(-1), noon))
+	assert.Equal(t, noon, phrase.LaterTime(noon, noon.Add(-1)))
 }
 
 func TestDistancesOfHoursAreWrittenAsInASpec(t *testing.T) {
@@ -35,14 +35,14 @@ func TestDistancesOfHoursAreWrittenAsInASpec(t *testing.T) {
 		3*time.Hour - time.Second:   "3h",
 		3*time.Hour + 5*time.Minute: "3h5m",
 	} {
-		assert.Contains(t, phrase.When(now.Add(d), now), " (in "+says+")")
-		assert.Contains(t, phrase.When(now.Add(-d), now), " ("+says+" ago)")
+		assert.Contains(t, phrase.TimeText(now.Add(d), now), " (in "+says+")")
+		assert.Contains(t, phrase.TimeText(now.Add(-d), now), " ("+says+" ago)")
 	}
 }
 
 func TestSpanIsKubectlsAge(t *testing.T) {
 	for d := time.Duration(0); d < 12*365*24*time.Hour; d = d*21/20 + 700*time.Millisecond {
-		assert.Equal(t, duration.HumanDuration(d), phrase.Span(d), d.String())
+		assert.Equal(t, duration.HumanDuration(d), phrase.AgeText(d), d.String())
 	}
 }
 
@@ -51,7 +51,7 @@ func TestLengthIsAsPeopleWriteIt(t *testing.T) {
 		"0s": 0, "20s": 20 * time.Second, "5m": 5 * time.Minute, "1m30s": 90 * time.Second, "2h": 2 * time.Hour, "1h30m": 90 * time.Minute,
 		"1h0m5s": time.Hour + 5*time.Second, "96h": 96 * time.Hour, "-1h": -time.Hour, "1.5s": 1500 * time.Millisecond, "10s": 10 * time.Second, "10m": 10 * time.Minute,
 	} {
-		assert.Equal(t, want, phrase.Length(d))
+		assert.Equal(t, want, phrase.DurationText(d))
 		read, err := time.ParseDuration(want)
 		require.NoError(t, err)
 		assert.Equal(t, d, read)
@@ -59,18 +59,18 @@ func TestLengthIsAsPeopleWriteIt(t *testing.T) {
 }
 
 func TestTexts(t *testing.T) {
-	assert.Equal(t, "short", phrase.Cut("short", 5))
+	assert.Equal(t, "short", phrase.CutText("short", 5))
 	for _, text := range []string{strings.Repeat("a", 2000), strings.Repeat("ä", 2000), strings.Repeat("a", 995) + strings.Repeat("€", 9)} {
-		cut := phrase.Message(text)
+		cut := phrase.CutMessage(text)
 		assert.LessOrEqual(t, len(cut), 1000)
 		assert.True(t, utf8.ValidString(cut))
 		assert.True(t, strings.HasSuffix(cut, "…"))
 	}
-	assert.Equal(t, " by ann (new image: bad)", phrase.By("ann: new image: bad"))
-	assert.Equal(t, " (ann)", phrase.By("ann"))
-	assert.Empty(t, phrase.By(""))
-	assert.Equal(t, "1 pod", phrase.Count(1, "pod"))
-	assert.Equal(t, "0 pods", phrase.Count(0, "pod"))
-	assert.Equal(t, "a, b", phrase.List([]string{"a", "b"}, 2, ", "))
-	assert.Equal(t, "a and 2 more", phrase.List([]string{"a", "b", "c"}, 1, ", "))
+	assert.Equal(t, " by ann (new image: bad)", phrase.ActorText("ann: new image: bad"))
+	assert.Equal(t, " (ann)", phrase.ActorText("ann"))
+	assert.Empty(t, phrase.ActorText(""))
+	assert.Equal(t, "1 pod", phrase.CountText(1, "pod"))
+	assert.Equal(t, "0 pods", phrase.CountText(0, "pod"))
+	assert.Equal(t, "a, b", phrase.JoinNames([]string{"a", "b"}, 2, ", "))
+	assert.Equal(t, "a and 2 more", phrase.JoinNames([]string{"a", "b", "c"}, 1, ", "))
 }

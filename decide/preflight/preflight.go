@@ -39,8 +39,8 @@ type ControlPlane struct {
 	Pending      string // version that the topology will set next; empty: none
 }
 
-// Machines holds the facts about the machines that the set would create.
-type Machines struct {
+// MachineFacts holds the facts about the machines that the set would create.
+type MachineFacts struct {
 	Version string // Kubernetes version, such as v1.31.2; empty: not known, and versions are not compared
 	Kubeadm bool   // the machines join by kubeadm
 }
@@ -54,31 +54,31 @@ type Settings struct {
 	Skip   string // checks that the set skips, separated by commas, or All; unknown names are ignored
 }
 
-// Observed holds the facts that the set's activity read at one moment.
-type Observed struct {
+// Facts holds the facts that the set's activity read at one moment.
+type Facts struct {
 	ControlPlane *ControlPlane // nil: no control plane is configured, and every check passes
-	Machines     Machines
+	Machines     MachineFacts
 	Settings     Settings
 }
 
-// Failure is a failed check.
-type Failure struct {
+// CheckFailure is a failed check.
+type CheckFailure struct {
 	Check string // name of the check
 	Why   string // one sentence that contains the name of the check
 }
 
 // Decide returns the failed checks, in the order of the constants. No failure means that the set may create
 // machines.
-func Decide(o Observed) []Failure {
+func Decide(o Facts) []CheckFailure {
 	if o.ControlPlane == nil {
 		return nil
 	}
-	failures := list.Where([]Failure{
+	failures := list.Filter([]CheckFailure{
 		{ControlPlaneIsStable, stabilityFailure(o)},
 		{KubernetesVersionSkew, kubernetesSkewFailure(o)},
 		{KubeadmVersionSkew, kubeadmSkewFailure(o)},
 		{ControlPlaneVersionSkew, controlPlaneSkewFailure(o)},
-	}, func(f Failure) bool { return f.Why != "" && o.Settings.isEnabled(f.Check) })
+	}, func(f CheckFailure) bool { return f.Why != "" && o.Settings.isEnabled(f.Check) })
 	for i, f := range failures {
 		failures[i].Why = fmt.Sprintf("%s (%q preflight check failed)", f.Why, f.Check)
 	}
@@ -103,51 +103,51 @@ const (
 )
 
 // stabilityFailure checks that all replicas of the control plane are available.
-func stabilityFailure(o Observed) string {
+func stabilityFailure(o Facts) string {
 	c := o.ControlPlane
 	name := c.Kind + " " + c.Name
 	return cmp.Or(
-		phrase.If(c.Absent, "%s does not exist", name),
-		phrase.If(c.Unread, "%s was not read yet", name),
-		phrase.If(c.Available < c.Replicas, "%s has %d of %d replicas available", name, c.Available, c.Replicas),
-		phrase.If(o.Settings.Strict && c.Pending != "", "%s has a pending version upgrade to %s", name, c.Pending),
-		phrase.If(o.Settings.Strict && c.Provisioning, "%s is provisioning", name),
-		phrase.If(o.Settings.Strict && c.Upgrading, "%s is upgrading", name),
+		phrase.TextIf(c.Absent, "%s does not exist", name),
+		phrase.TextIf(c.Unread, "%s was not read yet", name),
+		phrase.TextIf(c.Available < c.Replicas, "%s has %d of %d replicas available", name, c.Available, c.Replicas),
+		phrase.TextIf(o.Settings.Strict && c.Pending != "", "%s has a pending version upgrade to %s", name, c.Pending),
+		phrase.TextIf(o.Settings.Strict && c.Provisioning, "%s is provisioning", name),
+		phrase.TextIf(o.Settings.Strict && c.Upgrading, "%s is upgrading", name),
 	)
 }
 
 // kubernetesSkewFailure checks that the control plane supports the machines' kubelets.
-func kubernetesSkewFailure(o Observed) string {
+func kubernetesSkewFailure(o Facts) string {
 	return compareVersions(o, "the kubernetes", func(m, c *version) string {
 		return cmp.Or(
-			phrase.If(m.major != c.major, "their major versions differ"),
-			phrase.If(m.minor > c.minor, "MachineSet version is higher than ControlPlane version"),
+			phrase.TextIf(m.major != c.major, "their major versions differ"),
+			phrase.TextIf(m.minor > c.minor, "MachineSet version is higher than ControlPlane version"),
 			// A sum, because a difference of unsigned numbers can underflow.
-			phrase.If(m.minor+maxMinorLag < c.minor,
+			phrase.TextIf(m.minor+maxMinorLag < c.minor,
 				"MachineSet version is more than %d minor versions older than the ControlPlane version", maxMinorLag),
 		)
 	})
 }
 
 // kubeadmSkewFailure checks that kubeadm can join the control plane.
-func kubeadmSkewFailure(o Observed) string {
+func kubeadmSkewFailure(o Facts) string {
 	if !o.Machines.Kubeadm {
 		return ""
 	}
 	return compareVersions(o, "kubeadm", func(m, c *version) string {
 		return cmp.Or(
-			phrase.If(m.major != c.major || o.Settings.Strict && m.minor != c.minor,
+			phrase.TextIf(m.major != c.major || o.Settings.Strict && m.minor != c.minor,
 				"kubeadm only supports joining with the same major+minor version as the control plane"),
-			phrase.If(m.minor > c.minor+maxKubeadmMinorSkew || m.minor+maxKubeadmMinorSkew < c.minor,
+			phrase.TextIf(m.minor > c.minor+maxKubeadmMinorSkew || m.minor+maxKubeadmMinorSkew < c.minor,
 				"they are %d or more minor versions apart", maxKubeadmMinorSkew+1),
 		)
 	})
 }
 
 // controlPlaneSkewFailure checks that the topology has set the control plane's version on the machines.
-func controlPlaneSkewFailure(o Observed) string {
+func controlPlaneSkewFailure(o Facts) string {
 	c, m := o.ControlPlane, o.Machines
-	return phrase.If(
+	return phrase.TextIf(
 		o.Settings.Strict && c.Topology && m.Version != "" && c.Version != "" && m.Version != c.Version,
 		"MachineSet version (%s) is not yet the same as the ControlPlane version (%s), waiting for version to be propagated to the MachineSet",
 		m.Version,
@@ -157,7 +157,7 @@ func controlPlaneSkewFailure(o Observed) string {
 
 // compareVersions returns why the versions of machines and control plane violate a policy, or why a version cannot be
 // parsed. Empty versions are not compared.
-func compareVersions(o Observed, policy string, differ func(machines, controlPlane *version) string) string {
+func compareVersions(o Facts, policy string, differ func(machines, controlPlane *version) string) string {
 	c, readable := parseVersion(o.ControlPlane.Version)
 	m, ok := parseVersion(o.Machines.Version)
 	switch {
@@ -174,7 +174,7 @@ func compareVersions(o Observed, policy string, differ func(machines, controlPla
 		return ""
 	}
 	why := differ(m, c)
-	return phrase.If(
+	return phrase.TextIf(
 		why != "",
 		"MachineSet version (%s) and ControlPlane version (%s) do not conform to %s version skew policy as %s",
 		m.text,

@@ -27,24 +27,24 @@ func TestConditionOfAPreservedNode(t *testing.T) {
 		want  *preserve.Condition // expected condition; nil: the condition is not changed
 	}{
 		{"none yet, running", newFacts(withMachineValue("now")), nil, is(true, byHand, running)},
-		{"none yet, failed", newFacts(withMachineValue("when-failed"), asFailed), nil, is(true, byHand, undrained)},
-		{"none yet, preserved by its set", newFacts(withMachineValue("auto-preserved"), asFailed), nil, is(true, byMCM, undrained)},
-		{"right already", newFacts(withMachineValue("now"), asFailed), is(true, byHand, undrained), nil},
+		{"none yet, failed", newFacts(withMachineValue("when-failed"), asFailedMachine), nil, is(true, byHand, undrained)},
+		{"none yet, preserved by its set", newFacts(withMachineValue("auto-preserved"), asFailedMachine), nil, is(true, byMCM, undrained)},
+		{"right already", newFacts(withMachineValue("now"), asFailedMachine), is(true, byHand, undrained), nil},
 		{"right already, as machine-controller-manager writes it", newFacts(withMachineValue("now")), is(true, byHand, "Machine preserved until 2026-03-05 12:00:00 +0000 UTC."), nil},
 		{
 			"so, and another time is meant", newFacts(withMachineValue("now")), is(true, byHand, "Machine preserved until 2026-03-04 12:00:00 +0000 UTC."), is(true, byHand, running),
 		},
 		{
-			"a drain succeeded", newFacts(withMachineValue("now"), asFailed, withDrainResult("Drained")),
+			"a drain succeeded", newFacts(withMachineValue("now"), asFailedMachine, withDrainResult("Drained")),
 			is(true, byHand, undrained), is(true, byHand, "Preserved node drained successfully. "+running),
 		},
 		{
-			"a drain failed: that stays, whoever asks now and until whenever", newFacts(withMachineValue("auto-preserved"), asFailed, withDrainResult("Forced")),
+			"a drain failed: that stays, whoever asks now and until whenever", newFacts(withMachineValue("auto-preserved"), asFailedMachine, withDrainResult("Forced")),
 			is(true, byHand, "Preserved node could not be drained. Machine preserved until 2026-03-04T12:00:00Z."),
 			is(true, byMCM, "Preserved node could not be drained. "+running),
 		},
 		{
-			"a drain of a former preservation is none of this one", newFacts(withMachineValue("now"), asFailed),
+			"a drain of a former preservation is none of this one", newFacts(withMachineValue("now"), asFailedMachine),
 			is(false, stop, "Preserved node drained successfully. "+running), is(true, byHand, undrained),
 		},
 		{"recovered", newFacts(withMachineValue("now")), is(true, byHand, "Preserved node drained successfully. "+running), is(true, byHand, running)},
@@ -73,12 +73,12 @@ func TestMessagesOfPreservations(t *testing.T) {
 	assert.Equal(
 		t,
 		"Machine preserved until 2026-03-05T12:00:00Z.",
-		preserve.Decide(newFacts(withoutNode, asFailed, withMachineValue("now"))).Message,
+		preserve.Decide(newFacts(withoutNode, asFailedMachine, withMachineValue("now"))).Message,
 		"without a node there is nothing to drain",
 	)
 	assert.Empty(t, preserve.Decide(newFacts(withMachineValue("when-failed"))).Message)
 
-	elsewhere := newFacts(withMachineValue("now"), completePreservation(t))
+	elsewhere := newFacts(withMachineValue("now"), withCompletePreservation(t))
 	elsewhere.Expiry = elsewhere.Expiry.In(time.FixedZone("elsewhere", 3600))
-	assert.True(t, preserve.Decide(elsewhere).Empty(), "the same moment, whatever the worker's clock calls it")
+	assert.True(t, preserve.Decide(elsewhere).IsEmpty(), "the same moment, whatever the worker's clock calls it")
 }

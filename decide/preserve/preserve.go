@@ -55,22 +55,22 @@ func Decide(f Facts) Decision {
 	case !known:
 		return Decision{Preserve: true, Expiry: f.Expiry}
 	}
-	if v := f.judgeValue(value); !v.preserve {
+	if v := f.judgeValue(value); !v.isPreserved {
 		return endPreservation(f, value, v)
 	}
 	return keepPreservation(f, value)
 }
 
-// Protected reports whether preservation prevents the replacement of a Failed machine. If an end is recorded, only
-// the end decides. Without a recorded end, the annotations decide. Protected does not affect deletions that a person
+// IsProtected reports whether preservation prevents the replacement of a Failed machine. If an end is recorded, only
+// the end decides. Without a recorded end, the annotations decide. IsProtected does not affect deletions that a person
 // requested.
-func Protected(f Facts) bool {
+func IsProtected(f Facts) bool {
 	if !f.Expiry.IsZero() {
 		return !f.isExpired()
 	}
 	f.Failed = true
 	value, known := f.requestedValue()
-	return known && f.judgeValue(value).preserve
+	return known && f.judgeValue(value).isPreserved
 }
 
 // isExpired reports whether the recorded end has passed. With a zero Now, isExpired is false.
@@ -78,7 +78,7 @@ func (f Facts) isExpired() bool { return !f.Expiry.IsZero() && !f.Now.Before(f.E
 
 // verdict is the consequence of an annotation's value.
 type verdict struct {
-	preserve          bool
+	isPreserved       bool
 	forgetsAnnotation bool   // the request was met: its annotation is removed, against a second preservation
 	reason            string // why the machine is not preserved
 }
@@ -93,7 +93,7 @@ func (f Facts) judgeValue(value string) verdict {
 	case over:
 		return verdict{forgetsAnnotation: true, reason: "its time is over"}
 	case asked:
-		return verdict{preserve: true}
+		return verdict{isPreserved: true}
 	case value == "":
 		return verdict{reason: "nobody requests it"}
 	default: // auto-preserved applies to one failure, when-failed to every failure
@@ -121,7 +121,7 @@ func keepPreservation(f Facts, value string) Decision {
 		l.setCondition(f)
 	}
 	l.recordNodeValue(f, false)
-	l.setWhy("preserved (" + value + ")")
+	l.setReason("preserved (" + value + ")")
 	return d
 }
 
@@ -141,7 +141,7 @@ func endPreservation(f Facts, value string, v verdict) Decision {
 	if d.StatusChange {
 		l.addReason("its end is still recorded")
 	}
-	l.setWhy(state)
+	l.setReason(state)
 	return d
 }
 
@@ -153,7 +153,7 @@ type changeLedger struct {
 
 func (l *changeLedger) addReason(reason string) { l.reasons = append(l.reasons, reason) }
 
-func (l *changeLedger) setWhy(state string) {
+func (l *changeLedger) setReason(state string) {
 	if len(l.reasons) > 0 {
 		l.Why = state + ": " + strings.Join(l.reasons, ", ")
 	}
@@ -202,26 +202,26 @@ type Decision struct {
 
 // NodeChanges holds the changes to the node.
 type NodeChanges struct {
-	Annotations Edit
+	Annotations MapEdit
 	Taint       bool       // add the taint of preserved nodes
 	Untaint     bool       // remove the taint of preserved nodes
 	Condition   *Condition // new condition Preserved; nil: no change
 }
 
 // MachineChanges holds the changes to the machine, except its status.
-type MachineChanges struct{ Annotations Edit }
+type MachineChanges struct{ Annotations MapEdit }
 
-// Edit is the change of a map of annotations.
-type Edit = nodesync.Edit
+// MapEdit is the change of a map of annotations.
+type MapEdit = nodesync.MapEdit
 
-// Empty reports whether there is no change.
-func (d Decision) Empty() bool {
-	return d.Node.Empty() && d.Machine.Annotations.Empty() && !d.StatusChange
+// IsEmpty reports whether there is no change.
+func (d Decision) IsEmpty() bool {
+	return d.Node.IsEmpty() && d.Machine.Annotations.IsEmpty() && !d.StatusChange
 }
 
-// Empty reports whether there is no change.
-func (c NodeChanges) Empty() bool {
-	return c.Annotations.Empty() && !c.Taint && !c.Untaint && c.Condition == nil
+// IsEmpty reports whether there is no change.
+func (c NodeChanges) IsEmpty() bool {
+	return c.Annotations.IsEmpty() && !c.Taint && !c.Untaint && c.Condition == nil
 }
 
 // markNode adds the annotation against the autoscaler to the node. If the machine is Failed, markNode also adds the

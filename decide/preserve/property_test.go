@@ -12,21 +12,21 @@ import (
 	"millwright/decide/preserve"
 )
 
-// dice generates random facts from few values, so that equal values are frequent.
-type dice struct{ *rand.Rand }
+// randomSource generates random facts from few values, so that equal values are frequent.
+type randomSource struct{ *rand.Rand }
 
-func (d dice) randomAnnotation(texts ...string) preserve.Annotation {
+func (d randomSource) randomAnnotation(texts ...string) preserve.Annotation {
 	if d.Intn(3) == 0 {
 		return preserve.Annotation{}
 	}
-	return annotationWith(texts[d.Intn(len(texts))])
+	return annotationWithText(texts[d.Intn(len(texts))])
 }
 
-func (d dice) randomRequest() preserve.Annotation {
+func (d randomSource) randomRequest() preserve.Annotation {
 	return d.randomAnnotation("now", "when-failed", "auto-preserved", "false", "forever", "")
 }
 
-func (d dice) randomFacts() preserve.Facts {
+func (d randomSource) randomFacts() preserve.Facts {
 	f := preserve.Facts{
 		OnMachine: d.randomRequest(), LastApplied: d.randomRequest(), Failed: d.Intn(2) == 0, Now: noon,
 		Timeout: []time.Duration{0, time.Hour, 96 * time.Hour}[d.Intn(3)],
@@ -50,19 +50,19 @@ func (d dice) randomFacts() preserve.Facts {
 }
 
 func TestDecisionsConverge(t *testing.T) {
-	d := dice{rand.New(rand.NewSource(1))}
-	seen, rounds := map[bool]int{}, decidetest.Seeds(20_000)
+	d := randomSource{rand.New(rand.NewSource(1))}
+	seen, rounds := map[bool]int{}, decidetest.SeedCount(20_000)
 	for range rounds {
 		f := d.randomFacts()
 		decision := preserve.Decide(f)
 		require.Equal(t, decision, preserve.Decide(f), "the same facts, the same answer")
-		require.Equal(t, decision.Empty(), decision.Why == "", "%+v", decision)
+		require.Equal(t, decision.IsEmpty(), decision.Why == "", "%+v", decision)
 		require.Equal(t, decision.Preserve, !decision.Expiry.IsZero())
 		require.True(t, decision.Expiry.IsZero() || decision.Expiry.After(f.Now), "%+v", f)
 		require.True(t, isSorted(decision.Node.Annotations) && isSorted(decision.Machine.Annotations))
 		require.False(t, decision.Node.Taint && decision.Node.Untaint)
 		if !f.NodeExists {
-			require.True(t, decision.Node.Empty())
+			require.True(t, decision.Node.IsEmpty())
 		}
 		if f.DisabledByUs.Text != "true" && f.ScaleDownDisabled.Present {
 			require.Equal(t, f.ScaleDownDisabled, applyAllChanges(t, f).ScaleDownDisabled, "what others disabled is theirs")
@@ -78,7 +78,7 @@ func TestDecisionsConverge(t *testing.T) {
 		f.Now = time.Time{}
 		require.False(
 			t,
-			f.Expiry.After(noon) && preserve.Decide(f).Empty() != decision.Empty(),
+			f.Expiry.After(noon) && preserve.Decide(f).IsEmpty() != decision.IsEmpty(),
 			"who knows no time sees the same: %+v",
 			f,
 		)
@@ -90,9 +90,9 @@ func TestDecisionsConverge(t *testing.T) {
 
 // TestNothingMovesTheRecordedEnd applies random events to a machine, and interrupts the writes at random.
 func TestNothingMovesTheRecordedEnd(t *testing.T) {
-	d := dice{rand.New(rand.NewSource(2))}
+	d := randomSource{rand.New(rand.NewSource(2))}
 	var began, ended, failedMeanwhile int
-	lives := decidetest.Seeds(500)
+	lives := decidetest.SeedCount(500)
 	for range lives {
 		f := newFacts()
 		for range 60 {
@@ -112,7 +112,7 @@ func TestNothingMovesTheRecordedEnd(t *testing.T) {
 			}
 			decision := preserve.Decide(f)
 			before := f.Expiry
-			writes := writesOf(decision)
+			writes := writesOfDecision(decision)
 			for _, write := range writes[:d.Intn(len(writes)+1)] {
 				write(&f)
 			}

@@ -11,14 +11,14 @@ import (
 )
 
 func TestStepsOfAPreservation(t *testing.T) {
-	d := preserve.Decide(newFacts(withNodeValue("when-failed"), withMachineValue("now"), asFailed))
+	d := preserve.Decide(newFacts(withNodeValue("when-failed"), withMachineValue("now"), asFailedMachine))
 	assert.Equal(t, preserve.Decision{
 		Value:        "when-failed",
 		Preserve:     true,
 		Expiry:       noonPlus96h,
 		StatusChange: true,
 		Node: preserve.NodeChanges{
-			Annotations: preserve.Edit{Set: texts{scaleDownDisabledKey: "true", disabledByUsKey: "true"}},
+			Annotations: preserve.MapEdit{Set: textMap{scaleDownDisabledKey: "true", disabledByUsKey: "true"}},
 			Taint:       true,
 			Condition: &preserve.Condition{
 				True: true, Reason: "Preserved by user.",
@@ -26,7 +26,7 @@ func TestStepsOfAPreservation(t *testing.T) {
 			},
 		},
 		Machine: preserve.MachineChanges{
-			Annotations: preserve.Edit{Set: texts{lastAppliedKey: "when-failed"}, Remove: []string{preserveKey}},
+			Annotations: preserve.MapEdit{Set: textMap{lastAppliedKey: "when-failed"}, Remove: []string{preserveKey}},
 		},
 		Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
 		Why: "preserved (when-failed): its end is not recorded, node lacks annotation " + scaleDownDisabledKey + ", node of a failed machine lacks its taint, " +
@@ -39,7 +39,7 @@ func TestStepsOfAPreservation(t *testing.T) {
 func checkResumption(t *testing.T, f preserve.Facts) {
 	t.Helper()
 	want := applyAllChanges(t, f)
-	writes := writesOf(preserve.Decide(f))
+	writes := writesOfDecision(preserve.Decide(f))
 	for done := range len(writes) + 1 {
 		g := f
 		for _, write := range writes[:done] {
@@ -58,19 +58,19 @@ func checkResumption(t *testing.T, f preserve.Facts) {
 func TestAPreservationResumesAtEachStep(t *testing.T) {
 	for name, f := range map[string]preserve.Facts{
 		"now on the machine":         newFacts(withMachineValue("now")),
-		"now on the node":            newFacts(withNodeValue("now"), withMachineValue("false"), asFailed),
-		"when-failed on the machine": newFacts(withMachineValue("when-failed"), asFailed),
-		"auto-preserved":             newFacts(withMachineValue("auto-preserved"), asFailed),
-		"again, after a stop": newFacts(withNodeValue("now"), asFailed, func(f *preserve.Facts) {
+		"now on the node":            newFacts(withNodeValue("now"), withMachineValue("false"), asFailedMachine),
+		"when-failed on the machine": newFacts(withMachineValue("when-failed"), asFailedMachine),
+		"auto-preserved":             newFacts(withMachineValue("auto-preserved"), asFailedMachine),
+		"again, after a stop": newFacts(withNodeValue("now"), asFailedMachine, func(f *preserve.Facts) {
 			f.Condition = &preserve.Condition{Reason: "Preservation stopped.", Message: "before"}
 		}),
-		"preserved, turns failed": newFacts(withMachineValue("now"), completePreservation(t), asFailed),
-		"preserved, recovers":     newFacts(withMachineValue("now"), asFailed, completePreservation(t), asRecovered),
+		"preserved, turns failed": newFacts(withMachineValue("now"), withCompletePreservation(t), asFailedMachine),
+		"preserved, recovers":     newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine),
 	} {
 		t.Run(name, func(t *testing.T) { checkResumption(t, f) })
 	}
 	t.Run("the node joins when its machine is preserved already", func(t *testing.T) {
-		f := newFacts(withoutNode, withMachineValue("now"), completePreservation(t))
+		f := newFacts(withoutNode, withMachineValue("now"), withCompletePreservation(t))
 		f.NodeExists = true
 		assert.Equal(t, "machine=now, for 96h0m0s, disabled by us, "+byUser, renderFacts(applyAllChanges(t, f)))
 	})
@@ -80,38 +80,38 @@ func TestAnAnnotationOfAnotherPartyIsNotChanged(t *testing.T) {
 	for _, text := range []string{"true", "false", ""} {
 		f := newFacts(
 			withMachineValue("now"),
-			func(f *preserve.Facts) { f.ScaleDownDisabled = annotationWith(text) },
-			completePreservation(t),
+			func(f *preserve.Facts) { f.ScaleDownDisabled = annotationWithText(text) },
+			withCompletePreservation(t),
 		)
-		assert.Equal(t, annotationWith(text), f.ScaleDownDisabled)
+		assert.Equal(t, annotationWithText(text), f.ScaleDownDisabled)
 		assert.False(t, f.DisabledByUs.Present)
 		f = applyAllChanges(t, newFacts(func(g *preserve.Facts) { *g = f }, withoutAnnotations))
-		assert.Equal(t, annotationWith(text), f.ScaleDownDisabled, "nor is it removed")
+		assert.Equal(t, annotationWithText(text), f.ScaleDownDisabled, "nor is it removed")
 	}
 	t.Run("ours is put back when it is taken away", func(t *testing.T) {
-		for _, text := range []preserve.Annotation{{}, annotationWith("false")} {
-			f := newFacts(withMachineValue("now"), completePreservation(t))
+		for _, text := range []preserve.Annotation{{}, annotationWithText("false")} {
+			f := newFacts(withMachineValue("now"), withCompletePreservation(t))
 			f.ScaleDownDisabled = text
 			d := preserve.Decide(f)
-			assert.Equal(t, preserve.Edit{Set: texts{scaleDownDisabledKey: "true"}}, d.Node.Annotations)
+			assert.Equal(t, preserve.MapEdit{Set: textMap{scaleDownDisabledKey: "true"}}, d.Node.Annotations)
 		}
 	})
 	t.Run("a mark with another value proves nothing", func(t *testing.T) {
 		f := newFacts(
 			withMachineValue("now"),
-			withDisabledByUser,
-			func(f *preserve.Facts) { f.DisabledByUs = annotationWith("maybe") },
-			completePreservation(t),
+			withScaleDownDisabledByUser,
+			func(f *preserve.Facts) { f.DisabledByUs = annotationWithText("maybe") },
+			withCompletePreservation(t),
 		)
 		f = applyAllChanges(t, newFacts(func(g *preserve.Facts) { *g = f }, withoutAnnotations))
-		assert.Equal(t, annotationWith("true"), f.ScaleDownDisabled)
+		assert.Equal(t, annotationWithText("true"), f.ScaleDownDisabled)
 	})
 	t.Run("the marks of a rollout stay where nothing is preserved", func(t *testing.T) {
 		for _, f := range []preserve.Facts{
-			newFacts(withDisabledByUs), newFacts(withDisabledByUs, withMachineValue("when-failed")), newFacts(withDisabledByUs, withMachineValue("false")),
-			newFacts(withDisabledByUs, func(f *preserve.Facts) { f.Condition = &preserve.Condition{Reason: "Preservation stopped."} }),
+			newFacts(withScaleDownDisabledByUs), newFacts(withScaleDownDisabledByUs, withMachineValue("when-failed")), newFacts(withScaleDownDisabledByUs, withMachineValue("false")),
+			newFacts(withScaleDownDisabledByUs, func(f *preserve.Facts) { f.Condition = &preserve.Condition{Reason: "Preservation stopped."} }),
 		} {
-			assert.True(t, preserve.Decide(f).Empty())
+			assert.True(t, preserve.Decide(f).IsEmpty())
 		}
 	})
 }
@@ -122,12 +122,12 @@ func TestOnlyAPreservedFailedMachineIsTainted(t *testing.T) {
 		facts          preserve.Facts
 		taint, untaint bool
 	}{
-		{"failed", newFacts(withMachineValue("now"), asFailed), true, false},
-		{"failed, and tainted already", newFacts(withMachineValue("now"), asFailed, withTaint), false, false},
+		{"failed", newFacts(withMachineValue("now"), asFailedMachine), true, false},
+		{"failed, and tainted already", newFacts(withMachineValue("now"), asFailedMachine, withTaint), false, false},
 		{"running", newFacts(withMachineValue("now")), false, false},
 		{"running again", newFacts(withMachineValue("now"), withTaint), false, true},
-		{"not preserved", newFacts(asFailed), false, false},
-		{"not preserved any more", newFacts(asFailed, withTaint), false, true},
+		{"not preserved", newFacts(asFailedMachine), false, false},
+		{"not preserved any more", newFacts(asFailedMachine, withTaint), false, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := preserve.Decide(row.facts).Node
@@ -139,7 +139,7 @@ func TestOnlyAPreservedFailedMachineIsTainted(t *testing.T) {
 
 func TestStepsOfTheEndOfAPreservation(t *testing.T) {
 	gone := preserve.NodeChanges{
-		Annotations: preserve.Edit{Remove: []string{scaleDownDisabledKey, disabledByUsKey}},
+		Annotations: preserve.MapEdit{Remove: []string{scaleDownDisabledKey, disabledByUsKey}},
 		Untaint:     true,
 		Condition: &preserve.Condition{
 			Reason:  "Preservation stopped.",
@@ -147,7 +147,7 @@ func TestStepsOfTheEndOfAPreservation(t *testing.T) {
 		},
 	}
 	asked := gone
-	asked.Annotations = preserve.Edit{Remove: []string{scaleDownDisabledKey, disabledByUsKey, preserveKey}}
+	asked.Annotations = preserve.MapEdit{Remove: []string{scaleDownDisabledKey, disabledByUsKey, preserveKey}}
 	asked.Condition = &preserve.Condition{
 		Reason:  "Preservation stopped.",
 		Message: "Machine is no longer preserved: its time is over.",
@@ -156,44 +156,44 @@ func TestStepsOfTheEndOfAPreservation(t *testing.T) {
 		name    string
 		facts   preserve.Facts
 		node    preserve.NodeChanges
-		machine preserve.Edit
+		machine preserve.MapEdit
 		status  bool
 		why     string
 	}{
 		{
-			"asked for on the machine no more", newFacts(withMachineValue("now"), asFailed, completePreservation(t), withoutAnnotations), gone,
-			preserve.Edit{},
+			"asked for on the machine no more", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), gone,
+			preserve.MapEdit{},
 			true,
 			"no longer preserved, as nobody requests it: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
 				"node has the taint of a preserved failed machine, its end is still recorded",
 		},
 		{
-			"asked for on the node no more", newFacts(withNodeValue("now"), asFailed, completePreservation(t), withoutAnnotations), gone,
-			preserve.Edit{Remove: []string{lastAppliedKey}},
+			"asked for on the node no more", newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), gone,
+			preserve.MapEdit{Remove: []string{lastAppliedKey}},
 			true,
 			"no longer preserved, as nobody requests it: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
 				"node has the taint of a preserved failed machine, machine records an annotation that its node no longer has, its end is still recorded",
 		},
 		{
-			"time-out, asked for on the node", newFacts(withNodeValue("now"), asFailed, completePreservation(t), afterDuration(96*time.Hour)), asked,
-			preserve.Edit{Remove: []string{lastAppliedKey}},
+			"time-out, asked for on the node", newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), afterDuration(96*time.Hour)), asked,
+			preserve.MapEdit{Remove: []string{lastAppliedKey}},
 			true,
 			"no longer preserved, as its time is over: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
 				"node has the taint of a preserved failed machine, node still requests it, machine records an annotation that its node no longer has, its end is still recorded",
 		},
 		{
-			"time-out, asked for on the machine", newFacts(withoutNode, withMachineValue("now"), asFailed, completePreservation(t), afterDuration(96*time.Hour)),
+			"time-out, asked for on the machine", newFacts(withoutNode, withMachineValue("now"), asFailedMachine, withCompletePreservation(t), afterDuration(96*time.Hour)),
 			preserve.NodeChanges{},
-			preserve.Edit{Remove: []string{preserveKey}},
+			preserve.MapEdit{Remove: []string{preserveKey}},
 			true,
 			"no longer preserved, as its time is over: machine still requests it, its end is still recorded",
 		},
 		{
-			"never preserved", newFacts(asFailed), preserve.NodeChanges{}, preserve.Edit{}, false, "",
+			"never preserved", newFacts(asFailedMachine), preserve.NodeChanges{}, preserve.MapEdit{}, false, "",
 		},
 		{
-			"its end was lost by another controller", newFacts(withMachineValue("now"), asFailed, completePreservation(t), withoutAnnotations, func(f *preserve.Facts) { f.Expiry = time.Time{} }), gone,
-			preserve.Edit{},
+			"its end was lost by another controller", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations, func(f *preserve.Facts) { f.Expiry = time.Time{} }), gone,
+			preserve.MapEdit{},
 			false,
 			"no longer preserved, as nobody requests it: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
 				"node has the taint of a preserved failed machine",
@@ -213,22 +213,22 @@ func TestStepsOfTheEndOfAPreservation(t *testing.T) {
 
 func TestTheEndOfAPreservationResumesAtEachStep(t *testing.T) {
 	for name, f := range map[string]preserve.Facts{
-		"asked for on the machine no more":   newFacts(withMachineValue("now"), asFailed, completePreservation(t), withoutAnnotations),
-		"asked for on the node no more":      newFacts(withNodeValue("now"), asFailed, completePreservation(t), withoutAnnotations),
-		"refused":                            newFacts(withNodeValue("now"), asFailed, completePreservation(t), withNodeValue("false")),
-		"time-out, asked for on the machine": newFacts(withMachineValue("when-failed"), asFailed, completePreservation(t), afterDuration(96*time.Hour)),
-		"time-out, asked for on the node":    newFacts(withNodeValue("when-failed"), asFailed, completePreservation(t), afterDuration(96*time.Hour)),
-		"time-out, asked for on both":        newFacts(withNodeValue("now"), asFailed, completePreservation(t), withMachineValue("now"), afterDuration(96*time.Hour)),
-		"recovery":                           newFacts(withMachineValue("when-failed"), asFailed, completePreservation(t), asRecovered),
-		"recovery of an auto-preserved one":  newFacts(withMachineValue("auto-preserved"), asFailed, completePreservation(t), asRecovered),
+		"asked for on the machine no more":   newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations),
+		"asked for on the node no more":      newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations),
+		"refused":                            newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), withNodeValue("false")),
+		"time-out, asked for on the machine": newFacts(withMachineValue("when-failed"), asFailedMachine, withCompletePreservation(t), afterDuration(96*time.Hour)),
+		"time-out, asked for on the node":    newFacts(withNodeValue("when-failed"), asFailedMachine, withCompletePreservation(t), afterDuration(96*time.Hour)),
+		"time-out, asked for on both":        newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), withMachineValue("now"), afterDuration(96*time.Hour)),
+		"recovery":                           newFacts(withMachineValue("when-failed"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine),
+		"recovery of an auto-preserved one":  newFacts(withMachineValue("auto-preserved"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine),
 	} {
 		t.Run(name, func(t *testing.T) { checkResumption(t, f) })
 	}
 }
 
 func TestTheConditionKeepsItsMessage(t *testing.T) {
-	f := newFacts(withMachineValue("auto-preserved"), asFailed, completePreservation(t), asRecovered)
-	writes := writesOf(preserve.Decide(f))
+	f := newFacts(withMachineValue("auto-preserved"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine)
+	writes := writesOfDecision(preserve.Decide(f))
 	for _, write := range writes[:3] { // no annotation requests preservation any more; the end is still recorded
 		write(&f)
 	}

@@ -20,18 +20,18 @@ func TestWhichValueOfMachineAndNodeCounts(t *testing.T) {
 		{"no node: one of the machine that is not known counts as none", newFacts(withoutNode, withMachineValue("forever")), "", "machine=forever"},
 		{"no node, and none on the machine", newFacts(withoutNode), "", ""},
 		{"that of the node goes before that of the machine, which goes", newFacts(withNodeValue("when-failed"), withMachineValue("now")), "when-failed", "node=when-failed, last=when-failed"},
-		{"none on the node, but the machine remembers one: stopped there", newFacts(withLastApplied("now")), "", ""},
+		{"none on the node, but the machine remembers one: stopped there", newFacts(withLastAppliedValue("now")), "", ""},
 		{"none on the node, nor remembered: that of the machine", newFacts(withMachineValue("when-failed")), "when-failed", "machine=when-failed"},
 		{"one of the node that is not known: nothing is done", newFacts(withNodeValue("forever"), withMachineValue("now")), "", "machine=now, node=forever"},
 
-		{"one of the node that is not known, and the machine remembers another: nothing is done", newFacts(withNodeValue("forever"), withLastApplied("now")), "", "node=forever, last=now"},
+		{"one of the node that is not known, and the machine remembers another: nothing is done", newFacts(withNodeValue("forever"), withLastAppliedValue("now")), "", "node=forever, last=now"},
 		{"false on the node goes before that of the machine", newFacts(withNodeValue("false"), withMachineValue("now")), "false", "node=false, last=false"},
 		{"one that is not known on the machine makes way for that of the node", newFacts(withNodeValue("false"), withMachineValue("forever")), "false", "node=false, last=false"},
 		{"false on the machine", newFacts(withMachineValue("false")), "false", "machine=false"},
 		{"an empty one on the node was never a wish", newFacts(withNodeValue(""), withMachineValue("when-failed")), "when-failed", "machine=when-failed, node="},
-		{"emptied on the node: stopped there", newFacts(withNodeValue(""), withLastApplied("when-failed")), "", "node="},
-		{"the node has another one than the machine remembers", newFacts(withNodeValue("when-failed"), withLastApplied("now")), "when-failed", "node=when-failed, last=when-failed"},
-		{"no node, and the machine remembers one: its own", newFacts(withoutNode, withMachineValue("when-failed"), withLastApplied("false")), "when-failed", "machine=when-failed"},
+		{"emptied on the node: stopped there", newFacts(withNodeValue(""), withLastAppliedValue("when-failed")), "", "node="},
+		{"the node has another one than the machine remembers", newFacts(withNodeValue("when-failed"), withLastAppliedValue("now")), "when-failed", "node=when-failed, last=when-failed"},
+		{"no node, and the machine remembers one: its own", newFacts(withoutNode, withMachineValue("when-failed"), withLastAppliedValue("false")), "when-failed", "machine=when-failed"},
 		{"values are exact", newFacts(withMachineValue("Now")), "", "machine=Now"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -44,24 +44,28 @@ func TestWhichValueOfMachineAndNodeCounts(t *testing.T) {
 }
 
 func TestAMachineAnnotationAfterThatOfTheNodeIsNotLost(t *testing.T) {
-	f := newFacts(withLastApplied("now"), withMachineValue("now"), asFailed) // moved from the node to the machine
+	f := newFacts(
+		withLastAppliedValue("now"),
+		withMachineValue("now"),
+		asFailedMachine,
+	) // moved from the node to the machine
 	d := preserve.Decide(f)
 	assert.False(t, d.Preserve, "the node's was stopped")
 	f = applyDecision(f, d)
 	assert.Equal(t, "machine=now", renderFacts(f))
-	assert.True(t, preserve.Protected(f), "nobody takes it in between")
+	assert.True(t, preserve.IsProtected(f), "nobody takes it in between")
 	assert.True(t, preserve.Decide(f).Preserve)
 }
 
 func TestAnUnknownValueOfTheNodeChangesNothing(t *testing.T) {
-	whole := newFacts(withNodeValue("now"), asFailed, completePreservation(t))
+	whole := newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t))
 	for name, f := range map[string]preserve.Facts{
 		"preserved":                whole,
-		"preserved, half":          newFacts(withNodeValue("now"), asFailed, func(f *preserve.Facts) { f.Expiry = noonPlus96h }),
-		"preserved, for attention": newFacts(withoutNow, func(f *preserve.Facts) { f.Expiry = noonPlus96h }),
+		"preserved, half":          newFacts(withNodeValue("now"), asFailedMachine, func(f *preserve.Facts) { f.Expiry = noonPlus96h }),
+		"preserved, for attention": newFacts(withoutCurrentTime, func(f *preserve.Facts) { f.Expiry = noonPlus96h }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			f.OnNode = annotationWith("forever")
+			f.OnNode = annotationWithText("forever")
 			assert.Equal(
 				t,
 				preserve.Decision{Preserve: true, Expiry: noonPlus96h},
@@ -71,17 +75,17 @@ func TestAnUnknownValueOfTheNodeChangesNothing(t *testing.T) {
 		})
 	}
 	for name, f := range map[string]preserve.Facts{
-		"not preserved":        newFacts(withMachineValue("now"), asFailed),
+		"not preserved":        newFacts(withMachineValue("now"), asFailedMachine),
 		"tainted by who knows": newFacts(withTaint),
 	} {
 		t.Run(name, func(t *testing.T) {
-			f.OnNode = annotationWith("forever")
+			f.OnNode = annotationWithText("forever")
 			require.Equal(t, preserve.Decision{}, preserve.Decide(f))
-			assert.False(t, preserve.Protected(f))
+			assert.False(t, preserve.IsProtected(f))
 		})
 	}
 	t.Run("but its end, which nobody can read away", func(t *testing.T) {
-		f := preserve.Facts{NodeExists: true, OnNode: annotationWith("forever"), Expiry: noon, Now: noon, Tainted: true}
+		f := preserve.Facts{NodeExists: true, OnNode: annotationWithText("forever"), Expiry: noon, Now: noon, Tainted: true}
 		d := preserve.Decide(f)
 		assert.False(t, d.Preserve)
 		assert.True(t, d.StatusChange)

@@ -20,8 +20,8 @@ const (
 )
 
 type (
-	texts  = map[string]string
-	change = func(*preserve.Facts)
+	textMap     = map[string]string
+	factsChange = func(*preserve.Facts)
 )
 
 // noon is the time of most tests. noonPlus96h is noon plus 96 hours.
@@ -30,12 +30,12 @@ var (
 	noonPlus96h = noon.Add(96 * time.Hour)
 )
 
-func annotationWith(text string) preserve.Annotation {
+func annotationWithText(text string) preserve.Annotation {
 	return preserve.Annotation{Present: true, Text: text}
 }
 
 // newFacts returns a running machine with a node. The node and the machine have no annotation preserve.
-func newFacts(changes ...change) preserve.Facts {
+func newFacts(changes ...factsChange) preserve.Facts {
 	f := preserve.Facts{NodeExists: true, Timeout: 96 * time.Hour, Now: noon}
 	for _, c := range changes {
 		c(&f)
@@ -43,25 +43,25 @@ func newFacts(changes ...change) preserve.Facts {
 	return f
 }
 
-func withMachineValue(text string) change {
-	return func(f *preserve.Facts) { f.OnMachine = annotationWith(text) }
+func withMachineValue(text string) factsChange {
+	return func(f *preserve.Facts) { f.OnMachine = annotationWithText(text) }
 }
 
-func withNodeValue(text string) change {
-	return func(f *preserve.Facts) { f.OnNode = annotationWith(text) }
+func withNodeValue(text string) factsChange {
+	return func(f *preserve.Facts) { f.OnNode = annotationWithText(text) }
 }
 
-func withLastApplied(text string) change {
-	return func(f *preserve.Facts) { f.LastApplied = annotationWith(text) }
+func withLastAppliedValue(text string) factsChange {
+	return func(f *preserve.Facts) { f.LastApplied = annotationWithText(text) }
 }
-func asFailed(f *preserve.Facts) { f.Failed = true }
-func withDrainResult(result string) change {
+func asFailedMachine(f *preserve.Facts) { f.Failed = true }
+func withDrainResult(result string) factsChange {
 	return func(f *preserve.Facts) { f.Drained = result }
 }
-func asRecovered(f *preserve.Facts) { f.Failed = false }
-func withTaint(f *preserve.Facts)   { f.Tainted = true }
-func withoutNow(f *preserve.Facts)  { f.Now = time.Time{} }
-func afterDuration(d time.Duration) change {
+func asRecoveredMachine(f *preserve.Facts) { f.Failed = false }
+func withTaint(f *preserve.Facts)          { f.Tainted = true }
+func withoutCurrentTime(f *preserve.Facts) { f.Now = time.Time{} }
+func afterDuration(d time.Duration) factsChange {
 	return func(f *preserve.Facts) { f.Now = f.Now.Add(d) }
 }
 
@@ -69,10 +69,11 @@ func withoutAnnotations(f *preserve.Facts) {
 	f.OnMachine, f.OnNode = preserve.Annotation{}, preserve.Annotation{}
 }
 
-func withDisabledByUs(f *preserve.Facts) {
-	f.ScaleDownDisabled, f.DisabledByUs = annotationWith("true"), annotationWith("true")
+func withScaleDownDisabledByUs(f *preserve.Facts) {
+	f.ScaleDownDisabled, f.DisabledByUs = annotationWithText("true"), annotationWithText("true")
 }
-func withDisabledByUser(f *preserve.Facts) { f.ScaleDownDisabled = annotationWith("true") }
+
+func withScaleDownDisabledByUser(f *preserve.Facts) { f.ScaleDownDisabled = annotationWithText("true") }
 
 // withoutNode removes the node of a machine.
 func withoutNode(f *preserve.Facts) {
@@ -80,8 +81,8 @@ func withoutNode(f *preserve.Facts) {
 	f.ScaleDownDisabled, f.DisabledByUs = preserve.Annotation{}, preserve.Annotation{}
 }
 
-// completePreservation completes all changes of the preservation that the annotations request.
-func completePreservation(t *testing.T) change {
+// withCompletePreservation completes all changes of the preservation that the annotations request.
+func withCompletePreservation(t *testing.T) factsChange {
 	return func(f *preserve.Facts) {
 		*f = applyAllChanges(t, *f)
 		require.Equal(t, noonPlus96h, f.Expiry, "the test means to preserve it")
@@ -93,7 +94,7 @@ func applyAllChanges(t *testing.T, f preserve.Facts) preserve.Facts {
 	t.Helper()
 	for range 4 {
 		d := preserve.Decide(f)
-		if d.Empty() {
+		if d.IsEmpty() {
 			return f
 		}
 		f = applyDecision(f, d)
@@ -102,8 +103,8 @@ func applyAllChanges(t *testing.T, f preserve.Facts) preserve.Facts {
 	return f
 }
 
-// writesOf returns the writes of a decision, in the order in which the activity executes them.
-func writesOf(d preserve.Decision) []change {
+// writesOfDecision returns the writes of a decision, in the order in which the activity executes them.
+func writesOfDecision(d preserve.Decision) []factsChange {
 	expiry := func(f *preserve.Facts) {
 		if d.StatusChange {
 			f.Expiry = d.Expiry
@@ -132,22 +133,22 @@ func writesOf(d preserve.Decision) []change {
 		)
 	}
 	if d.Preserve {
-		return []change{expiry, marks, condition, machine}
+		return []factsChange{expiry, marks, condition, machine}
 	}
-	return []change{condition, marks, machine, expiry}
+	return []factsChange{condition, marks, machine, expiry}
 }
 
-func applyEdit(e preserve.Edit, keys map[string]*preserve.Annotation) {
+func applyEdit(e preserve.MapEdit, keys map[string]*preserve.Annotation) {
 	for _, key := range e.Remove {
 		*keys[key] = preserve.Annotation{}
 	}
 	for key, text := range e.Set {
-		*keys[key] = annotationWith(text)
+		*keys[key] = annotationWithText(text)
 	}
 }
 
 func applyDecision(f preserve.Facts, d preserve.Decision) preserve.Facts {
-	for _, step := range writesOf(d) {
+	for _, step := range writesOfDecision(d) {
 		step(&f)
 	}
 	return f
@@ -182,4 +183,4 @@ func renderFacts(f preserve.Facts) string {
 	return strings.Join(words, ", ")
 }
 
-func isSorted(e preserve.Edit) bool { return slices.IsSorted(e.Remove) }
+func isSorted(e preserve.MapEdit) bool { return slices.IsSorted(e.Remove) }

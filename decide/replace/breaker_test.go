@@ -30,13 +30,13 @@ func TestBreaker(t *testing.T) {
 		{"all of many", 500, 500, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			open, why, until := replace.Breaker(replace.Nodes{Joined: row.joined, Dead: row.dead}, epoch)
+			open, why, until := replace.BreakerState(replace.NodeCounts{Joined: row.joined, Dead: row.dead}, epoch)
 			assert.Equal(t, row.open, open)
 			assert.Equal(t, row.open, why != "")
 			assert.Zero(t, until)
 		})
 	}
-	_, why, _ := replace.Breaker(replace.Nodes{Joined: 9, Dead: 5}, epoch)
+	_, why, _ := replace.BreakerState(replace.NodeCounts{Joined: 9, Dead: 5}, epoch)
 	assert.Equal(
 		t,
 		"5 of 9 nodes look dead at once: that is more likely the API server or the network than the machines; nothing is replaced until most of them report again",
@@ -68,8 +68,8 @@ func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 		{"less than half of many", 9, 2, ago(1, 1), 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			open, why, until := replace.Breaker(
-				replace.Nodes{Joined: row.joined, Dead: row.dead, Recovered: row.recovered},
+			open, why, until := replace.BreakerState(
+				replace.NodeCounts{Joined: row.joined, Dead: row.dead, Recovered: row.recovered},
 				epoch,
 			)
 			assert.Equal(t, row.closes != 0, open)
@@ -83,7 +83,7 @@ func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 
 func TestTheOpenBreakerHoldsNothingThatIsNotDue(t *testing.T) {
 	o := deploymentWithBudgetOne(healthyMachine("p"))
-	o.Budget, o.Nodes = rollout.Bound{Value: 9}, replace.Nodes{Joined: 4, Dead: 3}
+	o.Budget, o.Nodes = rollout.IntOrPercent{Value: 9}, replace.NodeCounts{Joined: 4, Dead: 3}
 	assert.Empty(t, replace.Decide(o).Hold)
 }
 
@@ -95,12 +95,12 @@ func TestTheOpenBreakerHoldsEverything(t *testing.T) {
 		never,
 		grantedMachine(healthyMachine("p")),
 	)
-	o.Grants = []replace.Grant{grantFor("recorded", time.Hour), grantFor("gone", time.Hour)}
-	o.Budget, o.Nodes = rollout.Bound{Value: 9}, replace.Nodes{Joined: 4, Dead: 3}
+	o.Grants = []replace.ReplacementGrant{grantOfMachine("recorded", time.Hour), grantOfMachine("gone", time.Hour)}
+	o.Budget, o.Nodes = rollout.IntOrPercent{Value: 9}, replace.NodeCounts{Joined: 4, Dead: 3}
 	d := replace.Decide(o)
 	assert.Empty(t, d.Mark)
 	assert.Equal(t, []string{"recorded", "p"}, grantNames(d.Grants), "what is true is recorded all the same")
-	_, why, _ := replace.Breaker(o.Nodes, o.Now)
+	_, why, _ := replace.BreakerState(o.Nodes, o.Now)
 	assert.Equal(t, "3 machines are due; "+why, d.Hold)
 	assert.Equal(
 		t,
@@ -111,7 +111,7 @@ func TestTheOpenBreakerHoldsEverything(t *testing.T) {
 	o.Nodes = healthyNodes
 	assert.ElementsMatch(t, []string{"uid-recorded", "uid-x", "uid-never"}, replace.Decide(o).Mark)
 
-	o.Machines, o.Grants, o.Nodes = []replace.Machine{healthyMachine("y")}, nil, replace.Nodes{Joined: 4, Dead: 3}
+	o.Machines, o.Grants, o.Nodes = []replace.Machine{healthyMachine("y")}, nil, replace.NodeCounts{Joined: 4, Dead: 3}
 	assert.Equal(t, replace.Decision{Why: "no machine is due, and none is being replaced"}, replace.Decide(o))
 }
 
@@ -124,8 +124,8 @@ func TestFreeMachinesNeedNeitherBudgetNorBreaker(t *testing.T) {
 		)
 	}
 	o := deploymentWithBudgetOne(free("a"), free("b"), free("recorded"), overdueMachine("x", time.Hour))
-	o.Grants = []replace.Grant{grantFor("recorded", time.Hour)}
-	o.Nodes = replace.Nodes{Joined: 4, Dead: 3}
+	o.Grants = []replace.ReplacementGrant{grantOfMachine("recorded", time.Hour)}
+	o.Nodes = replace.NodeCounts{Joined: 4, Dead: 3}
 	d := replace.Decide(o)
 	assert.ElementsMatch(t, []string{"uid-a", "uid-b", "uid-recorded"}, d.Mark)
 	assert.ElementsMatch(t, []string{"recorded", "a", "b"}, grantNames(d.Grants))
@@ -157,16 +157,16 @@ func TestAnUnstableAPIServerCausesNoReplacement(t *testing.T) {
 		overdueMachine("y", time.Minute),
 		overdueMachine("z", time.Minute),
 	}
-	var grants []replace.Grant
+	var grants []replace.ReplacementGrant
 	for flap := range 20 {
 		for _, look := range []struct {
 			machines []replace.Machine
-			nodes    replace.Nodes
+			nodes    replace.NodeCounts
 		}{
-			{well, replace.Nodes{Joined: 3}},
-			{silent, replace.Nodes{Joined: 3, Dead: 3}},
-			{well, replace.Nodes{Joined: 3, Dead: 3}},
-			{well, replace.Nodes{Joined: 3}},
+			{well, replace.NodeCounts{Joined: 3}},
+			{silent, replace.NodeCounts{Joined: 3, Dead: 3}},
+			{well, replace.NodeCounts{Joined: 3, Dead: 3}},
+			{well, replace.NodeCounts{Joined: 3}},
 		} {
 			o := deploymentWithBudgetOne(look.machines...)
 			o.Grants, o.Nodes, o.Now = grants, look.nodes, epoch.Add(time.Duration(flap)*25*time.Second)
@@ -185,11 +185,11 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 		overdueMachine("y", time.Hour),
 		overdueMachine("z", time.Hour),
 	)
-	o.Budget, o.Nodes = rollout.Bound{Value: 3}, replace.Nodes{Joined: 3, Dead: 3}
+	o.Budget, o.Nodes = rollout.IntOrPercent{Value: 3}, replace.NodeCounts{Joined: 3, Dead: 3}
 	assert.Empty(t, replace.Decide(o).Mark)
 
 	o.Machines = []replace.Machine{healthyMachine("x"), overdueMachine("y", time.Hour), healthyMachine("z")}
-	o.Nodes = replace.Nodes{Joined: 3, Dead: 1, Recovered: []time.Time{o.Now, o.Now}}
+	o.Nodes = replace.NodeCounts{Joined: 3, Dead: 1, Recovered: []time.Time{o.Now, o.Now}}
 	d := replace.Decide(o)
 	assert.Empty(t, d.Mark)
 	assert.Contains(t, d.Hold, "1 machine is due; most of the 3 nodes looked dead at once")
@@ -203,14 +203,14 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 // the first decision after an outage of any length is like any other decision.
 func TestTheBreakerKeepsNoState(t *testing.T) {
 	for _, away := range []time.Duration{0, 29 * time.Second, 31 * time.Second, 24 * time.Hour} {
-		for _, before := range []replace.Nodes{{Joined: 3}, {Joined: 3, Dead: 3}} {
+		for _, before := range []replace.NodeCounts{{Joined: 3}, {Joined: 3, Dead: 3}} {
 			o := deploymentWithBudgetOne(overdueMachine("x", time.Hour))
 			o.Nodes = before
 			o.Grants = replace.Decide(o).Grants
 			o.Now = epoch.Add(away)
-			o.Nodes = replace.Nodes{Joined: 3, Dead: 3}
+			o.Nodes = replace.NodeCounts{Joined: 3, Dead: 3}
 			assert.Empty(t, replace.Decide(o).Mark)
-			o.Nodes = replace.Nodes{Joined: 3, Dead: 1}
+			o.Nodes = replace.NodeCounts{Joined: 3, Dead: 1}
 			assert.Equal(t, []string{"uid-x"}, replace.Decide(o).Mark)
 		}
 	}

@@ -14,17 +14,17 @@ import (
 	"millwright/decide/rollout"
 )
 
-// domain is the state of one failure domain.
-type domain struct {
+// domainState is the state of one failure domain.
+type domainState struct {
 	activeMachines int      // number of machines that are not being deleted
 	replacements   []string // replacements in progress, each as the name of its machine
 	waitingCount   int      // number of due machines without a grant
 	budget         int      // replacement budget of the domain
 }
 
-// grantWaiting grants replacements to the waiting machines, in order, within each domain's budget. grantWaiting
-// returns one sentence per grant.
-func (d *Decision) grantWaiting(o Observed, r grantReview, waiting []Machine) (steps []string) {
+// grantWaitingMachines grants replacements to the waiting machines, in order, within each domain's budget.
+// grantWaitingMachines returns one sentence per grant.
+func (d *Decision) grantWaitingMachines(o Facts, r grantReview, waiting []Machine) (steps []string) {
 	domains := domainsByName(o, r, waiting)
 	for _, m := range waiting {
 		in := domains[m.Domain]
@@ -55,21 +55,21 @@ func (d *Decision) grantWaiting(o Observed, r grantReview, waiting []Machine) (s
 			holds = append(holds, holdReason(name, *in, o.Budget))
 		}
 	}
-	d.Hold = phrase.List(holds, maxHolds, "; ")
+	d.Hold = phrase.JoinNames(holds, maxHolds, "; ")
 	return steps
 }
 
-// grantFreeMachines grants the replacement of each waiting machine that needs neither budget nor breaker.
-// grantFreeMachines also marks such machines of earlier grants that lack the annotation.
-func (d *Decision) grantFreeMachines(o Observed, r *grantReview, waiting []Machine) (steps []string) {
+// grantMachinesWithoutBudget grants the replacement of each waiting machine that needs neither budget nor breaker.
+// grantMachinesWithoutBudget also marks such machines of earlier grants that lack the annotation.
+func (d *Decision) grantMachinesWithoutBudget(o Facts, r *grantReview, waiting []Machine) (steps []string) {
 	free := map[string]bool{} // UIDs of machines that need neither budget nor breaker
 	for _, m := range o.Machines {
 		free[m.UID] = m.Free
 	}
-	again := list.Where(r.unmarkedUIDs, func(uid string) bool { return free[uid] })
+	again := list.Filter(r.unmarkedUIDs, func(uid string) bool { return free[uid] })
 	d.Mark = append(d.Mark, again[:min(len(again), MaxBatch)]...)
 	r.unmarkedUIDs = slices.DeleteFunc(r.unmarkedUIDs, func(uid string) bool { return free[uid] })
-	waiting = list.Where(waiting, func(m Machine) bool { return m.Free })
+	waiting = list.Filter(waiting, func(m Machine) bool { return m.Free })
 	for _, m := range waiting[:max(0, min(len(waiting), MaxBatch-len(d.Mark), MaxGrants-len(d.Grants)))] {
 		d.Grants, d.Mark = append(d.Grants, newGrant(m, o.Now)), append(d.Mark, m.UID)
 		steps = append(
@@ -81,11 +81,11 @@ func (d *Decision) grantFreeMachines(o Observed, r *grantReview, waiting []Machi
 }
 
 // domainsByName returns the failure domains by name. Only domains with waiting machines have a limit.
-func domainsByName(o Observed, r grantReview, waiting []Machine) map[string]*domain {
-	domains := map[string]*domain{}
-	of := func(name string) *domain {
+func domainsByName(o Facts, r grantReview, waiting []Machine) map[string]*domainState {
+	domains := map[string]*domainState{}
+	of := func(name string) *domainState {
 		if domains[name] == nil {
-			domains[name] = &domain{}
+			domains[name] = &domainState{}
 		}
 		return domains[name]
 	}
@@ -96,10 +96,13 @@ func domainsByName(o Observed, r grantReview, waiting []Machine) map[string]*dom
 	}
 	for _, g := range r.grants {
 		d := of(g.Domain)
-		d.replacements = append(d.replacements, phrase.If(r.awaitsReplacement[g.UID], "the substitute of ")+"machine "+g.Name)
+		d.replacements = append(
+			d.replacements,
+			phrase.TextIf(r.awaitsReplacement[g.UID], "the substitute of ")+"machine "+g.Name,
+		)
 	}
 	for _, m := range waiting {
-		of(m.Domain).budget = o.Budget.Of(of(m.Domain).activeMachines, true)
+		of(m.Domain).budget = o.Budget.CountOfTotal(of(m.Domain).activeMachines, true)
 	}
 	return domains
 }
@@ -109,22 +112,22 @@ func domainsByName(o Observed, r grantReview, waiting []Machine) map[string]*dom
 // least 3 nodes that are not Ready (--unhealthy-zone-threshold).
 const minDeadNodes = 3
 
-// Breaker reports whether at least minDeadNodes nodes, and at least half of all nodes, are dead or recovered within
-// recoveryWindow: the cause is then probably not the machines. While the breaker is open no machine is replaced; why
-// is one sentence about this. until is when the breaker closes if nothing else changes; zero: nodes must recover
-// first. Breaker keeps no state, so an unstable API server has no later effect.
+// BreakerState reports whether at least minDeadNodes nodes, and at least half of all nodes, are dead or recovered
+// within recoveryWindow: the cause is then probably not the machines. While the breaker is open no machine is replaced;
+// why is one sentence about this. until is when the breaker closes if nothing else changes; zero: nodes must recover
+// first. BreakerState keeps no state, so an unstable API server has no later effect.
 //
 // Source of the share of one half: kube-controller-manager stops evictions from a small zone at 0.55
 // (--unhealthy-zone-threshold). A replacement destroys more than an eviction, so the breaker opens at a smaller
 // share.
-func Breaker(n Nodes, now time.Time) (open bool, why string, until time.Time) {
-	n = n.Judged()
+func BreakerState(n NodeCounts, now time.Time) (open bool, why string, until time.Time) {
+	n = n.WithJudgedNodes()
 	if isOutage(n.Dead, n.Joined) {
 		return true, fmt.Sprintf(
 			"%d of %d nodes look dead at once: that is more likely the API server or the network than the machines; nothing is replaced until most of them report again",
 			n.Dead,
 			n.Joined,
-		) + phrase.If(n.Lost > 0, "; %s", lostMachinesSentence(n)), until
+		) + phrase.TextIf(n.Lost > 0, "; %s", lostMachinesSentence(n)), until
 	}
 	recent := slices.DeleteFunc(
 		slices.Clone(n.Recovered),
@@ -137,18 +140,18 @@ func Breaker(n Nodes, now time.Time) (open bool, why string, until time.Time) {
 	return true, fmt.Sprintf(
 		"most of the %d nodes looked dead at once, and began to report again only recently; nothing is replaced before %s, so that the others can recover",
 		n.Joined,
-		phrase.Clock(until, now),
+		phrase.ClockText(until, now),
 	), until
 }
 
-// Disbelief returns why the provider's answer that instances are gone is not trusted: the answer concerns at least
+// DistrustReason returns why the provider's answer that instances are gone is not trusted: the answer concerns at least
 // minDeadNodes machines, and at least half of all machines. Empty: the answer is trusted, even while nodes of other
 // machines look dead.
-func Disbelief(n Nodes) string {
-	return phrase.If(isOutage(n.Lost, n.Joined), "%s", lostMachinesSentence(n))
+func DistrustReason(n NodeCounts) string {
+	return phrase.TextIf(isOutage(n.Lost, n.Joined), "%s", lostMachinesSentence(n))
 }
 
-func lostMachinesSentence(n Nodes) string {
+func lostMachinesSentence(n NodeCounts) string {
 	return fmt.Sprintf(
 		"the provider says of %d of %d machines that it has no instance: if that is true, and neither its account nor the cluster name is wrong, delete these Machines with the label %s",
 		n.Lost,
@@ -168,13 +171,13 @@ const (
 )
 
 // holdReason returns why the due machines of a domain have no grant.
-func holdReason(name string, d domain, b rollout.Bound) string {
+func holdReason(name string, d domainState, b rollout.IntOrPercent) string {
 	budget := dueSentence(d.waitingCount) + "; the replacement budget" + zonePhrase(" of", name)
-	switch amount := phrase.If(b.Percent, "%d%%: ", b.Value) + strconv.Itoa(d.budget); {
+	switch amount := phrase.TextIf(b.Percent, "%d%%: ", b.Value) + strconv.Itoa(d.budget); {
 	case d.budget == 0:
 		return budget + " is 0: none is replaced"
 	case len(d.replacements) >= d.budget:
-		return fmt.Sprintf("%s (%s) is used by %s", budget, amount, phrase.List(d.replacements, maxNames, ", "))
+		return fmt.Sprintf("%s (%s) is used by %s", budget, amount, phrase.JoinNames(d.replacements, maxNames, ", "))
 	default:
 		return fmt.Sprintf(
 			"%s%s; at most %d are granted at once, the others follow",
@@ -186,18 +189,18 @@ func holdReason(name string, d domain, b rollout.Bound) string {
 }
 
 func dueSentence(machines int) string {
-	return phrase.Count(machines, "machine") + phrase.OneOf(machines, " is due", " are due")
+	return phrase.CountText(machines, "machine") + phrase.SingularOrPlural(machines, " is due", " are due")
 }
 
 func zonePhrase(preposition, name string) string {
-	return phrase.If(name != "", "%s zone %s", preposition, name)
+	return phrase.TextIf(name != "", "%s zone %s", preposition, name)
 }
 
 // grantReview is the result of the review of the recorded grants.
 type grantReview struct {
-	grants            []Grant         // recorded grants that stay
-	unmarkedUIDs      []string        // UIDs of machines without the annotation, after an interrupted write
-	awaitsReplacement map[string]bool // UIDs of machines that are gone and whose replacement has not joined
+	grants            []ReplacementGrant // recorded grants that stay
+	unmarkedUIDs      []string           // UIDs of machines without the annotation, after an interrupted write
+	awaitsReplacement map[string]bool    // UIDs of machines that are gone and whose replacement has not joined
 	steps             []string
 }
 
@@ -207,21 +210,21 @@ func (r *grantReview) addStep(format string, args ...any) {
 
 // reviewGrants ends complete grants, withdraws grants that are no longer needed, and adds grants for machines that a
 // person annotated.
-func reviewGrants(o Observed) grantReview {
+func reviewGrants(o Facts) grantReview {
 	r := grantReview{awaitsReplacement: map[string]bool{}}
-	var gone []Grant
+	var gone []ReplacementGrant
 	at := make(map[string]int, len(o.Machines)) // index in o.Machines by UID
 	for i, m := range o.Machines {
 		at[m.UID] = i
 	}
 	for _, g := range o.Grants {
 		if i, exists := at[g.UID]; exists {
-			r.reviewExisting(g, o.Machines[i])
+			r.reviewExistingMachine(g, o.Machines[i])
 		} else {
 			gone = append(gone, g)
 		}
 	}
-	r.reviewGone(gone, o)
+	r.reviewGoneMachines(gone, o)
 	known := machineUIDs(o.Grants)
 	for _, m := range o.Machines {
 		if m.Granted && !m.Preserved && !known[m.UID] {
@@ -232,9 +235,9 @@ func reviewGrants(o Observed) grantReview {
 	return r
 }
 
-// reviewExisting decides about a grant whose machine still exists. An annotation is never removed, because the
+// reviewExistingMachine decides about a grant whose machine still exists. An annotation is never removed, because the
 // machine may have acted on the annotation.
-func (r *grantReview) reviewExisting(g Grant, m Machine) {
+func (r *grantReview) reviewExistingMachine(g ReplacementGrant, m Machine) {
 	switch marked := m.Deleting || m.Granted; {
 	case m.Preserved && !m.Deleting:
 		r.addStep("release the grant of machine %s: it is preserved", m.Name)
@@ -248,12 +251,12 @@ func (r *grantReview) reviewExisting(g Grant, m Machine) {
 	r.grants = append(r.grants, g)
 }
 
-// reviewGone decides about the grants whose machine is gone. A grant whose machine is gone waits for one machine of
-// its domain that was created after the grant and has not joined, or for a missing machine. The newest grant chooses
-// first, because the newest grant has the fewest candidates: no grant takes the only candidate of another grant, and
-// a repeated review keeps the same grants. The zone of a missing machine is not known yet, so grants of every domain
-// may wait for it.
-func (r *grantReview) reviewGone(gone []Grant, o Observed) {
+// reviewGoneMachines decides about the grants whose machine is gone. A grant whose machine is gone waits for one
+// machine of its domain that was created after the grant and has not joined, or for a missing machine. The newest grant
+// chooses first, because the newest grant has the fewest candidates: no grant takes the only candidate of another
+// grant, and a repeated review keeps the same grants. The zone of a missing machine is not known yet, so grants of
+// every domain may wait for it.
+func (r *grantReview) reviewGoneMachines(gone []ReplacementGrant, o Facts) {
 	// Machines that may still join. A due machine needs its own grant: if another grant waited for a due machine, a
 	// budget of one would stay used without end.
 	making := map[string][]time.Time{} // creation times by domain

@@ -14,10 +14,10 @@ import (
 	"millwright/decide/rollout"
 )
 
-// dice is the SplitMix64 generator: the same numbers for the same seed, in every version of Go.
-type dice uint64
+// randomSource is the SplitMix64 generator: the same numbers for the same seed, in every version of Go.
+type randomSource uint64
 
-func (d *dice) intBelow(n int) int {
+func (d *randomSource) randomIntBelow(n int) int {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
@@ -25,12 +25,12 @@ func (d *dice) intBelow(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *dice) oneIn(n int) bool { return d.intBelow(n) == 0 }
+func (d *randomSource) hasChanceOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
 
-func shuffle[T any](d *dice, items []T) []T {
+func shuffleItems[T any](d *randomSource, items []T) []T {
 	items = slices.Clone(items)
 	for i := range items {
-		j := i + d.intBelow(len(items)-i)
+		j := i + d.randomIntBelow(len(items)-i)
 		items[i], items[j] = items[j], items[i]
 	}
 	return items
@@ -38,20 +38,20 @@ func shuffle[T any](d *dice, items []T) []T {
 
 // simulatedPool is a simulated deployment that executes decisions, sometimes incompletely.
 type simulatedPool struct {
-	dice
-	replace.Observed
+	randomSource
+	replace.Facts
 	wantedByZone map[string]int // number of wanted machines by zone
 	isSlow       bool           // sets create missing machines with a delay
 	createdCount int
 }
 
 func newSimulatedPool(seed int, zones []string, each int) *simulatedPool {
-	p := &simulatedPool{dice: dice(seed), wantedByZone: map[string]int{}}
-	p.Nodes, p.Now = replace.Nodes{Joined: 500, Dead: 50}, epoch
+	p := &simulatedPool{randomSource: randomSource(seed), wantedByZone: map[string]int{}}
+	p.Nodes, p.Now = replace.NodeCounts{Joined: 500, Dead: 50}, epoch
 	for _, zone := range zones {
 		p.wantedByZone[zone] = each
 		for i := range each {
-			m := overdueMachine(fmt.Sprintf("%s-%02d", zone, i), time.Duration(p.intBelow(100))*time.Minute)
+			m := overdueMachine(fmt.Sprintf("%s-%02d", zone, i), time.Duration(p.randomIntBelow(100))*time.Minute)
 			m.Domain = zone
 			p.Machines = append(p.Machines, m)
 		}
@@ -61,12 +61,12 @@ func newSimulatedPool(seed int, zones []string, each int) *simulatedPool {
 
 // writeDecision writes a decision. At random, all or some of the writes fail.
 func (p *simulatedPool) writeDecision(d replace.Decision) {
-	if p.oneIn(10) {
+	if p.hasChanceOneIn(10) {
 		return
 	}
 	p.Grants = d.Grants
 	for i, m := range p.Machines {
-		if slices.Contains(d.Mark, m.UID) && !p.oneIn(5) {
+		if slices.Contains(d.Mark, m.UID) && !p.hasChanceOneIn(5) {
 			p.Machines[i].Granted = true
 		}
 	}
@@ -79,28 +79,28 @@ func (p *simulatedPool) simulateStep() {
 	for i := range p.Machines {
 		m := &p.Machines[i]
 		switch {
-		case m.Failed && m.Granted && p.oneIn(2):
+		case m.Failed && m.Granted && p.hasChanceOneIn(2):
 			m.Deleting = true
-		case m.Granted && p.oneIn(2):
+		case m.Granted && p.hasChanceOneIn(2):
 			m.Failed = true
-		case m.Joined || m.Due || !p.oneIn(3):
-		case p.oneIn(4):
-			m.Failed, m.Due, m.DueSince, m.Reason = p.oneIn(2), true, p.Now, "CreationTimeout"
+		case m.Joined || m.Due || !p.hasChanceOneIn(3):
+		case p.hasChanceOneIn(4):
+			m.Failed, m.Due, m.DueSince, m.Reason = p.hasChanceOneIn(2), true, p.Now, "CreationTimeout"
 		default:
 			m.Joined = true
 		}
 	}
-	p.createMissing()
-	p.Machines = slices.DeleteFunc(p.Machines, func(m replace.Machine) bool { return m.Deleting && p.oneIn(3) })
+	p.createMissingMachines()
+	p.Machines = slices.DeleteFunc(p.Machines, func(m replace.Machine) bool { return m.Deleting && p.hasChanceOneIn(3) })
 	if p.isSlow {
-		p.Missing = p.missingCount()
+		p.Missing = p.missingMachineCount()
 	}
 }
 
-func (p *simulatedPool) createMissing() {
+func (p *simulatedPool) createMissingMachines() {
 	for _, zone := range []string{"", "a", "b", "c"} {
 		for n := p.countMachines(zone, func(m replace.Machine) bool { return !m.Deleting }); n < p.wantedByZone[zone]; n++ {
-			if p.isSlow && !p.oneIn(4) {
+			if p.isSlow && !p.hasChanceOneIn(4) {
 				continue
 			}
 			p.createdCount++
@@ -111,7 +111,7 @@ func (p *simulatedPool) createMissing() {
 	}
 }
 
-func (p *simulatedPool) missingCount() int {
+func (p *simulatedPool) missingMachineCount() int {
 	missing := 0
 	for zone, wanted := range p.wantedByZone {
 		missing += wanted - p.countMachines(zone, func(m replace.Machine) bool { return !m.Deleting })
@@ -130,12 +130,13 @@ func (p *simulatedPool) countMachines(zone string, is func(replace.Machine) bool
 }
 
 func (p *simulatedPool) isHealed() bool {
-	return len(p.Grants) == 0 && p.missingCount() == 0 &&
+	return len(p.Grants) == 0 && p.missingMachineCount() == 0 &&
 		!slices.ContainsFunc(p.Machines, func(m replace.Machine) bool { return m.Due || !m.Joined || m.Deleting })
 }
 
-// budgetOf returns the budget of a zone with this number of machines. budgetOf does not use the package's functions.
-func budgetOf(b rollout.Bound, machines int) int {
+// budgetOfZone returns the budget of a zone with this number of machines. budgetOfZone does not use the package's
+// functions.
+func budgetOfZone(b rollout.IntOrPercent, machines int) int {
 	if !b.Percent {
 		return b.Value
 	}
@@ -151,28 +152,28 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 		name   string
 		zones  []string
 		each   int
-		budget rollout.Bound
+		budget rollout.IntOrPercent
 		lazy   bool
 		first  int
 	}{
-		{"one at a time", []string{""}, 50, rollout.Bound{Value: 1}, false, 1},
-		{"one at a time, sets are slow", []string{""}, 50, rollout.Bound{Value: 1}, true, 1},
-		{"20% of each of three zones", []string{"a", "b", "c"}, 17, rollout.Bound{Value: 20, Percent: true}, false, 12},
-		{"20% of each of three zones, sets are slow", []string{"a", "b", "c"}, 17, rollout.Bound{Value: 20, Percent: true}, true, 12},
+		{"one at a time", []string{""}, 50, rollout.IntOrPercent{Value: 1}, false, 1},
+		{"one at a time, sets are slow", []string{""}, 50, rollout.IntOrPercent{Value: 1}, true, 1},
+		{"20% of each of three zones", []string{"a", "b", "c"}, 17, rollout.IntOrPercent{Value: 20, Percent: true}, false, 12},
+		{"20% of each of three zones, sets are slow", []string{"a", "b", "c"}, 17, rollout.IntOrPercent{Value: 20, Percent: true}, true, 12},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			for seed := range decidetest.Seeds(10) {
+			for seed := range decidetest.SeedCount(10) {
 				p := newSimulatedPool(seed, row.zones, row.each)
 				p.Budget, p.isSlow = row.budget, row.lazy
-				require.Len(t, replace.Decide(p.Observed).Mark, row.first)
+				require.Len(t, replace.Decide(p.Facts).Mark, row.first)
 				replaced := map[string]bool{}
 				for step := 0; !p.isHealed(); step++ {
 					require.Less(t, step, 5000, "does not end")
-					d := replace.Decide(p.Observed)
-					p.Machines, p.Grants = shuffle(&p.dice, p.Machines), shuffle(&p.dice, p.Grants)
-					require.Equal(t, d, replace.Decide(p.Observed), "the order matters")
+					d := replace.Decide(p.Facts)
+					p.Machines, p.Grants = shuffleItems(&p.randomSource, p.Machines), shuffleItems(&p.randomSource, p.Grants)
+					require.Equal(t, d, replace.Decide(p.Facts), "the order matters")
 					for _, zone := range row.zones {
-						most := budgetOf(row.budget, row.each)
+						most := budgetOfZone(row.budget, row.each)
 						inZone := 0
 						for _, g := range d.Grants {
 							replaced[g.UID] = true
@@ -200,58 +201,67 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 	}
 }
 
-// randomObserved returns random facts: machines in every state, and grants of existing machines and of machines that
+// randomFacts returns random facts: machines in every state, and grants of existing machines and of machines that
 // are gone.
-func randomObserved(d *dice) replace.Observed {
-	o := replace.Observed{
-		Budget: rollout.Bound{Value: d.intBelow(5)},
-		Nodes:  replace.Nodes{Joined: 40, Dead: d.intBelow(25)},
+func randomFacts(d *randomSource) replace.Facts {
+	o := replace.Facts{
+		Budget: rollout.IntOrPercent{Value: d.randomIntBelow(5)},
+		Nodes:  replace.NodeCounts{Joined: 40, Dead: d.randomIntBelow(25)},
 		Now:    epoch,
 	}
-	if d.oneIn(2) {
-		o.Budget = rollout.Bound{Value: d.intBelow(120), Percent: true}
+	if d.hasChanceOneIn(2) {
+		o.Budget = rollout.IntOrPercent{Value: d.randomIntBelow(120), Percent: true}
 	}
-	for range d.intBelow(25) {
-		o.Nodes.Recovered = append(o.Nodes.Recovered, epoch.Add(-time.Duration(d.intBelow(120))*time.Second))
+	for range d.randomIntBelow(25) {
+		o.Nodes.Recovered = append(o.Nodes.Recovered, epoch.Add(-time.Duration(d.randomIntBelow(120))*time.Second))
 	}
-	for i := range d.intBelow(40) {
+	for i := range d.randomIntBelow(40) {
 		m := replace.Machine{
-			Name: fmt.Sprintf("m-%d", i), UID: fmt.Sprintf("uid-%d", i), Domain: []string{"", "a", "b"}[d.intBelow(3)],
-			Due: d.oneIn(2), DueSince: epoch.Add(-time.Duration(d.intBelow(4)) * time.Minute),
-			Granted: d.oneIn(6), Preserved: d.oneIn(8), Deleting: d.oneIn(5), Joined: d.oneIn(2), Failed: d.oneIn(5),
-			Created: epoch.Add(-time.Duration(d.intBelow(20)) * time.Minute),
+			Name:     fmt.Sprintf("m-%d", i),
+			UID:      fmt.Sprintf("uid-%d", i),
+			Domain:   []string{"", "a", "b"}[d.randomIntBelow(3)],
+			Due:      d.hasChanceOneIn(2),
+			DueSince: epoch.Add(-time.Duration(d.randomIntBelow(4)) * time.Minute),
+			Granted: d.hasChanceOneIn(
+				6,
+			),
+			Preserved: d.hasChanceOneIn(8),
+			Deleting:  d.hasChanceOneIn(5),
+			Joined:    d.hasChanceOneIn(2),
+			Failed:    d.hasChanceOneIn(5),
+			Created:   epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
 		}
 		o.Machines = append(o.Machines, m)
-		if d.oneIn(6) {
+		if d.hasChanceOneIn(6) {
 			o.Grants = append(
 				o.Grants,
-				replace.Grant{
+				replace.ReplacementGrant{
 					UID:    m.UID,
 					Name:   m.Name,
 					Domain: m.Domain,
-					At:     epoch.Add(-time.Duration(d.intBelow(20)) * time.Minute),
+					At:     epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
 				},
 			)
 		}
 	}
-	for i := range d.intBelow(4) {
+	for i := range d.randomIntBelow(4) {
 		name := fmt.Sprintf("gone-%d", i)
 		o.Grants = append(
 			o.Grants,
-			replace.Grant{
+			replace.ReplacementGrant{
 				UID:    name,
 				Name:   name,
-				Domain: []string{"", "a", "b"}[d.intBelow(3)],
-				At:     epoch.Add(-time.Duration(d.intBelow(20)) * time.Minute),
+				Domain: []string{"", "a", "b"}[d.randomIntBelow(3)],
+				At:     epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
 			},
 		)
 	}
 	return o
 }
 
-// maxGoneGrants returns the largest possible number of grants in progress of a zone whose machines are gone: at most
-// the number of the zone's machines that were created after the first such grant and have not joined.
-func maxGoneGrants(o replace.Observed, zone string) int {
+// maxGrantsOfGoneMachines returns the largest possible number of grants in progress of a zone whose machines are gone:
+// at most the number of the zone's machines that were created after the first such grant and have not joined.
+func maxGrantsOfGoneMachines(o replace.Facts, zone string) int {
 	gone, first := 0, time.Time{}
 	for _, g := range o.Grants {
 		exists := slices.ContainsFunc(o.Machines, func(m replace.Machine) bool { return m.UID == g.UID })
@@ -273,9 +283,9 @@ func maxGoneGrants(o replace.Observed, zone string) int {
 
 func TestDecideKeepsItsPromises(t *testing.T) {
 	grantedInAll := 0
-	for seed := range decidetest.Seeds(3000) {
-		random := dice(seed)
-		o := randomObserved(&random)
+	for seed := range decidetest.SeedCount(3000) {
+		random := randomSource(seed)
+		o := randomFacts(&random)
 		d := replace.Decide(o)
 		machines, before := map[string]replace.Machine{}, map[string]bool{}
 		for _, m := range o.Machines {
@@ -297,7 +307,7 @@ func TestDecideKeepsItsPromises(t *testing.T) {
 				require.True(t, m.Due && !m.Preserved && !m.Deleting, "seed %d grants %+v", seed, m)
 			}
 		}
-		open, _, _ := replace.Breaker(o.Nodes, o.Now)
+		open, _, _ := replace.BreakerState(o.Nodes, o.Now)
 		if open {
 			require.Empty(t, d.Mark, "seed %d", seed)
 			require.Empty(t, fresh, "seed %d", seed)
@@ -310,7 +320,7 @@ func TestDecideKeepsItsPromises(t *testing.T) {
 					live++
 				}
 			}
-			require.LessOrEqual(t, gone[zone], maxGoneGrants(o, zone), "seed %d", seed)
+			require.LessOrEqual(t, gone[zone], maxGrantsOfGoneMachines(o, zone), "seed %d", seed)
 			due := 0
 			for _, m := range o.Machines {
 				if m.Domain == zone && m.Due && !m.Preserved && !m.Granted && !m.Deleting && !before[m.UID] {
@@ -318,7 +328,7 @@ func TestDecideKeepsItsPromises(t *testing.T) {
 				}
 			}
 			if !open {
-				left := max(budgetOf(o.Budget, live)-(all[zone]-fresh[zone]), 0)
+				left := max(budgetOfZone(o.Budget, live)-(all[zone]-fresh[zone]), 0)
 				require.Equal(t, min(left, due), fresh[zone], "seed %d: neither more than is left, nor less", seed)
 			}
 			waiting += due - fresh[zone]
@@ -326,13 +336,13 @@ func TestDecideKeepsItsPromises(t *testing.T) {
 		if !open {
 			require.Equal(t, waiting > 0, d.Hold != "", "seed %d", seed)
 		}
-		checkSettled(t, seed, o, d)
+		checkSettledDecision(t, seed, o, d)
 	}
 	assert.Positive(t, grantedInAll)
 }
 
-// checkSettled checks that Decide changes nothing after a decision was written.
-func checkSettled(t *testing.T, seed int, o replace.Observed, d replace.Decision) {
+// checkSettledDecision checks that Decide changes nothing after a decision was written.
+func checkSettledDecision(t *testing.T, seed int, o replace.Facts, d replace.Decision) {
 	t.Helper()
 	o.Machines, o.Grants = slices.Clone(o.Machines), d.Grants
 	for i, m := range o.Machines {

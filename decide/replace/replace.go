@@ -35,8 +35,8 @@ type Machine struct {
 	Created   time.Time
 }
 
-// Grant is one use of the replacement budget, as recorded in the deployment's status.
-type Grant struct {
+// ReplacementGrant is one use of the replacement budget, as recorded in the deployment's status.
+type ReplacementGrant struct {
 	UID    string // UID of the machine to replace
 	Name   string
 	Domain string // domain of the machine at the time of the grant
@@ -44,8 +44,8 @@ type Grant struct {
 	At     time.Time // time of the grant in whole seconds, like all times of a status
 }
 
-// Nodes holds the numbers of nodes in the whole target cluster, not of one deployment.
-type Nodes struct {
+// NodeCounts holds the numbers of nodes in the whole target cluster, not of one deployment.
+type NodeCounts struct {
 	Joined int // number of machines that have joined
 	Dead   int // number of joined machines whose node is missing, unhealthy or being deleted
 	Lost   int // number of machines in Dead whose instance is gone, as the provider reported
@@ -63,11 +63,11 @@ type Node struct {
 	Recovered  time.Time // time of the last recovery if the node is healthy; zero: the node was never unhealthy
 }
 
-// Judged adds the unjudged nodes to Dead and Recovered.
-func (n Nodes) Judged() Nodes {
+// WithJudgedNodes adds the unjudged nodes to Dead and Recovered.
+func (n NodeCounts) WithJudgedNodes() NodeCounts {
 	n.Recovered = slices.Clone(n.Recovered)
 	for _, node := range n.Unjudged {
-		if healthy, _ := health.DecideNode(node.Conditions, node.Bad); !healthy || node.Deleting {
+		if healthy, _ := health.DecideNodeHealth(node.Conditions, node.Bad); !healthy || node.Deleting {
 			n.Dead++
 		} else if !node.Recovered.IsZero() {
 			n.Recovered = append(n.Recovered, node.Recovered)
@@ -77,24 +77,24 @@ func (n Nodes) Judged() Nodes {
 	return n
 }
 
-// Observed holds the facts that the deployment's activity read at one moment.
-type Observed struct {
-	Machines []Machine // machines of the deployment, in any order
-	Grants   []Grant   // recorded grants of the deployment, in any order
+// Facts holds the facts that the deployment's activity read at one moment.
+type Facts struct {
+	Machines []Machine          // machines of the deployment, in any order
+	Grants   []ReplacementGrant // recorded grants of the deployment, in any order
 	// number of wanted machines that do not exist yet; a grant whose machine is gone waits for one of the missing
 	// machines
 	Missing int
 	// largest number of replacements in progress in one failure domain; a percentage counts from the machines of the
 	// domain that are not being deleted, and is rounded up
-	Budget rollout.Bound
-	Nodes  Nodes
+	Budget rollout.IntOrPercent
+	Nodes  NodeCounts
 	Now    time.Time // present time, which is the time of new grants
 }
 
 // Decision says which grants to record, and then which machines to annotate. A grant is recorded before its
 // annotation is written: no annotation exists without a record.
 type Decision struct {
-	Grants []Grant // all grants to record, oldest first: replacements in progress and new grants
+	Grants []ReplacementGrant // all grants to record, oldest first: replacements in progress and new grants
 	// UIDs from Grants of the machines to annotate now; a UID is repeated in the next decision if the annotation was
 	// not written
 	Mark    []string
@@ -109,61 +109,70 @@ type Decision struct {
 // Decide ends complete grants, and grants the rest of each domain's budget to the machines that have been due the
 // longest. A grant never ends by time. While the breaker is open, Decide grants and annotates no machine. Free
 // machines are always granted. The order of the facts does not matter.
-func Decide(o Observed) Decision {
-	o.Machines, o.Grants = list.SortedLarge(o.Machines, byDue), list.Sorted(o.Grants, byAge)
+func Decide(o Facts) Decision {
+	o.Machines, o.Grants = list.SortedCopyOfLarge(
+		o.Machines,
+		compareByDueTime,
+	), list.SortedCopy(
+		o.Grants,
+		compareGrantsByAge,
+	)
 	r := reviewGrants(o)
 	granted := machineUIDs(r.grants)
-	waiting := list.Where(
+	waiting := list.Filter(
 		o.Machines,
 		func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !granted[m.UID] },
 	)
 	d := Decision{Grants: r.grants}
-	steps := append(d.grantFreeMachines(o, &r, waiting), r.steps...)
+	steps := append(d.grantMachinesWithoutBudget(o, &r, waiting), r.steps...)
 	granted = machineUIDs(d.Grants)
-	waiting = list.Where(waiting, func(m Machine) bool { return !granted[m.UID] })
-	if open, why, until := Breaker(o.Nodes, o.Now); open {
+	waiting = list.Filter(waiting, func(m Machine) bool { return !granted[m.UID] })
+	if open, why, until := BreakerState(o.Nodes, o.Now); open {
 		if held := len(waiting) + len(r.unmarkedUIDs); held > 0 {
 			d.Hold, d.HoldUntil = dueSentence(held)+"; "+why, until
 		}
 	} else {
 		d.Mark = append(d.Mark, r.unmarkedUIDs[:min(len(r.unmarkedUIDs), MaxBatch-len(d.Mark))]...)
-		steps = append(d.grantWaiting(o, r, waiting), steps...)
+		steps = append(d.grantWaitingMachines(o, r, waiting), steps...)
 	}
-	slices.SortFunc(d.Grants, byAge)
+	slices.SortFunc(d.Grants, compareGrantsByAge)
 	d.Changed = !slices.Equal(d.Grants, o.Grants) // grants that stay are unchanged copies
-	sentences := phrase.Parts(phrase.List(steps, maxSteps, "; "), phrase.If(d.Hold != "", "hold: %s", d.Hold))
+	sentences := phrase.NonEmptyTexts(
+		phrase.JoinNames(steps, maxSteps, "; "),
+		phrase.TextIf(d.Hold != "", "hold: %s", d.Hold),
+	)
 	d.Why = cmp.Or(strings.Join(sentences, "; "), replacementsSentence(d.Grants))
 	return d
 }
 
 // replacementsSentence returns a sentence about the machines that are being replaced.
-func replacementsSentence(grants []Grant) string {
-	names := list.Map(grants, func(g Grant) string { return g.Name })
+func replacementsSentence(grants []ReplacementGrant) string {
+	names := list.Map(grants, func(g ReplacementGrant) string { return g.Name })
 	return cmp.Or(
-		phrase.If(
+		phrase.TextIf(
 			len(names) > 0,
 			"%s %s being replaced: %s",
-			phrase.Count(len(names), "machine"),
-			phrase.OneOf(len(names), "is", "are"),
-			phrase.List(names, maxSteps, ", "),
+			phrase.CountText(len(names), "machine"),
+			phrase.SingularOrPlural(len(names), "is", "are"),
+			phrase.JoinNames(names, maxSteps, ", "),
 		),
 		"no machine is due, and none is being replaced",
 	)
 }
 
-func byDue(a, b *Machine) int {
+func compareByDueTime(a, b *Machine) int {
 	return cmp.Or(a.DueSince.Compare(b.DueSince), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-func byAge(a, b Grant) int {
+func compareGrantsByAge(a, b ReplacementGrant) int {
 	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
 // machineUIDs returns the UIDs of the machines of grants.
-func machineUIDs(grants []Grant) map[string]bool {
-	return list.Set(grants, func(g Grant) string { return g.UID })
+func machineUIDs(grants []ReplacementGrant) map[string]bool {
+	return list.KeySet(grants, func(g ReplacementGrant) string { return g.UID })
 }
 
-func newGrant(m Machine, now time.Time) Grant {
-	return Grant{UID: m.UID, Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now.Truncate(time.Second)}
+func newGrant(m Machine, now time.Time) ReplacementGrant {
+	return ReplacementGrant{UID: m.UID, Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now.Truncate(time.Second)}
 }

@@ -18,7 +18,7 @@ import (
 var epoch = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // healthyNodes is a cluster in which almost all nodes are healthy: the breaker is closed.
-var healthyNodes = replace.Nodes{Joined: 500, Dead: 1}
+var healthyNodes = replace.NodeCounts{Joined: 500, Dead: 1}
 
 // healthyMachine returns a healthy machine of zone a.
 func healthyMachine(name string) replace.Machine {
@@ -47,12 +47,18 @@ func newReplacement(name string, created time.Time) replace.Machine {
 	return replace.Machine{Name: name, UID: "uid-" + name, Domain: "a", Created: created}
 }
 
-// grantFor returns a grant of a machine of zone a, from ago before epoch.
-func grantFor(name string, ago time.Duration) replace.Grant {
-	return replace.Grant{UID: "uid-" + name, Name: name, Domain: "a", Reason: "HealthTimeout", At: epoch.Add(-ago)}
+// grantOfMachine returns a grant of a machine of zone a, from ago before epoch.
+func grantOfMachine(name string, ago time.Duration) replace.ReplacementGrant {
+	return replace.ReplacementGrant{
+		UID:    "uid-" + name,
+		Name:   name,
+		Domain: "a",
+		Reason: "HealthTimeout",
+		At:     epoch.Add(-ago),
+	}
 }
 
-func grantNames(grants []replace.Grant) []string {
+func grantNames(grants []replace.ReplacementGrant) []string {
 	var result []string
 	for _, g := range grants {
 		result = append(result, g.Name)
@@ -61,8 +67,8 @@ func grantNames(grants []replace.Grant) []string {
 }
 
 // deploymentWithBudgetOne returns a deployment with a budget of one machine in a healthy cluster.
-func deploymentWithBudgetOne(machines ...replace.Machine) replace.Observed {
-	return replace.Observed{Machines: machines, Budget: rollout.Bound{Value: 1}, Nodes: healthyNodes, Now: epoch}
+func deploymentWithBudgetOne(machines ...replace.Machine) replace.Facts {
+	return replace.Facts{Machines: machines, Budget: rollout.IntOrPercent{Value: 1}, Nodes: healthyNodes, Now: epoch}
 }
 
 func TestDeploymentsDoNotBlockEachOther(t *testing.T) {
@@ -70,7 +76,7 @@ func TestDeploymentsDoNotBlockEachOther(t *testing.T) {
 	second := replace.Decide(deploymentWithBudgetOne(overdueMachine("y", time.Minute)))
 	assert.Equal(t, []string{"uid-x"}, first.Mark)
 	assert.Equal(t, []string{"uid-y"}, second.Mark)
-	assert.Equal(t, []replace.Grant{grantFor("x", 0)}, first.Grants)
+	assert.Equal(t, []replace.ReplacementGrant{grantOfMachine("x", 0)}, first.Grants)
 	assert.True(t, first.Changed)
 	assert.Empty(t, first.Hold)
 	assert.Equal(t, "grant replacement of machine x: HealthTimeout (1 of 1 in zone a)", first.Why)
@@ -140,7 +146,7 @@ func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := deploymentWithBudgetOne(append(row.machines, next)...)
-			o.Grants, o.Missing = []replace.Grant{grantFor("x", day)}, row.missing
+			o.Grants, o.Missing = []replace.ReplacementGrant{grantOfMachine("x", day)}, row.missing
 			d := replace.Decide(o)
 			want, mark := []string{"next"}, []string{"uid-next"}
 			if row.open {
@@ -159,14 +165,14 @@ func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
 // same grants.
 func TestGrantsWhoseMachineIsGoneKeepTheirOwnSubstitutes(t *testing.T) {
 	o := deploymentWithBudgetOne(newReplacement("s", epoch.Add(-5*time.Minute)))
-	o.Grants = []replace.Grant{grantFor("new", time.Minute), grantFor("old", time.Hour)}
+	o.Grants = []replace.ReplacementGrant{grantOfMachine("new", time.Minute), grantOfMachine("old", time.Hour)}
 	d := replace.Decide(o)
 	assert.Equal(t, []string{"old"}, grantNames(d.Grants))
 	o.Grants = d.Grants
 	assert.False(t, replace.Decide(o).Changed)
 
 	o.Machines = []replace.Machine{newReplacement("s", epoch)}
-	o.Grants = []replace.Grant{grantFor("old", time.Hour), grantFor("new", time.Minute)}
+	o.Grants = []replace.ReplacementGrant{grantOfMachine("old", time.Hour), grantOfMachine("new", time.Minute)}
 	assert.Equal(t, []string{"new"}, grantNames(replace.Decide(o).Grants), "either may have it: the newer one")
 
 	o.Machines, o.Missing = nil, 1
@@ -179,7 +185,7 @@ func TestMachinesToAnnotate(t *testing.T) {
 	x, y := overdueMachine("x", time.Hour), overdueMachine("y", time.Minute)
 	t.Run("a mark that was not written is written again", func(t *testing.T) {
 		o := deploymentWithBudgetOne(x, y)
-		o.Grants = []replace.Grant{grantFor("x", time.Minute)}
+		o.Grants = []replace.ReplacementGrant{grantOfMachine("x", time.Minute)}
 		d := replace.Decide(o)
 		assert.Equal(t, []string{"uid-x"}, d.Mark)
 		assert.Equal(t, o.Grants, d.Grants)
@@ -187,12 +193,12 @@ func TestMachinesToAnnotate(t *testing.T) {
 	})
 	t.Run("it failed without the mark", func(t *testing.T) {
 		o := deploymentWithBudgetOne(changedMachine(healthyMachine("x"), func(m *replace.Machine) { m.Failed = true }))
-		o.Grants = []replace.Grant{grantFor("x", time.Minute)}
+		o.Grants = []replace.ReplacementGrant{grantOfMachine("x", time.Minute)}
 		assert.Equal(t, []string{"uid-x"}, replace.Decide(o).Mark)
 	})
 	t.Run("a person's mark is recorded, counted and kept", func(t *testing.T) {
 		d := replace.Decide(deploymentWithBudgetOne(grantedMachine(healthyMachine("p")), y))
-		assert.Equal(t, []replace.Grant{{UID: "uid-p", Name: "p", Domain: "a", At: epoch}}, d.Grants)
+		assert.Equal(t, []replace.ReplacementGrant{{UID: "uid-p", Name: "p", Domain: "a", At: epoch}}, d.Grants)
 		assert.Empty(t, d.Mark)
 		assert.True(t, d.Changed)
 		assert.Equal(
@@ -210,7 +216,7 @@ func TestMachinesToAnnotate(t *testing.T) {
 	})
 	t.Run("a person marks a substitute: one grant for both", func(t *testing.T) {
 		o := deploymentWithBudgetOne(grantedMachine(newReplacement("s", epoch)))
-		o.Grants = []replace.Grant{grantFor("x", time.Minute)}
+		o.Grants = []replace.ReplacementGrant{grantOfMachine("x", time.Minute)}
 		assert.Equal(t, []string{"s"}, grantNames(replace.Decide(o).Grants))
 	})
 	t.Run("due, but not to be replaced", func(t *testing.T) {
@@ -244,20 +250,20 @@ func TestMachinesToAnnotate(t *testing.T) {
 func TestReplacementBudget(t *testing.T) {
 	for _, row := range []struct {
 		name     string
-		budget   rollout.Bound
+		budget   rollout.IntOrPercent
 		machines int
 		deleting int // machines that are being deleted; the other machines are due
 		granted  int
 	}{
-		{"none", rollout.Bound{}, 5, 0, 0},
-		{"no percent", rollout.Bound{Percent: true}, 5, 0, 0},
-		{"a number", rollout.Bound{Value: 2}, 5, 0, 2},
-		{"more than there are", rollout.Bound{Value: 9}, 5, 0, 5},
-		{"20% of 5", rollout.Bound{Value: 20, Percent: true}, 5, 0, 1},
-		{"20% of 6, rounded up", rollout.Bound{Value: 20, Percent: true}, 6, 0, 2},
-		{"20% of the 5 that stay", rollout.Bound{Value: 20, Percent: true}, 6, 1, 1},
-		{"1% of 1", rollout.Bound{Value: 1, Percent: true}, 1, 0, 1},
-		{"200%", rollout.Bound{Value: 200, Percent: true}, 3, 0, 3},
+		{"none", rollout.IntOrPercent{}, 5, 0, 0},
+		{"no percent", rollout.IntOrPercent{Percent: true}, 5, 0, 0},
+		{"a number", rollout.IntOrPercent{Value: 2}, 5, 0, 2},
+		{"more than there are", rollout.IntOrPercent{Value: 9}, 5, 0, 5},
+		{"20% of 5", rollout.IntOrPercent{Value: 20, Percent: true}, 5, 0, 1},
+		{"20% of 6, rounded up", rollout.IntOrPercent{Value: 20, Percent: true}, 6, 0, 2},
+		{"20% of the 5 that stay", rollout.IntOrPercent{Value: 20, Percent: true}, 6, 1, 1},
+		{"1% of 1", rollout.IntOrPercent{Value: 1, Percent: true}, 1, 0, 1},
+		{"200%", rollout.IntOrPercent{Value: 200, Percent: true}, 3, 0, 3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var machines []replace.Machine
@@ -288,13 +294,13 @@ func TestReplacementBudget(t *testing.T) {
 	})
 	t.Run("said", func(t *testing.T) {
 		o := deploymentWithBudgetOne(overdueMachine("x", time.Minute), overdueMachine("y", time.Minute))
-		o.Budget = rollout.Bound{}
+		o.Budget = rollout.IntOrPercent{}
 		assert.Equal(
 			t,
 			"hold: 2 machines are due; the replacement budget of zone a is 0: none is replaced",
 			replace.Decide(o).Why,
 		)
-		o.Budget = rollout.Bound{Value: 10, Percent: true}
+		o.Budget = rollout.IntOrPercent{Value: 10, Percent: true}
 		assert.Equal(
 			t,
 			"1 machine is due; the replacement budget of zone a (10%: 1) is used by machine x",
@@ -312,7 +318,7 @@ func TestADecisionHasABoundedSize(t *testing.T) {
 		machines = append(machines, m)
 	}
 	o := deploymentWithBudgetOne(machines...)
-	o.Budget = rollout.Bound{Value: 100, Percent: true}
+	o.Budget = rollout.IntOrPercent{Value: 100, Percent: true}
 	d := replace.Decide(o)
 	assert.Len(t, d.Mark, replace.MaxBatch)
 	assert.Len(t, d.Grants, replace.MaxBatch)
@@ -328,16 +334,16 @@ func TestADecisionHasABoundedSize(t *testing.T) {
 	assert.Less(t, len(data), 16<<10)
 
 	o = deploymentWithBudgetOne(machines[:1]...)
-	o.Budget = rollout.Bound{Value: 60}
+	o.Budget = rollout.IntOrPercent{Value: 60}
 	for i := range 60 {
 		o.Machines = append(o.Machines, overdueMachine(fmt.Sprintf("m-%d", i), time.Hour))
-		o.Grants = append(o.Grants, grantFor(fmt.Sprintf("m-%d", i), time.Minute))
+		o.Grants = append(o.Grants, grantOfMachine(fmt.Sprintf("m-%d", i), time.Minute))
 	}
 	d = replace.Decide(o)
 	assert.Len(t, d.Mark, replace.MaxBatch, "marks of earlier grants count too")
 	assert.Len(t, d.Grants, 60)
 
-	o.Budget = rollout.Bound{Value: 5}
+	o.Budget = rollout.IntOrPercent{Value: 5}
 	o.Machines[0].Domain, o.Grants = "a", o.Grants[:5]
 	assert.True(
 		t,
@@ -346,7 +352,7 @@ func TestADecisionHasABoundedSize(t *testing.T) {
 			"is used by machine m-0, machine m-1, machine m-2, machine m-3, machine m-4",
 		),
 	)
-	o.Budget, o.Grants = rollout.Bound{Value: 7}, o.Grants[:7]
+	o.Budget, o.Grants = rollout.IntOrPercent{Value: 7}, o.Grants[:7]
 	assert.True(t, strings.HasSuffix(replace.Decide(o).Hold, ", machine m-4 and 2 more"))
 }
 
@@ -357,7 +363,7 @@ func TestTheGrantsOfADeploymentAreBounded(t *testing.T) {
 		overdueMachine("y", time.Minute),
 		changedMachine(overdueMachine("free", time.Minute), func(m *replace.Machine) { m.Free = true }),
 	)
-	o.Budget = rollout.Bound{Value: 2 * replace.MaxGrants}
+	o.Budget = rollout.IntOrPercent{Value: 2 * replace.MaxGrants}
 	for i := range replace.MaxGrants - 2 {
 		name := fmt.Sprintf("m-%03d", i)
 		o.Machines, o.Grants = append(
@@ -365,7 +371,7 @@ func TestTheGrantsOfADeploymentAreBounded(t *testing.T) {
 			grantedMachine(healthyMachine(name)),
 		), append(
 			o.Grants,
-			grantFor(name, time.Minute),
+			grantOfMachine(name, time.Minute),
 		)
 	}
 	d := replace.Decide(o)
@@ -394,7 +400,7 @@ func TestDecideDoesNotChangeItsInput(t *testing.T) {
 		overdueMachine("a", time.Hour),
 		newReplacement("s", epoch),
 	)
-	o.Grants = []replace.Grant{grantFor("y", time.Minute), grantFor("x", time.Hour)}
+	o.Grants = []replace.ReplacementGrant{grantOfMachine("y", time.Minute), grantOfMachine("x", time.Hour)}
 	machines, grants := slices.Clone(o.Machines), slices.Clone(o.Grants)
 	replace.Decide(o)
 	assert.Equal(t, machines, o.Machines)

@@ -39,13 +39,13 @@ type DeploymentFacts struct {
 
 func (f DeploymentFacts) kindAndUID() (Kind, string) { return MachineDeployment, f.UID }
 
-func (f DeploymentFacts) decideOrder(o Order) Decision {
+func (f DeploymentFacts) decideOrder(o CommandOrder) Decision {
 	record := cmp.Or(o.Asked, f.Now).UTC().Format(time.RFC3339Nano) + " " + o.Summary()
 	if !o.Asked.IsZero() && f.Last == record {
 		return unchangedDecision("deployment %s got this request before: nothing was written", f.Name)
 	}
-	d := unlessRefused(
-		phrase.If(f.Deleting, "deployment %s is being deleted: %s would change nothing", f.Name, o.Command),
+	d := decisionUnlessRefused(
+		phrase.TextIf(f.Deleting, "deployment %s is being deleted: %s would change nothing", f.Name, o.Command),
 		f.decideCommand(o),
 	)
 	if d.Refused == "" && !d.Same {
@@ -54,7 +54,7 @@ func (f DeploymentFacts) decideOrder(o Order) Decision {
 	return d
 }
 
-func (f DeploymentFacts) decideCommand(o Order) Decision {
+func (f DeploymentFacts) decideCommand(o CommandOrder) Decision {
 	switch {
 	case o.Command == Pause && f.Paused:
 		return unchangedDecision("deployment %s is paused already", f.Name)
@@ -91,7 +91,7 @@ func (f DeploymentFacts) decideResume() (d Decision) {
 	}
 	if f.Held != "" {
 		d.Annotation = new("")
-		d.Says += phrase.If(
+		d.Says += phrase.TextIf(
 			f.Paused,
 			", and ",
 		) + fmt.Sprintf(
@@ -100,22 +100,22 @@ func (f DeploymentFacts) decideResume() (d Decision) {
 			f.Held,
 		)
 	}
-	return unlessRefused(
-		phrase.If(d.Says == "", "deployment %s is neither paused nor held: there is nothing to resume", f.Name),
+	return decisionUnlessRefused(
+		phrase.TextIf(d.Says == "", "deployment %s is neither paused nor held: there is nothing to resume", f.Name),
 		d,
 	)
 }
 
 // decideStart changes only the restart time, which is in the template or in spec.rollout.after: all machines are
 // replaced.
-func (f DeploymentFacts) decideStart(o Order) Decision {
+func (f DeploymentFacts) decideStart(o CommandOrder) Decision {
 	at := cmp.Or(o.Asked, f.Now).UTC().Format(time.RFC3339)
 	if f.Held == "" && f.busyReason() == "" && f.RestartedAt == at {
 		return unchangedDecision("%s of deployment %s says %s already", f.startField(), f.Name, at)
 	}
-	return unlessRefused(cmp.Or(
+	return decisionUnlessRefused(cmp.Or(
 		f.busyReason(),
-		phrase.If(
+		phrase.TextIf(
 			f.Held != "",
 			"%s is held (%s), and nothing is rolled out: resume or undo it first",
 			f.rolloutName(),
@@ -124,30 +124,30 @@ func (f DeploymentFacts) decideStart(o Order) Decision {
 	), Decision{
 		RestartedAt: &at, Annotation: new("started by " + o.actorAndReason()),
 		Says: fmt.Sprintf("wrote %s into %s of deployment %s: all its machines are replaced%s", at, f.startField(), f.Name,
-			phrase.If(f.OnDelete, ", each when somebody deletes the old one")) +
-			phrase.If(f.ClusterAPI && f.RestartedAt > at, "; it overwrites the later time %s", f.RestartedAt),
+			phrase.TextIf(f.OnDelete, ", each when somebody deletes the old one")) +
+			phrase.TextIf(f.ClusterAPI && f.RestartedAt > at, "; it overwrites the later time %s", f.RestartedAt),
 	})
 }
 
 // startField returns the name of the field that a start changes.
 func (f DeploymentFacts) startField() string {
-	return cmp.Or(phrase.If(f.ClusterAPI, "spec.rollout.after"), "the template")
+	return cmp.Or(phrase.TextIf(f.ClusterAPI, "spec.rollout.after"), "the template")
 }
 
 // busyReason returns why a change of the template would not be rolled out now; empty: it would be rolled out.
 func (f DeploymentFacts) busyReason() string {
 	return cmp.Or(
-		phrase.If(
+		phrase.TextIf(
 			f.Paused,
 			"deployment %s is paused, and neither a new template nor a former one is rolled out: resume it first",
 			f.Name,
 		),
-		phrase.If(
+		phrase.TextIf(
 			f.RollbackTo != nil,
 			"deployment %s was asked to return to %s, and does so first: try again afterwards",
 			f.Name,
 			cmp.Or(
-				phrase.If(revisionOrZero(f.RollbackTo) > 0, "revision %d", revisionOrZero(f.RollbackTo)),
+				phrase.TextIf(revisionOrZero(f.RollbackTo) > 0, "revision %d", revisionOrZero(f.RollbackTo)),
 				"the revision before",
 			),
 		),
@@ -156,7 +156,7 @@ func (f DeploymentFacts) busyReason() string {
 
 // decideUndo requests the template of an earlier revision. decideUndo always writes the number of the revision: the
 // previous revision changes when a set is created or deleted.
-func (f DeploymentFacts) decideUndo(o Order) Decision {
+func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 	to := revisionOrZero(o.Revision)
 	if all := slices.AppendSeq(slices.Clone(f.Revisions), maps.Keys(f.Lacking)); to == 0 && len(all) > 0 {
 		to = slices.Max(all)
@@ -164,42 +164,42 @@ func (f DeploymentFacts) decideUndo(o Order) Decision {
 	if !f.Paused && f.RollbackTo != nil && *f.RollbackTo == to && slices.Contains(f.Revisions, to) {
 		return unchangedDecision("deployment %s was asked to return to revision %d already", f.Name, to)
 	}
-	return unlessRefused(cmp.Or(
+	return decisionUnlessRefused(cmp.Or(
 		f.busyReason(),
-		phrase.If(
+		phrase.TextIf(
 			f.Lacking[to] != "",
 			"revision %d of deployment %s cannot return: %s does not exist any more%s",
 			to,
 			f.Name,
 			f.Lacking[to],
-			phrase.If(len(f.Revisions) > 0, "; it can go back to %s", f.earlierRevisions()),
+			phrase.TextIf(len(f.Revisions) > 0, "; it can go back to %s", f.earlierRevisions()),
 		),
-		phrase.If(
+		phrase.TextIf(
 			len(f.Revisions) == 0,
 			"deployment %s has no set of a former template: there is nothing to go back to",
 			f.Name,
 		),
-		phrase.If(
+		phrase.TextIf(
 			to == f.Revision,
 			"revision %d is the one that deployment %s has: it can go back to %s",
 			to,
 			f.Name,
 			f.earlierRevisions(),
 		),
-		phrase.If(!slices.Contains(f.Revisions, to), "deployment %s has no set of revision %d: it can go back to %s",
+		phrase.TextIf(!slices.Contains(f.Revisions, to), "deployment %s has no set of revision %d: it can go back to %s",
 			f.Name, to, f.earlierRevisions()),
 	), Decision{RollbackTo: &to, Says: fmt.Sprintf("deployment %s returns%s to revision %d", f.Name,
-		phrase.If(f.Revision != 0, " from revision %d", f.Revision), to)})
+		phrase.TextIf(f.Revision != 0, " from revision %d", f.Revision), to)})
 }
 
 // decideHold holds the rollout of this revision at its present state.
-func (f DeploymentFacts) decideHold(o Order) Decision {
-	why := cmp.Or(phrase.If(!f.Paused, "%s", f.busyReason()), f.staleReason(o))
+func (f DeploymentFacts) decideHold(o CommandOrder) Decision {
+	why := cmp.Or(phrase.TextIf(!f.Paused, "%s", f.busyReason()), f.staleReason(o))
 	if why == "" && f.Held == o.actorAndReason() {
 		return unchangedDecision("%s is held already: %s", f.rolloutName(), f.Held)
 	}
-	return unlessRefused(
-		cmp.Or(why, phrase.If(f.Held != "", "%s is held already: %s; resume it, or undo it", f.rolloutName(), f.Held)),
+	return decisionUnlessRefused(
+		cmp.Or(why, phrase.TextIf(f.Held != "", "%s is held already: %s; resume it, or undo it", f.rolloutName(), f.Held)),
 		Decision{
 			Annotation: new(fmt.Sprintf("%d %s", f.Revision, o.actorAndReason())),
 			Says:       f.rolloutName() + " is held where it is",
@@ -208,15 +208,15 @@ func (f DeploymentFacts) decideHold(o Order) Decision {
 }
 
 // staleReason returns why an order is not for the current revision; empty: the order is for the current revision.
-func (f DeploymentFacts) staleReason(o Order) string {
+func (f DeploymentFacts) staleReason(o CommandOrder) string {
 	return cmp.Or(
-		phrase.If(
+		phrase.TextIf(
 			f.Revision == 0,
 			"the template of deployment %s has no set yet, and so no revision to %s: try again when it has",
 			f.Name,
 			o.Command,
 		),
-		phrase.If(
+		phrase.TextIf(
 			o.Revision != nil && revisionOrZero(o.Revision) != f.Revision,
 			"the request is for revision %d, and deployment %s has "+
 				"revision %d: look at the rollout, then try again",
@@ -228,19 +228,19 @@ func (f DeploymentFacts) staleReason(o Order) string {
 }
 
 // decideApproval approves the steps up to o.Steps, or up to the pause point if o.Steps is 0.
-func (f DeploymentFacts) decideApproval(o Order) Decision {
+func (f DeploymentFacts) decideApproval(o CommandOrder) Decision {
 	passed, to := max(f.Approved, f.WaitsAt-1), cmp.Or(o.Steps, f.WaitsAt)
-	return unlessRefused(cmp.Or(
-		phrase.If(f.Steps == 0, "a rollout of deployment %s has no steps: there is nothing to approve", f.Name),
-		phrase.If(!f.Rolling, "no rollout of deployment %s is under way: there is no step to approve", f.Name),
+	return decisionUnlessRefused(cmp.Or(
+		phrase.TextIf(f.Steps == 0, "a rollout of deployment %s has no steps: there is nothing to approve", f.Name),
+		phrase.TextIf(!f.Rolling, "no rollout of deployment %s is under way: there is no step to approve", f.Name),
 		f.staleReason(o),
-		phrase.If(to == 0, "%s waits at no step now: wait until it does, or pass steps in advance with %s",
+		phrase.TextIf(to == 0, "%s waits at no step now: wait until it does, or pass steps in advance with %s",
 			f.rolloutName(), o.argumentName("steps")),
-		phrase.If(to > f.Steps, "there is no step %d: %s has %d in all", to, f.rolloutName(), f.Steps),
-		phrase.If(to <= passed, "%s has passed step %d of %d already", f.rolloutName(), passed, f.Steps),
+		phrase.TextIf(to > f.Steps, "there is no step %d: %s has %d in all", to, f.rolloutName(), f.Steps),
+		phrase.TextIf(to <= passed, "%s has passed step %d of %d already", f.rolloutName(), passed, f.Steps),
 	), Decision{
 		Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, to, o.actorAndReason())),
 		Says: fmt.Sprintf("%s passes step %d of %d%s", f.rolloutName(), to, f.Steps,
-			phrase.If(f.Paused || f.Held != "", ", once it is resumed")),
+			phrase.TextIf(f.Paused || f.Held != "", ", once it is resumed")),
 	})
 }

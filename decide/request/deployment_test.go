@@ -14,40 +14,40 @@ const recordTime = "2026-11-21T14:06:07.5Z "
 func TestRequestsWriteTheDeployment(t *testing.T) {
 	second := "2026-11-21T14:06:07Z"
 	for name, c := range map[string]struct {
-		order request.Order
+		order request.CommandOrder
 		facts request.DeploymentFacts
 		want  request.Decision
 	}{
-		"start": {newOrder(request.Start), calmDeployment(), request.Decision{
+		"start": {newOrder(request.Start), idleDeployment(), request.Decision{
 			RestartedAt: &second, Annotation: new("started by ann: why"), Record: recordTime + "ann requested start: why",
 			Says: "wrote 2026-11-21T14:06:07Z into the template of deployment shop/d: all its machines are replaced",
 		}},
-		"start by nobody, where people delete": {newOrder(request.Start, withoutActor), rollingDeployment(withOnDelete), request.Decision{
+		"start by nobody, where people delete": {newOrder(request.Start, withoutActor), rollingDeployment(withOnDeleteStrategy), request.Decision{
 			RestartedAt: &second, Annotation: new("started by somebody"), Record: recordTime + "somebody requested start",
 			Says: "wrote 2026-11-21T14:06:07Z into the template of deployment shop/d: all its machines are replaced, each when somebody deletes the old one",
 		}},
-		"start, a second time in one second": {newOrder(request.Start), calmDeployment(func(f *request.DeploymentFacts) { f.RestartedAt = second }), request.Decision{
+		"start, a second time in one second": {newOrder(request.Start), idleDeployment(func(f *request.DeploymentFacts) { f.RestartedAt = second }), request.Decision{
 			Same: true, Says: "the template of deployment shop/d says 2026-11-21T14:06:07Z already",
 		}},
-		"pause": {newOrder(request.Pause), calmDeployment(), request.Decision{
+		"pause": {newOrder(request.Pause), idleDeployment(), request.Decision{
 			Paused: new(true), Annotation: new("ann: why"), Record: recordTime + "ann requested pause: why", Says: "deployment shop/d is paused",
 		}},
 		"pause of an invalid one": {newOrder(request.Pause), rollingDeployment(withInvalidSpec), request.Decision{
 			Paused: new(true), Annotation: new("ann: why"), Record: recordTime + "ann requested pause: why", Says: "deployment shop/d is paused",
 		}},
-		"pause of a paused one": {newOrder(request.Pause), calmDeployment(withPaused), request.Decision{Same: true, Says: "deployment shop/d is paused already"}},
-		"resume what is paused": {newOrder(request.Resume), calmDeployment(withPaused), request.Decision{
+		"pause of a paused one": {newOrder(request.Pause), idleDeployment(asPausedDeployment), request.Decision{Same: true, Says: "deployment shop/d is paused already"}},
+		"resume what is paused": {newOrder(request.Resume), idleDeployment(asPausedDeployment), request.Decision{
 			Paused: new(false), Record: recordTime + "ann requested resume: why", Says: "deployment shop/d is no longer paused",
 		}},
-		"resume what is held": {newOrder(request.Resume, withoutActor), rollingDeployment(withHold("bob: wait")), request.Decision{
+		"resume what is held": {newOrder(request.Resume, withoutActor), rollingDeployment(withRevisionHold("bob: wait")), request.Decision{
 			Annotation: new(""), Record: recordTime + "somebody requested resume",
 			Says: "the rollout of revision 7 of deployment shop/d is no longer held (former hold: bob: wait)",
 		}},
-		"resume what is both": {newOrder(request.Resume), rollingDeployment(withHold("bob: wait"), withPaused), request.Decision{
+		"resume what is both": {newOrder(request.Resume), rollingDeployment(withRevisionHold("bob: wait"), asPausedDeployment), request.Decision{
 			Paused: new(false), Annotation: new(""), Record: recordTime + "ann requested resume: why",
 			Says: "deployment shop/d is no longer paused, and the rollout of revision 7 of deployment shop/d is no longer held (former hold: bob: wait)",
 		}},
-		"resume what was resumed by this": {newOrder(request.Resume, withAsked), calmDeployment(func(f *request.DeploymentFacts) {
+		"resume what was resumed by this": {newOrder(request.Resume, withRequestTime), idleDeployment(func(f *request.DeploymentFacts) {
 			f.Last = recordTime +
 				"ann requested resume: why"
 		}), request.Decision{
@@ -57,22 +57,22 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			Annotation: new("7 ann: why"), Record: recordTime + "ann requested cancel: why",
 			Says: "the rollout of revision 7 of deployment shop/d is held where it is",
 		}},
-		"cancel this revision, though paused, and asked to return later": {newOrder(request.Cancel, withRevision(7)), rollingDeployment(withPaused, withRollback(6)), request.Decision{
+		"cancel this revision, though paused, and asked to return later": {newOrder(request.Cancel, withRevision(7)), rollingDeployment(asPausedDeployment, withRollback(6)), request.Decision{
 			Annotation: new("7 ann: why"), Record: recordTime + "ann requested cancel (revision 7): why",
 			Says: "the rollout of revision 7 of deployment shop/d is held where it is",
 		}},
-		"cancel, once more": {newOrder(request.Cancel), rollingDeployment(withHold("ann: why")), request.Decision{
+		"cancel, once more": {newOrder(request.Cancel), rollingDeployment(withRevisionHold("ann: why")), request.Decision{
 			Same: true, Says: "the rollout of revision 7 of deployment shop/d is held already: ann: why",
 		}},
-		"cancel and return": {newOrder(request.Cancel, withBack), rollingDeployment(), request.Decision{
+		"cancel and return": {newOrder(request.Cancel, withBackArgument), rollingDeployment(), request.Decision{
 			RollbackTo: new(int64(6)), Record: recordTime + "ann requested cancel and return: why",
 			Says: "deployment shop/d returns from revision 7 to revision 6",
 		}},
-		"cancel what is held, and return further": {newOrder(request.Cancel, withBack, withRevision(3)), rollingDeployment(withHold("bob: wait")), request.Decision{
+		"cancel what is held, and return further": {newOrder(request.Cancel, withBackArgument, withRevision(3)), rollingDeployment(withRevisionHold("bob: wait")), request.Decision{
 			RollbackTo: new(int64(3)), Record: recordTime + "ann requested cancel and return (revision 3): why",
 			Says: "deployment shop/d returns from revision 7 to revision 3",
 		}},
-		"undo": {newOrder(request.Undo), calmDeployment(), request.Decision{
+		"undo": {newOrder(request.Undo), idleDeployment(), request.Decision{
 			RollbackTo: new(int64(6)), Record: recordTime + "ann requested undo: why",
 			Says: "deployment shop/d returns from revision 7 to revision 6",
 		}},
@@ -80,7 +80,7 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			RollbackTo: new(int64(6)), Record: recordTime + "somebody requested undo (revision 0)",
 			Says: "deployment shop/d returns from revision 7 to revision 6",
 		}},
-		"undo to a revision": {newOrder(request.Undo, withRevision(5)), calmDeployment(), request.Decision{
+		"undo to a revision": {newOrder(request.Undo, withRevision(5)), idleDeployment(), request.Decision{
 			RollbackTo: new(int64(5)), Record: recordTime + "ann requested undo (revision 5): why",
 			Says: "deployment shop/d returns from revision 7 to revision 5",
 		}},
@@ -97,20 +97,20 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 		}},
 		"approve the first of them, by nobody, though held": {
 			newOrder(request.Approve, withoutActor, withRevision(7)),
-			rollingDeployment(withHold("bob"), func(f *request.DeploymentFacts) { f.WaitsAt = 1 }),
+			rollingDeployment(withRevisionHold("bob"), func(f *request.DeploymentFacts) { f.WaitsAt = 1 }),
 			request.Decision{
 				Annotation: new("7/1 somebody"), Record: recordTime + "somebody requested approve (revision 7)",
 				Says: "the rollout of revision 7 of deployment shop/d passes step 1 of 3, once it is resumed",
 			},
 		},
-		"approve in advance, though paused": {newOrder(request.Approve, withSteps(3)), rollingDeployment(withoutPausePoint, withApproval(2), withPaused), request.Decision{
+		"approve in advance, though paused": {newOrder(request.Approve, withSteps(3)), rollingDeployment(withoutPausePoint, withApproval(2), asPausedDeployment), request.Decision{
 			Annotation: new("7/3 ann: why"), Record: recordTime + "ann requested approve (steps: 3): why",
 			Says: "the rollout of revision 7 of deployment shop/d passes step 3 of 3, once it is resumed",
 		}},
-		"for the deployment that is meant": {newOrder(request.Pause, func(o *request.Order) { o.UID = "u-1" }), calmDeployment(), request.Decision{
+		"for the deployment that is meant": {newOrder(request.Pause, func(o *request.CommandOrder) { o.UID = "u-1" }), idleDeployment(), request.Decision{
 			Paused: new(true), Annotation: new("ann: why"), Record: recordTime + "ann requested pause: why", Says: "deployment shop/d is paused",
 		}},
-		"given before": {newOrder(request.Undo, withAsked), calmDeployment(func(f *request.DeploymentFacts) {
+		"given before": {newOrder(request.Undo, withRequestTime), idleDeployment(func(f *request.DeploymentFacts) {
 			f.Last = recordTime +
 				"ann requested undo: why"
 		}), request.Decision{
@@ -124,47 +124,47 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 func TestRequestsForADeploymentAreRefused(t *testing.T) {
 	const resumeFirst = "deployment shop/d is paused, and neither a new template nor a former one is rolled out: resume it first"
 	for _, c := range []struct {
-		order request.Order
+		order request.CommandOrder
 		facts request.DeploymentFacts
 		want  string
 	}{
-		{newOrder(request.Pause), calmDeployment(withDeletion), "deployment shop/d is being deleted: pause would change nothing"},
-		{newOrder(request.Undo), calmDeployment(withDeletion), "deployment shop/d is being deleted: undo would change nothing"},
-		{newOrder(request.Start), calmDeployment(withInvalidSpec), "deployment shop/d cannot be rolled out: the selector is empty; correct that first"},
-		{newOrder(request.Undo), calmDeployment(withInvalidSpec), "deployment shop/d cannot be rolled out: the selector is empty; correct that first"},
+		{newOrder(request.Pause), idleDeployment(withDeletion), "deployment shop/d is being deleted: pause would change nothing"},
+		{newOrder(request.Undo), idleDeployment(withDeletion), "deployment shop/d is being deleted: undo would change nothing"},
+		{newOrder(request.Start), idleDeployment(withInvalidSpec), "deployment shop/d cannot be rolled out: the selector is empty; correct that first"},
+		{newOrder(request.Undo), idleDeployment(withInvalidSpec), "deployment shop/d cannot be rolled out: the selector is empty; correct that first"},
 		{newOrder(request.Cancel), rollingDeployment(withInvalidSpec), "deployment shop/d cannot be rolled out: the selector is empty; correct that first"},
 		{newOrder(request.Approve), rollingDeployment(withInvalidSpec), "deployment shop/d cannot be rolled out: the selector is empty; correct that first"},
 
-		{newOrder(request.Start), calmDeployment(withPaused), resumeFirst},
-		{newOrder(request.Start), rollingDeployment(withPaused, withHold("bob: wait")), resumeFirst},
-		{newOrder(request.Start), rollingDeployment(withHold("bob: wait")), "the rollout of revision 7 of deployment shop/d is held (bob: wait), and nothing is rolled out: resume or undo it first"},
-		{newOrder(request.Start), calmDeployment(withRollback(5)), "deployment shop/d was asked to return to revision 5, and does so first: try again afterwards"},
+		{newOrder(request.Start), idleDeployment(asPausedDeployment), resumeFirst},
+		{newOrder(request.Start), rollingDeployment(asPausedDeployment, withRevisionHold("bob: wait")), resumeFirst},
+		{newOrder(request.Start), rollingDeployment(withRevisionHold("bob: wait")), "the rollout of revision 7 of deployment shop/d is held (bob: wait), and nothing is rolled out: resume or undo it first"},
+		{newOrder(request.Start), idleDeployment(withRollback(5)), "deployment shop/d was asked to return to revision 5, and does so first: try again afterwards"},
 		{newOrder(request.Resume), rollingDeployment(), "deployment shop/d is neither paused nor held: there is nothing to resume"},
 
-		{newOrder(request.Cancel), calmDeployment(), "no rollout of deployment shop/d is under way: there is nothing to cancel; to go back to a former revision, undo"},
-		{newOrder(request.Cancel, withBack), calmDeployment(), "no rollout of deployment shop/d is under way: there is nothing to cancel; to go back to a former revision, undo"},
-		{newOrder(request.Cancel), rollingDeployment(withHold("bob: wait")), "the rollout of revision 7 of deployment shop/d is held already: bob: wait; resume it, or undo it"},
+		{newOrder(request.Cancel), idleDeployment(), "no rollout of deployment shop/d is under way: there is nothing to cancel; to go back to a former revision, undo"},
+		{newOrder(request.Cancel, withBackArgument), idleDeployment(), "no rollout of deployment shop/d is under way: there is nothing to cancel; to go back to a former revision, undo"},
+		{newOrder(request.Cancel), rollingDeployment(withRevisionHold("bob: wait")), "the rollout of revision 7 of deployment shop/d is held already: bob: wait; resume it, or undo it"},
 		{newOrder(request.Cancel), rollingDeployment(withoutCurrentSet), "the template of deployment shop/d has no set yet, and so no revision to cancel: try again when it has"},
 		{newOrder(request.Cancel, withRevision(6)), rollingDeployment(), "the request is for revision 6, and deployment shop/d has revision 7: look at the rollout, then try again"},
 		{newOrder(request.Cancel), rollingDeployment(withRollback(0)), "deployment shop/d was asked to return to the revision before, and does so first: try again afterwards"},
-		{newOrder(request.Cancel, withBack), rollingDeployment(withPaused), resumeFirst},
+		{newOrder(request.Cancel, withBackArgument), rollingDeployment(asPausedDeployment), resumeFirst},
 
-		{newOrder(request.Undo), calmDeployment(withPaused), resumeFirst},
-		{newOrder(request.Undo), rollingDeployment(withPaused, withRollback(6)), resumeFirst},
-		{newOrder(request.Undo), calmDeployment(withoutEarlierRevisions), "deployment shop/d has no set of a former template: there is nothing to go back to"},
-		{newOrder(request.Undo, withRevision(7)), calmDeployment(), "revision 7 is the one that deployment shop/d has: it can go back to 6, 5, 3"},
-		{newOrder(request.Undo, withRevision(4)), calmDeployment(), "deployment shop/d has no set of revision 4: it can go back to 6, 5, 3"},
+		{newOrder(request.Undo), idleDeployment(asPausedDeployment), resumeFirst},
+		{newOrder(request.Undo), rollingDeployment(asPausedDeployment, withRollback(6)), resumeFirst},
+		{newOrder(request.Undo), idleDeployment(withoutEarlierRevisions), "deployment shop/d has no set of a former template: there is nothing to go back to"},
+		{newOrder(request.Undo, withRevision(7)), idleDeployment(), "revision 7 is the one that deployment shop/d has: it can go back to 6, 5, 3"},
+		{newOrder(request.Undo, withRevision(4)), idleDeployment(), "deployment shop/d has no set of revision 4: it can go back to 6, 5, 3"},
 		{newOrder(request.Undo, withRevision(5)), rollingDeployment(withRollback(6)), "deployment shop/d was asked to return to revision 6, and does so first: try again afterwards"},
 		{
-			newOrder(request.Undo, withRevision(40)), calmDeployment(func(f *request.DeploymentFacts) { f.Revisions = []int64{1, 2, 3, 4, 5, 6, 12, 11, 10, 9, 8, 13} }),
+			newOrder(request.Undo, withRevision(40)), idleDeployment(func(f *request.DeploymentFacts) { f.Revisions = []int64{1, 2, 3, 4, 5, 6, 12, 11, 10, 9, 8, 13} }),
 			"deployment shop/d has no set of revision 40: it can go back to 13, 12, 11, 10, 9, 8, 6, 5, 4, 3 and 2 more",
 		},
 
-		{newOrder(request.Approve), calmDeployment(), "a rollout of deployment shop/d has no steps: there is nothing to approve"},
-		{newOrder(request.Approve), calmDeployment(func(f *request.DeploymentFacts) { f.Steps = 3 }), "no rollout of deployment shop/d is under way: there is no step to approve"},
+		{newOrder(request.Approve), idleDeployment(), "a rollout of deployment shop/d has no steps: there is nothing to approve"},
+		{newOrder(request.Approve), idleDeployment(func(f *request.DeploymentFacts) { f.Steps = 3 }), "no rollout of deployment shop/d is under way: there is no step to approve"},
 		{newOrder(request.Approve), rollingDeployment(withoutCurrentSet), "the template of deployment shop/d has no set yet, and so no revision to approve: try again when it has"},
 		{newOrder(request.Approve, withRevision(8)), rollingDeployment(), "the request is for revision 8, and deployment shop/d has revision 7: look at the rollout, then try again"},
-		{newOrder(request.Approve, withFlags), rollingDeployment(withoutPausePoint), "the rollout of revision 7 of deployment shop/d waits at no step now: wait until it does, or pass steps in advance with --steps"},
+		{newOrder(request.Approve, withFlagSyntax), rollingDeployment(withoutPausePoint), "the rollout of revision 7 of deployment shop/d waits at no step now: wait until it does, or pass steps in advance with --steps"},
 		{newOrder(request.Approve, withSteps(4)), rollingDeployment(), "there is no step 4: the rollout of revision 7 of deployment shop/d has 3 in all"},
 		{newOrder(request.Approve, withSteps(1)), rollingDeployment(), "the rollout of revision 7 of deployment shop/d has passed step 1 of 3 already"},
 		{newOrder(request.Approve, withSteps(2)), rollingDeployment(withoutPausePoint, withApproval(2)), "the rollout of revision 7 of deployment shop/d has passed step 2 of 3 already"},

@@ -15,8 +15,8 @@ var now = time.Date(2026, 11, 21, 14, 6, 7, 500_000_000, time.UTC)
 func nowPlus(d time.Duration) time.Time { return now.Add(d) }
 
 // newOrder returns an order by ann with a reason.
-func newOrder(c request.Command, change ...func(*request.Order)) request.Order {
-	return applyChanges(request.Order{Command: c, Actor: "ann", Reason: "why"}, change)
+func newOrder(c request.Command, change ...func(*request.CommandOrder)) request.CommandOrder {
+	return applyChanges(request.CommandOrder{Command: c, Actor: "ann", Reason: "why"}, change)
 }
 
 func applyChanges[T any](v T, change []func(*T)) T {
@@ -26,17 +26,34 @@ func applyChanges[T any](v T, change []func(*T)) T {
 	return v
 }
 
-func withFor(d string) func(*request.Order)       { return func(o *request.Order) { o.For = d } }
-func withUntil(t string) func(*request.Order)     { return func(o *request.Order) { o.Until = t } }
-func withUID(text string) func(*request.Order)    { return func(o *request.Order) { o.UID = text } }
-func withRevision(n int64) func(*request.Order)   { return func(o *request.Order) { o.Revision = &n } }
-func withSteps(n int) func(*request.Order)        { return func(o *request.Order) { o.Steps = n } }
-func withReason(text string) func(*request.Order) { return func(o *request.Order) { o.Reason = text } }
-func withBack(o *request.Order)                   { o.Back = true }
-func withInAdvance(o *request.Order)              { o.InAdvance = true }
-func withAsked(o *request.Order)                  { o.Asked = now }
-func withoutActor(o *request.Order)               { o.Actor, o.Reason = "", "" }
-func withFlags(o *request.Order)                  { o.Flags = true }
+func withForArgument(d string) func(*request.CommandOrder) {
+	return func(o *request.CommandOrder) { o.For = d }
+}
+
+func withUntilArgument(t string) func(*request.CommandOrder) {
+	return func(o *request.CommandOrder) { o.Until = t }
+}
+
+func withUID(text string) func(*request.CommandOrder) {
+	return func(o *request.CommandOrder) { o.UID = text }
+}
+
+func withRevision(n int64) func(*request.CommandOrder) {
+	return func(o *request.CommandOrder) { o.Revision = &n }
+}
+
+func withSteps(n int) func(*request.CommandOrder) {
+	return func(o *request.CommandOrder) { o.Steps = n }
+}
+
+func withReason(text string) func(*request.CommandOrder) {
+	return func(o *request.CommandOrder) { o.Reason = text }
+}
+func withBackArgument(o *request.CommandOrder)      { o.Back = true }
+func withInAdvanceArgument(o *request.CommandOrder) { o.InAdvance = true }
+func withRequestTime(o *request.CommandOrder)       { o.Asked = now }
+func withoutActor(o *request.CommandOrder)          { o.Actor, o.Reason = "", "" }
+func withFlagSyntax(o *request.CommandOrder)        { o.Flags = true }
 
 // deletedMachine returns a machine that is being deleted.
 func deletedMachine(change ...func(*request.MachineFacts)) request.MachineFacts {
@@ -63,11 +80,11 @@ func withDeadline(t time.Time) func(*request.MachineFacts) {
 	return func(f *request.MachineFacts) { f.Deadlines.Recorded, f.Means = t, drain.Evict }
 }
 
-func withMeans(m drain.Means) func(*request.MachineFacts) {
+func withMeans(m drain.RemovalMeans) func(*request.MachineFacts) {
 	return func(f *request.MachineFacts) { f.Means = m }
 }
 
-func withDrainOver(stage deletion.Stage) func(*request.MachineFacts) {
+func withEndedDrain(stage deletion.Stage) func(*request.MachineFacts) {
 	return func(f *request.MachineFacts) { f.Stage, f.DrainOver = stage, true }
 }
 
@@ -88,8 +105,8 @@ func removedDecision(before string) request.Decision {
 	return request.Decision{Annotation: new(""), Says: `removed key: "` + before + `"`}
 }
 
-// calmDeployment returns a deployment of revision 7 whose rollout is complete.
-func calmDeployment(change ...func(*request.DeploymentFacts)) request.DeploymentFacts {
+// idleDeployment returns a deployment of revision 7 whose rollout is complete.
+func idleDeployment(change ...func(*request.DeploymentFacts)) request.DeploymentFacts {
 	return applyChanges(
 		request.DeploymentFacts{Name: "shop/d", UID: "u-1", Now: now, Revision: 7, Revisions: []int64{3, 6, 5}},
 		change,
@@ -100,20 +117,20 @@ func calmDeployment(change ...func(*request.DeploymentFacts)) request.Deployment
 // step.
 func rollingDeployment(change ...func(*request.DeploymentFacts)) request.DeploymentFacts {
 	return applyChanges(
-		calmDeployment(func(f *request.DeploymentFacts) { f.Rolling, f.Steps, f.WaitsAt = true, 3, 2 }),
+		idleDeployment(func(f *request.DeploymentFacts) { f.Rolling, f.Steps, f.WaitsAt = true, 3, 2 }),
 		change,
 	)
 }
 
-func withPaused(f *request.DeploymentFacts)              { f.Paused = true }
+func asPausedDeployment(f *request.DeploymentFacts)      { f.Paused = true }
 func withDeletion(f *request.DeploymentFacts)            { f.Deleting = true }
 func withInvalidSpec(f *request.DeploymentFacts)         { f.Invalid = "the selector is empty" }
-func withOnDelete(f *request.DeploymentFacts)            { f.OnDelete = true }
+func withOnDeleteStrategy(f *request.DeploymentFacts)    { f.OnDelete = true }
 func withoutPausePoint(f *request.DeploymentFacts)       { f.WaitsAt = 0 }
 func withoutEarlierRevisions(f *request.DeploymentFacts) { f.Revisions = nil }
 func withoutCurrentSet(f *request.DeploymentFacts)       { f.Revision, f.Revisions = 0, []int64{6, 7} }
 
-func withHold(by string) func(*request.DeploymentFacts) {
+func withRevisionHold(by string) func(*request.DeploymentFacts) {
 	return func(f *request.DeploymentFacts) { f.Held = by }
 }
 
@@ -130,9 +147,14 @@ func writesAnything(d request.Decision) bool {
 	return d.Paused != nil || d.RollbackTo != nil || d.Annotation != nil || d.RestartedAt != nil || d.Record != ""
 }
 
-// afterDecision returns the deployment after a decision was written. If done is true, the effect of the decision is
-// complete.
-func afterDecision(f request.DeploymentFacts, o request.Order, d request.Decision, done bool) request.DeploymentFacts {
+// deploymentAfterDecision returns the deployment after a decision was written. If done is true, the effect of the
+// decision is complete.
+func deploymentAfterDecision(
+	f request.DeploymentFacts,
+	o request.CommandOrder,
+	d request.Decision,
+	done bool,
+) request.DeploymentFacts {
 	f.Last = d.Record
 	if d.Paused != nil {
 		f.Paused = *d.Paused

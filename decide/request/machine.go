@@ -22,10 +22,10 @@ type MachineFacts struct {
 	Now        time.Time
 
 	Deleting  bool
-	Emptying  bool           // the node is being drained although the machine is not being deleted
-	Stage     deletion.Stage // recorded stage of the deletion; empty: none
-	DrainOver bool           // the drain of the node has ended
-	Means     drain.Means    // present means of the drain; empty: none
+	Emptying  bool               // the node is being drained although the machine is not being deleted
+	Stage     deletion.Stage     // recorded stage of the deletion; empty: none
+	DrainOver bool               // the drain of the node has ended
+	Means     drain.RemovalMeans // present means of the drain; empty: none
 	Deadlines drain.Deadlines
 	Extended  time.Time // end of an earlier extension; zero: none
 
@@ -38,7 +38,7 @@ type MachineFacts struct {
 
 func (f MachineFacts) kindAndUID() (Kind, string) { return Machine, f.UID }
 
-func (f MachineFacts) decideOrder(o Order) Decision {
+func (f MachineFacts) decideOrder(o CommandOrder) Decision {
 	again := !o.Asked.IsZero()
 	switch {
 	case o.Command == Resume && f.Value != nil:
@@ -50,11 +50,11 @@ func (f MachineFacts) decideOrder(o Order) Decision {
 	case again && f.Value != nil && o.hasWritten(*f.Value):
 		return f.writeAnnotation(*f.Value)
 	case o.Command == Preserve || o.Command == Unpreserve:
-		return unlessRefused(f.preservationRefusal(o), f.writeAnnotation(o.annotationValue(f.Now)))
+		return decisionUnlessRefused(f.preservationRefusal(o), f.writeAnnotation(o.annotationValue(f.Now)))
 	case o.Command == Extend:
 		return f.decideExtension(o)
 	default:
-		return unlessRefused(f.ineffectiveReason(o), f.writeAnnotation(o.annotationValue(f.Now)))
+		return decisionUnlessRefused(f.ineffectiveReason(o), f.writeAnnotation(o.annotationValue(f.Now)))
 	}
 }
 
@@ -63,33 +63,33 @@ func (f MachineFacts) writeAnnotation(value string) Decision {
 		return unchangedDecision("%s is already set: %q", f.Annotation, value)
 	}
 	before := *cmp.Or(f.Value, new(""))
-	says := fmt.Sprintf("wrote %s: %q", f.Annotation, value) + phrase.If(before != "", "; before: %q", before)
+	says := fmt.Sprintf("wrote %s: %q", f.Annotation, value) + phrase.TextIf(before != "", "; before: %q", before)
 	return Decision{Annotation: &value, Says: says}
 }
 
 // ineffectiveReason returns why a command for a deletion has no effect on the machine now, or is too late; empty:
 // the command has an effect. AbandonInstance is never too late, because every stage can wait for the target cluster.
-func (f MachineFacts) ineffectiveReason(o Order) string {
+func (f MachineFacts) ineffectiveReason(o CommandOrder) string {
 	drains := f.Deleting || f.Emptying && o.Command != AbandonInstance
 	late := f.Means == drain.Delete || f.Means == drain.Kill
 	ofPods := slices.Contains([]Command{Extend, Force, Skip}, o.Command)
-	mayWait := slices.Contains(commandsWith(Machine, "in-advance"), string(o.Command))
-	hint := phrase.If(mayWait, "; with %s, %s waits for its deletion", o.argumentName("in-advance"), o.Command)
+	mayWait := slices.Contains(commandsWithArgument(Machine, "in-advance"), string(o.Command))
+	hint := phrase.TextIf(mayWait, "; with %s, %s waits for its deletion", o.argumentName("in-advance"), o.Command)
 	return cmp.Or(
-		phrase.If(!drains && !o.InAdvance, "machine %s is not being deleted: its phase is %s%s", f.Name, f.Phase, hint),
-		phrase.If(f.DrainOver && ofPods, "the drain of machine %s is over, "+
+		phrase.TextIf(!drains && !o.InAdvance, "machine %s is not being deleted: its phase is %s%s", f.Name, f.Phase, hint),
+		phrase.TextIf(f.DrainOver && ofPods, "the drain of machine %s is over, "+
 			"and its deletion is in stage %s: %s would change nothing", f.Name, f.Stage, o.Command),
-		phrase.If(o.Command == Extend && late, "the deadline of machine %s has passed, its pods are deleted, "+
+		phrase.TextIf(o.Command == Extend && late, "the deadline of machine %s has passed, its pods are deleted, "+
 			"and nothing is evicted again: extend comes too late", f.Name),
 	)
 }
 
 // preservationRefusal returns why Preserve or Unpreserve has no effect; empty: the command has an effect.
-func (f MachineFacts) preservationRefusal(o Order) string {
+func (f MachineFacts) preservationRefusal(o CommandOrder) string {
 	ended := !f.KeptTill.IsZero() && !f.Now.Before(f.KeptTill)
 	return cmp.Or(
-		phrase.If(f.Deleting, "machine %s is being deleted: %s would change nothing", f.Name, o.Command),
-		phrase.If(
+		phrase.TextIf(f.Deleting, "machine %s is being deleted: %s would change nothing", f.Name, o.Command),
+		phrase.TextIf(
 			f.Node != "" && f.NodeSays != "",
 			"node %s says %q for machine %s, which counts as long as the node is there: "+
 				"annotate the node instead",
@@ -97,17 +97,22 @@ func (f MachineFacts) preservationRefusal(o Order) string {
 			f.NodeSays,
 			f.Name,
 		),
-		phrase.If(o.Command == Preserve && ended, "the preservation of machine %s has ended at %s, and is being removed: "+
-			"try again when it is removed", f.Name, phrase.Clock(f.KeptTill, f.Now)),
-		phrase.If(o.Command == Preserve && f.KeptTill.IsZero() && f.Keeps <= 0,
-			"machine %s cannot be preserved: its machinePreserveTimeout is %s", f.Name, phrase.Length(f.Keeps)),
+		phrase.TextIf(
+			o.Command == Preserve && ended,
+			"the preservation of machine %s has ended at %s, and is being removed: "+
+				"try again when it is removed",
+			f.Name,
+			phrase.ClockText(f.KeptTill, f.Now),
+		),
+		phrase.TextIf(o.Command == Preserve && f.KeptTill.IsZero() && f.Keeps <= 0,
+			"machine %s cannot be preserved: its machinePreserveTimeout is %s", f.Name, phrase.DurationText(f.Keeps)),
 	)
 }
 
 // decideExtension writes the end of evictions. The new end must be later than now, than the present deadline, and
 // than an earlier extension.
-func (f MachineFacts) decideExtension(o Order) Decision {
-	present, from := f.Deadlines.Next(), f.Now
+func (f MachineFacts) decideExtension(o CommandOrder) Decision {
+	present, from := f.Deadlines.NextDeadline(), f.Now
 	if f.Extended.After(present) { // an extension that was written before the drain began
 		present = f.Extended
 	}
@@ -119,18 +124,25 @@ func (f MachineFacts) decideExtension(o Order) Decision {
 		until = from.Add(more)
 	}
 	until = until.Truncate(time.Second) // in the precision of the written time
-	clock := func(t time.Time) string { return phrase.Clock(t, f.Now) }
-	return unlessRefused(cmp.Or(
+	clock := func(t time.Time) string { return phrase.ClockText(t, f.Now) }
+	return decisionUnlessRefused(cmp.Or(
 		f.ineffectiveReason(o),
-		phrase.If(!until.After(f.Now), "extend until %s is not in the future: it is %s", clock(until), clock(f.Now)),
-		phrase.If(!until.After(present), "extend until %s is not later than the present deadline of machine %s, %s (in %s): "+
-			"extend only gives more time", clock(until), f.Name, clock(present), phrase.Length(present.Sub(f.Now).Truncate(time.Second))),
+		phrase.TextIf(!until.After(f.Now), "extend until %s is not in the future: it is %s", clock(until), clock(f.Now)),
+		phrase.TextIf(
+			!until.After(present),
+			"extend until %s is not later than the present deadline of machine %s, %s (in %s): "+
+				"extend only gives more time",
+			clock(until),
+			f.Name,
+			clock(present),
+			phrase.DurationText(present.Sub(f.Now).Truncate(time.Second)),
+		),
 	), f.writeAnnotation(o.timeActorAndReason(until)))
 }
 
 // annotationValue returns the value of a command's annotation; for extend only with Until. Source of the values of
 // Preserve and Unpreserve: MCM's annotation, which cannot contain actor and reason.
-func (o Order) annotationValue(now time.Time) string {
+func (o CommandOrder) annotationValue(now time.Time) string {
 	switch o.Command {
 	case Preserve:
 		return "now"
@@ -148,7 +160,7 @@ func (o Order) annotationValue(now time.Time) string {
 
 // hasWritten reports whether this order wrote the value of an annotation. The value of an extension by a duration
 // contains the time of the request, because a repeated execution must not extend the drain again.
-func (o Order) hasWritten(value string) bool {
+func (o CommandOrder) hasWritten(value string) bool {
 	if o.For != "" {
 		_, value, _ = strings.Cut(value, " ")
 		return value == o.actorAndReason()

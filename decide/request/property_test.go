@@ -16,20 +16,20 @@ import (
 )
 
 // forAllRequests calls test with each command of a kind, with many arguments and many objects.
-func forAllRequests(kind request.Kind, test func(request.Order, request.Facts)) {
+func forAllRequests(kind request.Kind, test func(request.CommandOrder, request.Facts)) {
 	commands := []request.Command{"", "burn"}
-	for _, s := range request.Specs(kind) {
+	for _, s := range request.CommandSpecs(kind) {
 		commands = append(commands, s.Command)
 	}
 	for _, c := range commands {
 		if kind == request.Machine {
-			forAllMachineOrders(c, func(o request.Order) {
+			forAllMachineOrders(c, func(o request.CommandOrder) {
 				forAllMachines(func(f request.MachineFacts) { test(o, f) })
 			})
 			continue
 		}
-		for _, o := range []request.Order{
-			newOrder(c), newOrder(c, withoutActor), newOrder(c, withBack), newOrder(c, withBack, withRevision(3)), newOrder(c, withRevision(0)), newOrder(c, withRevision(5)), newOrder(c, withRevision(7)),
+		for _, o := range []request.CommandOrder{
+			newOrder(c), newOrder(c, withoutActor), newOrder(c, withBackArgument), newOrder(c, withBackArgument, withRevision(3)), newOrder(c, withRevision(0)), newOrder(c, withRevision(5)), newOrder(c, withRevision(7)),
 			newOrder(c, withRevision(-1)), newOrder(c, withRevision(99)), newOrder(c, withSteps(1)), newOrder(c, withSteps(2)), newOrder(c, withSteps(3)), newOrder(c, withSteps(9)),
 		} {
 			forAllDeployments(func(f request.DeploymentFacts) { test(o, f) })
@@ -37,11 +37,11 @@ func forAllRequests(kind request.Kind, test func(request.Order, request.Facts)) 
 	}
 }
 
-func forAllMachineOrders(c request.Command, test func(request.Order)) {
+func forAllMachineOrders(c request.Command, test func(request.CommandOrder)) {
 	const three = "2026-11-21T15:00:00Z"
-	for _, o := range []request.Order{
-		newOrder(c), newOrder(c, withoutActor), newOrder(c, withInAdvance), newOrder(c, withAsked), newOrder(c, withFor("30m")), newOrder(c, withFor("30m"), withAsked),
-		newOrder(c, withUntil(three)), newOrder(c, withUntil(three), withAsked, withInAdvance), newOrder(c, withFor("-1s")),
+	for _, o := range []request.CommandOrder{
+		newOrder(c), newOrder(c, withoutActor), newOrder(c, withInAdvanceArgument), newOrder(c, withRequestTime), newOrder(c, withForArgument("30m")), newOrder(c, withForArgument("30m"), withRequestTime),
+		newOrder(c, withUntilArgument(three)), newOrder(c, withUntilArgument(three), withRequestTime, withInAdvanceArgument), newOrder(c, withForArgument("-1s")),
 	} {
 		test(o)
 	}
@@ -80,14 +80,14 @@ func forAllDeployments(test func(request.DeploymentFacts)) {
 	switches := []func(*request.DeploymentFacts){
 		withDeletion,
 		withInvalidSpec,
-		withPaused,
-		withHold("bob: wait"),
+		asPausedDeployment,
+		withRevisionHold("bob: wait"),
 		withRollback(5),
 		withoutCurrentSet,
 		withoutEarlierRevisions,
 		withoutPausePoint,
 		withApproval(2),
-		withOnDelete,
+		withOnDeleteStrategy,
 		func(f *request.DeploymentFacts) { f.Rolling = false },
 		func(f *request.DeploymentFacts) { f.Steps, f.WaitsAt = 0, 0 },
 	}
@@ -108,7 +108,7 @@ func forAllDeployments(test func(request.DeploymentFacts)) {
 func TestADecisionRefusesOrRepeatsOrWrites(t *testing.T) {
 	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
 		given, same, refused := map[request.Command]int{}, map[request.Command]int{}, map[request.Command]int{}
-		forAllRequests(kind, func(o request.Order, f request.Facts) {
+		forAllRequests(kind, func(o request.CommandOrder, f request.Facts) {
 			d := request.Decide(o, f)
 			require.Equal(t, d, request.Decide(o, f), "the same facts, the same answer")
 			switch {
@@ -130,13 +130,13 @@ func TestADecisionRefusesOrRepeatsOrWrites(t *testing.T) {
 					map[request.Kind]string{request.Machine: "key", request.MachineDeployment: "shop/d"}[kind],
 				)
 			}
-			if why := request.Check(kind, "u-1", o); why != "" {
+			if why := request.CheckOrder(kind, "u-1", o); why != "" {
 				require.Equal(t, why, d.Refused)
 			}
 			require.False(t, strings.HasSuffix(d.Refused+d.Says, "."), d.Refused+d.Says)
 		})
-		assert.Len(t, given, len(request.Specs(kind)), "each command is of use")
-		assert.Len(t, refused, len(request.Specs(kind))+2, "and can be refused")
+		assert.Len(t, given, len(request.CommandSpecs(kind)), "each command is of use")
+		assert.Len(t, refused, len(request.CommandSpecs(kind))+2, "and can be refused")
 		assert.NotEmpty(t, same)
 	}
 }
@@ -144,7 +144,7 @@ func TestADecisionRefusesOrRepeatsOrWrites(t *testing.T) {
 func TestNoOrderWritesOnAnotherObject(t *testing.T) {
 	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
 		meant := 0
-		forAllRequests(kind, func(o request.Order, f request.Facts) {
+		forAllRequests(kind, func(o request.CommandOrder, f request.Facts) {
 			free := request.Decide(o, f)
 			o.UID = "u-1"
 			require.Equal(t, free, request.Decide(o, f), "whichever has the name is this one")
@@ -153,7 +153,7 @@ func TestNoOrderWritesOnAnotherObject(t *testing.T) {
 			}
 			o.UID = "u-2"
 			d := request.Decide(o, f)
-			require.NotEmpty(t, request.Check(kind, "u-1", o))
+			require.NotEmpty(t, request.CheckOrder(kind, "u-1", o))
 			require.Equal(t, request.Decision{Refused: d.Refused}, d, "%+v", o)
 			require.NotEmpty(t, d.Refused)
 		})
@@ -165,7 +165,7 @@ func TestNoOrderWritesOnAnotherObject(t *testing.T) {
 // has had.
 func TestARepeatedOrderForAMachineWritesOnce(t *testing.T) {
 	tried := map[request.Command]int{}
-	forAllRequests(request.Machine, func(o request.Order, facts request.Facts) {
+	forAllRequests(request.Machine, func(o request.CommandOrder, facts request.Facts) {
 		f := facts.(request.MachineFacts)
 		o.Asked = now
 		first := request.Decide(o, f)
@@ -189,14 +189,14 @@ func TestARepeatedOrderForAMachineWritesOnce(t *testing.T) {
 		require.False(t, writesAnything(second))
 		tried[o.Command]++
 	})
-	assert.Len(t, tried, len(request.Specs(request.Machine)))
+	assert.Len(t, tried, len(request.CommandSpecs(request.Machine)))
 }
 
 // A repeated execution of an order for a deployment writes nothing, whether or not the effect of the first execution
 // is complete.
 func TestARepeatedOrderForADeploymentWritesOnce(t *testing.T) {
 	tried := map[request.Command]int{}
-	forAllRequests(request.MachineDeployment, func(o request.Order, facts request.Facts) {
+	forAllRequests(request.MachineDeployment, func(o request.CommandOrder, facts request.Facts) {
 		f := facts.(request.DeploymentFacts)
 		o.Asked = now
 		first := request.Decide(o, f)
@@ -204,7 +204,7 @@ func TestARepeatedOrderForADeploymentWritesOnce(t *testing.T) {
 			return
 		}
 		for _, done := range []bool{false, true} {
-			after := afterDecision(f, o, first, done)
+			after := deploymentAfterDecision(f, o, first, done)
 			after.Now = now.Add(time.Minute)
 			second := request.Decide(o, after)
 			require.Empty(t, second.Refused, "%+v %+v", o, after)
@@ -215,19 +215,19 @@ func TestARepeatedOrderForADeploymentWritesOnce(t *testing.T) {
 		}
 		tried[o.Command]++
 	})
-	assert.Len(t, tried, len(request.Specs(request.MachineDeployment)))
+	assert.Len(t, tried, len(request.CommandSpecs(request.MachineDeployment)))
 }
 
 // A repeated undo does not undo itself. Two orders with different arguments are two orders.
 func TestDifferentOrdersHaveDifferentRecords(t *testing.T) {
-	first := request.Decide(newOrder(request.Undo, withAsked), calmDeployment())
-	done := afterDecision(calmDeployment(), newOrder(request.Undo), first, true)
-	assert.True(t, request.Decide(newOrder(request.Undo, withAsked), done).Same)
-	for name, o := range map[string]request.Order{
-		"later":     newOrder(request.Undo, func(o *request.Order) { o.Asked = now.Add(time.Nanosecond) }),
-		"by bob":    newOrder(request.Undo, withAsked, func(o *request.Order) { o.Actor = "bob" }),
-		"elsewhere": newOrder(request.Undo, withAsked, withRevision(5)),
-		"why not":   newOrder(request.Undo, withAsked, withReason("why not")),
+	first := request.Decide(newOrder(request.Undo, withRequestTime), idleDeployment())
+	done := deploymentAfterDecision(idleDeployment(), newOrder(request.Undo), first, true)
+	assert.True(t, request.Decide(newOrder(request.Undo, withRequestTime), done).Same)
+	for name, o := range map[string]request.CommandOrder{
+		"later":     newOrder(request.Undo, func(o *request.CommandOrder) { o.Asked = now.Add(time.Nanosecond) }),
+		"by bob":    newOrder(request.Undo, withRequestTime, func(o *request.CommandOrder) { o.Actor = "bob" }),
+		"elsewhere": newOrder(request.Undo, withRequestTime, withRevision(5)),
+		"why not":   newOrder(request.Undo, withRequestTime, withReason("why not")),
 		"not twice": newOrder(request.Undo),
 	} {
 		d := request.Decide(o, done)
@@ -239,7 +239,7 @@ func TestDifferentOrdersHaveDifferentRecords(t *testing.T) {
 // An extension is later than now and later than every earlier deadline.
 func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 	tried := 0
-	forAllRequests(request.Machine, func(o request.Order, facts request.Facts) {
+	forAllRequests(request.Machine, func(o request.CommandOrder, facts request.Facts) {
 		f := facts.(request.MachineFacts)
 		f.Extended = nowPlus(45 * time.Minute)
 		d := request.Decide(o, f)
@@ -248,7 +248,13 @@ func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 		}
 		until, err := time.Parse(time.RFC3339, (*d.Annotation)[:len("2026-11-21T15:30:00Z")])
 		require.NoError(t, err)
-		require.True(t, until.After(now) && until.After(f.Deadlines.Next()) && until.After(f.Extended), "%s %+v", until, f)
+		require.True(
+			t,
+			until.After(now) && until.After(f.Deadlines.NextDeadline()) && until.After(f.Extended),
+			"%s %+v",
+			until,
+			f,
+		)
 		tried++
 	})
 	assert.Positive(t, tried)
@@ -257,7 +263,7 @@ func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 // A command for a deletion or a drain is refused before the deletion or drain begins (except in advance), and when
 // the command is too late.
 func TestDeletionCommandsNeedADeletion(t *testing.T) {
-	forAllRequests(request.Machine, func(o request.Order, facts request.Facts) {
+	forAllRequests(request.Machine, func(o request.CommandOrder, facts request.Facts) {
 		f, d := facts.(request.MachineFacts), request.Decide(o, facts)
 		ofDeletion := !slices.Contains([]request.Command{request.Resume, request.Preserve, request.Unpreserve}, o.Command)
 		if ofDeletion && d.Refused == "" && !d.Same {
@@ -271,7 +277,7 @@ func TestDeletionCommandsNeedADeletion(t *testing.T) {
 
 // A request that has no effect on a deployment writes nothing.
 func TestIneffectiveRequestsWriteNothingOnADeployment(t *testing.T) {
-	forAllRequests(request.MachineDeployment, func(o request.Order, facts request.Facts) {
+	forAllRequests(request.MachineDeployment, func(o request.CommandOrder, facts request.Facts) {
 		f, d := facts.(request.DeploymentFacts), request.Decide(o, facts)
 		if !writesAnything(d) {
 			return

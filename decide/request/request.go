@@ -47,17 +47,17 @@ const (
 	Approve Command = "approve" // approve the end of a rollout step
 )
 
-// Spec describes a command.
-type Spec struct {
+// CommandSpec describes a command.
+type CommandSpec struct {
 	Command     Command
 	NeedsReason bool
 	Arguments   []string // names of the accepted flags besides actor, reason and UID
 }
 
-// Specs returns the commands of a kind, the most frequent commands first.
-func Specs(kind Kind) []Spec {
+// CommandSpecs returns the commands of a kind, the most frequent commands first.
+func CommandSpecs(kind Kind) []CommandSpec {
 	if kind == MachineDeployment {
-		return []Spec{
+		return []CommandSpec{
 			{Start, false, nil},
 			{Pause, false, nil},
 			{Resume, false, nil},
@@ -66,7 +66,7 @@ func Specs(kind Kind) []Spec {
 			{Approve, false, []string{"revision", "steps"}},
 		}
 	}
-	return []Spec{
+	return []CommandSpec{
 		{Extend, false, []string{"for", "until", "in-advance"}},
 		{Retry, false, nil},
 		{Hold, true, []string{"in-advance"}},
@@ -79,8 +79,8 @@ func Specs(kind Kind) []Spec {
 	}
 }
 
-// Order is a request. Order is recorded in histories: fields may be added, but never renamed or retyped.
-type Order struct {
+// CommandOrder is a request. CommandOrder is recorded in histories: fields may be added, but never renamed or retyped.
+type CommandOrder struct {
 	Command Command `json:"command"`          // name of the command
 	Actor   string  `json:"actor,omitempty"`  // who requests the command; empty: somebody
 	Reason  string  `json:"reason,omitempty"` // why; must not contain a secret, because the reason is displayed
@@ -98,8 +98,8 @@ type Order struct {
 	Flags    bool      `json:"-"`                // the order came from the command line: refusals name flags
 }
 
-// Cleaned returns the order with each text in one line of at most 200 bytes.
-func (o Order) Cleaned() Order {
+// WithCleanTexts returns the order with each text in one line of at most 200 bytes.
+func (o CommandOrder) WithCleanTexts() CommandOrder {
 	for _, text := range []*string{(*string)(&o.Command), &o.Actor, &o.Reason, &o.UID, &o.For, &o.Until, &o.Unread} {
 		*text = strings.Join(strings.Fields(strings.ToValidUTF8(*text, "")), " ")
 		*text = strings.ToValidUTF8((*text)[:min(len(*text), maxTextBytes)], "")
@@ -107,18 +107,18 @@ func (o Order) Cleaned() Order {
 	return o
 }
 
-// commandsWith returns the commands of a kind that accept an argument; all commands if the argument is empty.
-func commandsWith(kind Kind, argument string) []string {
-	accept := func(s Spec) bool { return argument == "" || slices.Contains(s.Arguments, argument) }
-	return list.Map(list.Where(Specs(kind), accept), func(s Spec) string { return string(s.Command) })
+// commandsWithArgument returns the commands of a kind that accept an argument; all commands if the argument is empty.
+func commandsWithArgument(kind Kind, argument string) []string {
+	accept := func(s CommandSpec) bool { return argument == "" || slices.Contains(s.Arguments, argument) }
+	return list.Map(list.Filter(CommandSpecs(kind), accept), func(s CommandSpec) string { return string(s.Command) })
 }
 
-// Check returns why an order is invalid for every object of the kind, or is for an object with another UID; empty:
+// CheckOrder returns why an order is invalid for every object of the kind, or is for an object with another UID; empty:
 // the order is valid. An empty uid means that the UID is not known.
-func Check(kind Kind, uid string, o Order) (refused string) {
-	o = o.Cleaned()
-	specs := Specs(kind)
-	at := slices.IndexFunc(specs, func(s Spec) bool { return s.Command == o.Command })
+func CheckOrder(kind Kind, uid string, o CommandOrder) (refused string) {
+	o = o.WithCleanTexts()
+	specs := CommandSpecs(kind)
+	at := slices.IndexFunc(specs, func(s CommandSpec) bool { return s.Command == o.Command })
 	switch {
 	case o.Unread != "":
 		return "the request cannot be read: " + o.Unread
@@ -126,37 +126,51 @@ func Check(kind Kind, uid string, o Order) (refused string) {
 		return fmt.Sprintf(
 			"there is no command %q: the commands are %s",
 			o.Command,
-			strings.Join(commandsWith(kind, ""), ", "),
+			strings.Join(commandsWithArgument(kind, ""), ", "),
 		)
 	}
 	given := []bool{o.For != "", o.Until != "", o.InAdvance, o.Revision != nil, o.Back, o.Steps != 0}
 	for i, argument := range []string{"for", "until", "in-advance", "revision", "back", "steps"} {
 		if given[i] && !slices.Contains(specs[at].Arguments, argument) {
-			others := commandsWith(kind, argument)
+			others := commandsWithArgument(kind, argument)
 			return fmt.Sprintf("%s does not take %q", o.Command, o.argumentName(argument)) +
-				phrase.If(len(others) > 0, ": it is for %s", strings.Join(others, ", "))
+				phrase.TextIf(len(others) > 0, ": it is for %s", strings.Join(others, ", "))
 		}
 	}
 	return cmp.Or(
-		phrase.If(specs[at].NeedsReason && o.Reason == "", "%s needs a reason: %s TEXT", o.Command, o.argumentName("reason")),
-		phrase.If(revisionOrZero(o.Revision) < 0, "%d is not a revision: revisions count from 1", revisionOrZero(o.Revision)),
-		phrase.If(o.Steps < 0, "%s is %d: steps count from 1", o.argumentName("steps"), o.Steps),
-		phrase.If(o.UID != "" && uid != "" && o.UID != uid,
+		phrase.TextIf(
+			specs[at].NeedsReason && o.Reason == "",
+			"%s needs a reason: %s TEXT",
+			o.Command,
+			o.argumentName("reason"),
+		),
+		phrase.TextIf(
+			revisionOrZero(o.Revision) < 0,
+			"%d is not a revision: revisions count from 1",
+			revisionOrZero(o.Revision),
+		),
+		phrase.TextIf(o.Steps < 0, "%s is %d: steps count from 1", o.argumentName("steps"), o.Steps),
+		phrase.TextIf(o.UID != "" && uid != "" && o.UID != uid,
 			"the request is for a %s with UID %s, and this one has UID %s", kind, o.UID, uid),
-		phrase.If(o.Command == Extend, "%s", o.extensionProblem()),
+		phrase.TextIf(o.Command == Extend, "%s", o.extensionProblem()),
 	)
 }
 
-func (o Order) extensionProblem() string {
+func (o CommandOrder) extensionProblem() string {
 	more, err := time.ParseDuration(o.For)
 	_, unread := time.Parse(time.RFC3339, o.Until)
 	byFor, byUntil := o.argumentName("for"), o.argumentName("until")
 	return cmp.Or(
-		phrase.If((o.For == "") == (o.Until == "") || err == nil && more == 0,
+		phrase.TextIf((o.For == "") == (o.Until == "") || err == nil && more == 0,
 			"extend needs either %s DURATION or %s TIME", byFor, byUntil),
-		phrase.If(o.For != "" && err != nil, "%s is not a duration such as 1h30m: %v", byFor, err),
-		phrase.If(more < 0, "%s %s would shorten the drain; extend only gives more time", byFor, phrase.Length(more)),
-		phrase.If(
+		phrase.TextIf(o.For != "" && err != nil, "%s is not a duration such as 1h30m: %v", byFor, err),
+		phrase.TextIf(
+			more < 0,
+			"%s %s would shorten the drain; extend only gives more time",
+			byFor,
+			phrase.DurationText(more),
+		),
+		phrase.TextIf(
 			o.Until != "" && unread != nil,
 			"%s is not an RFC 3339 time such as 2026-11-21T18:00:00Z: %v",
 			byUntil,
@@ -168,7 +182,7 @@ func (o Order) extensionProblem() string {
 // Facts holds the facts about the object of a request: MachineFacts or DeploymentFacts.
 type Facts interface {
 	kindAndUID() (kind Kind, uid string)
-	decideOrder(o Order) Decision
+	decideOrder(o CommandOrder) Decision
 }
 
 // Decision is the answer to a request. Each field of a Decision that is not nil is written. If Refused is set, or
@@ -184,8 +198,8 @@ type Decision struct {
 	Record      string  // for a deployment: identifies a repeated execution of the same order
 }
 
-// unlessRefused returns a refusal if why is not empty, and d otherwise.
-func unlessRefused(why string, d Decision) Decision {
+// decisionUnlessRefused returns a refusal if why is not empty, and d otherwise.
+func decisionUnlessRefused(why string, d Decision) Decision {
 	if why != "" {
 		return Decision{Refused: why}
 	}
@@ -203,10 +217,10 @@ func unchangedDecision(format string, values ...any) Decision {
 // Decide returns what an order writes on an object, or why the order is refused: the order is invalid, has no
 // effect, or is too late. An order with a time Asked may be executed repeatedly: its own first effect does not cause
 // a refusal, and there is no second effect.
-func Decide(o Order, f Facts) Decision {
-	o = o.Cleaned()
+func Decide(o CommandOrder, f Facts) Decision {
+	o = o.WithCleanTexts()
 	kind, uid := f.kindAndUID()
-	return unlessRefused(Check(kind, uid, o), f.decideOrder(o))
+	return decisionUnlessRefused(CheckOrder(kind, uid, o), f.decideOrder(o))
 }
 
 // Limits of the displayed parts of a request.
@@ -216,29 +230,29 @@ const (
 )
 
 // Summary says who requested which command, and why.
-func (o Order) Summary() string {
-	o = o.Cleaned()
+func (o CommandOrder) Summary() string {
+	o = o.WithCleanTexts()
 	return cmp.Or(o.Actor, "somebody") + " requested " + cmp.Or(string(o.Command), "?") +
-		phrase.If(o.Back, " and return") +
-		phrase.If(o.Revision != nil, " (revision %d)", revisionOrZero(o.Revision)) +
-		phrase.If(o.Steps != 0, " (steps: %d)", o.Steps) +
-		phrase.If(o.Reason != "", ": %s", o.Reason)
+		phrase.TextIf(o.Back, " and return") +
+		phrase.TextIf(o.Revision != nil, " (revision %d)", revisionOrZero(o.Revision)) +
+		phrase.TextIf(o.Steps != 0, " (steps: %d)", o.Steps) +
+		phrase.TextIf(o.Reason != "", ": %s", o.Reason)
 }
 
 // actorAndReason returns actor and reason. For an extension by a duration, actorAndReason also contains the time of
 // the request.
-func (o Order) actorAndReason() string {
-	at := phrase.If(o.For != "" && !o.Asked.IsZero(), " (at %s)", o.Asked.UTC().Format(time.RFC3339Nano))
-	return cmp.Or(o.Actor, "somebody") + at + phrase.If(o.Reason != "", ": %s", o.Reason)
+func (o CommandOrder) actorAndReason() string {
+	at := phrase.TextIf(o.For != "" && !o.Asked.IsZero(), " (at %s)", o.Asked.UTC().Format(time.RFC3339Nano))
+	return cmp.Or(o.Actor, "somebody") + at + phrase.TextIf(o.Reason != "", ": %s", o.Reason)
 }
 
 // timeActorAndReason returns a time in whole seconds, with actor and reason.
-func (o Order) timeActorAndReason(t time.Time) string {
+func (o CommandOrder) timeActorAndReason(t time.Time) string {
 	return t.UTC().Format(time.RFC3339) + " " + o.actorAndReason()
 }
 
 // argumentName returns the name of an argument in the notation of the sender: a flag or a field.
-func (o Order) argumentName(argument string) string {
+func (o CommandOrder) argumentName(argument string) string {
 	if o.Flags {
 		return "--" + argument
 	}
@@ -255,8 +269,8 @@ func (f DeploymentFacts) rolloutName() string {
 
 // earlierRevisions returns the list of earlier revisions for messages, the newest first.
 func (f DeploymentFacts) earlierRevisions() string {
-	newestFirst := list.Sorted(f.Revisions, func(a, b int64) int { return cmp.Compare(b, a) })
-	return phrase.List(
+	newestFirst := list.SortedCopy(f.Revisions, func(a, b int64) int { return cmp.Compare(b, a) })
+	return phrase.JoinNames(
 		list.Map(newestFirst, func(revision int64) string { return fmt.Sprint(revision) }),
 		maxRevisions,
 		", ",

@@ -13,12 +13,12 @@ import (
 )
 
 func TestInvalidOrders(t *testing.T) {
-	unread := func(o *request.Order) { o.Unread = "it is no JSON" }
+	unread := func(o *request.CommandOrder) { o.Unread = "it is no JSON" }
 	const six = "2026-11-21T18:00:00Z"
 	const ofMachines = "extend, retry, hold, resume, force, skip, abandon-instance, preserve, unpreserve"
 	for _, c := range []struct {
 		kind  request.Kind
-		order request.Order
+		order request.CommandOrder
 		want  string
 	}{
 		{request.Machine, newOrder(""), `there is no command "": the commands are ` + ofMachines},
@@ -29,36 +29,36 @@ func TestInvalidOrders(t *testing.T) {
 		{request.Machine, newOrder(request.Hold, unread), "the request cannot be read: it is no JSON"},
 		{request.MachineDeployment, newOrder(request.Undo, unread), "the request cannot be read: it is no JSON"},
 		{request.Machine, newOrder(request.Force, withoutActor), "force needs a reason: reason TEXT"},
-		{request.Machine, newOrder(request.Force, withoutActor, withFlags), "force needs a reason: --reason TEXT"},
+		{request.Machine, newOrder(request.Force, withoutActor, withFlagSyntax), "force needs a reason: --reason TEXT"},
 		{request.Machine, newOrder(request.AbandonInstance, withReason(" \n")), "abandon-instance needs a reason: reason TEXT"},
 		{request.MachineDeployment, newOrder(request.Cancel, withoutActor), "cancel needs a reason: reason TEXT"},
-		{request.MachineDeployment, newOrder(request.Cancel, withoutActor, withFlags), "cancel needs a reason: --reason TEXT"},
+		{request.MachineDeployment, newOrder(request.Cancel, withoutActor, withFlagSyntax), "cancel needs a reason: --reason TEXT"},
 
-		{request.Machine, newOrder(request.Force, withFor("1h")), `force does not take "for": it is for extend`},
-		{request.Machine, newOrder(request.Preserve, withUntil(six)), `preserve does not take "until": it is for extend`},
-		{request.Machine, newOrder(request.Retry, withInAdvance), `retry does not take "inAdvance": it is for extend, hold, force, skip`},
-		{request.Machine, newOrder(request.AbandonInstance, withInAdvance, withFlags), `abandon-instance does not take "--in-advance": it is for extend, hold, force, skip`},
+		{request.Machine, newOrder(request.Force, withForArgument("1h")), `force does not take "for": it is for extend`},
+		{request.Machine, newOrder(request.Preserve, withUntilArgument(six)), `preserve does not take "until": it is for extend`},
+		{request.Machine, newOrder(request.Retry, withInAdvanceArgument), `retry does not take "inAdvance": it is for extend, hold, force, skip`},
+		{request.Machine, newOrder(request.AbandonInstance, withInAdvanceArgument, withFlagSyntax), `abandon-instance does not take "--in-advance": it is for extend, hold, force, skip`},
 		{request.Machine, newOrder(request.Force, withRevision(1)), `force does not take "revision"`},
 		{request.MachineDeployment, newOrder(request.Start, withRevision(1)), `start does not take "revision": it is for cancel, undo, approve`},
-		{request.MachineDeployment, newOrder(request.Undo, withBack), `undo does not take "back": it is for cancel`},
+		{request.MachineDeployment, newOrder(request.Undo, withBackArgument), `undo does not take "back": it is for cancel`},
 		{request.MachineDeployment, newOrder(request.Pause, withSteps(1)), `pause does not take "steps": it is for approve`},
 
 		{request.Machine, newOrder(request.Extend), "extend needs either for DURATION or until TIME"},
-		{request.Machine, newOrder(request.Extend, withFor("0s")), "extend needs either for DURATION or until TIME"},
-		{request.Machine, newOrder(request.Extend, withFor("1h"), withUntil(six), withFlags), "extend needs either --for DURATION or --until TIME"},
-		{request.Machine, newOrder(request.Extend, withFor("-1h")), "for -1h would shorten the drain; extend only gives more time"},
-		{request.Machine, newOrder(request.Extend, withFor("an hour")), `for is not a duration such as 1h30m: time: invalid duration "an hour"`},
+		{request.Machine, newOrder(request.Extend, withForArgument("0s")), "extend needs either for DURATION or until TIME"},
+		{request.Machine, newOrder(request.Extend, withForArgument("1h"), withUntilArgument(six), withFlagSyntax), "extend needs either --for DURATION or --until TIME"},
+		{request.Machine, newOrder(request.Extend, withForArgument("-1h")), "for -1h would shorten the drain; extend only gives more time"},
+		{request.Machine, newOrder(request.Extend, withForArgument("an hour")), `for is not a duration such as 1h30m: time: invalid duration "an hour"`},
 		{
-			request.Machine, newOrder(request.Extend, withUntil("tomorrow")), `until is not an RFC 3339 time such as 2026-11-21T18:00:00Z: ` +
+			request.Machine, newOrder(request.Extend, withUntilArgument("tomorrow")), `until is not an RFC 3339 time such as 2026-11-21T18:00:00Z: ` +
 				`parsing time "tomorrow" as "2006-01-02T15:04:05Z07:00": cannot parse "tomorrow" as "2006"`,
 		},
 		{request.MachineDeployment, newOrder(request.Undo, withRevision(-1)), "-1 is not a revision: revisions count from 1"},
-		{request.MachineDeployment, newOrder(request.Approve, withSteps(-1), withFlags), "--steps is -1: steps count from 1"},
+		{request.MachineDeployment, newOrder(request.Approve, withSteps(-1), withFlagSyntax), "--steps is -1: steps count from 1"},
 
 		{request.Machine, newOrder(request.Retry, withUID("u-2")), "the request is for a machine with UID u-2, and this one has UID u-1"},
 		{request.MachineDeployment, newOrder(request.Pause, withUID("u-\n2")), "the request is for a deployment with UID u- 2, and this one has UID u-1"},
 	} {
-		assert.Equal(t, c.want, request.Check(c.kind, "u-1", c.order))
+		assert.Equal(t, c.want, request.CheckOrder(c.kind, "u-1", c.order))
 		facts := request.Facts(deletedMachine())
 		if c.kind == request.MachineDeployment {
 			facts = rollingDeployment()
@@ -67,7 +67,7 @@ func TestInvalidOrders(t *testing.T) {
 	}
 	assert.Empty(
 		t,
-		request.Check(request.Machine, "", newOrder(request.Retry, withUID("u-2"))),
+		request.CheckOrder(request.Machine, "", newOrder(request.Retry, withUID("u-2"))),
 		"which one it is, is not known yet",
 	)
 }
@@ -79,14 +79,14 @@ func TestRequestsAreSummarised(t *testing.T) {
 	assert.Equal(
 		t,
 		"ann requested cancel and return (revision 3): why",
-		newOrder(request.Cancel, withBack, withRevision(3)).Summary(),
+		newOrder(request.Cancel, withBackArgument, withRevision(3)).Summary(),
 	)
-	assert.Equal(t, "somebody requested ?", request.Order{}.Summary())
+	assert.Equal(t, "somebody requested ?", request.CommandOrder{}.Summary())
 }
 
 func TestTextsOfPeopleAreOneShortLine(t *testing.T) {
 	long := strings.Repeat("ü ", 300) + "\xff"
-	o := request.Order{
+	o := request.CommandOrder{
 		Command: "x\ny",
 		Actor:   long,
 		Reason:  long,
@@ -94,29 +94,29 @@ func TestTextsOfPeopleAreOneShortLine(t *testing.T) {
 		For:     long,
 		Until:   long,
 		Unread:  long,
-	}.Cleaned()
+	}.WithCleanTexts()
 	assert.Equal(t, request.Command("x y"), o.Command)
 	for _, text := range []string{o.Actor, o.Reason, o.UID, o.For, o.Until, o.Unread} {
 		assert.LessOrEqual(t, len(text), 200)
 		assert.Greater(t, len(text), 190)
 		assert.True(t, utf8.ValidString(text))
 	}
-	assert.Equal(t, o, o.Cleaned())
+	assert.Equal(t, o, o.WithCleanTexts())
 }
 
 // Orders are recorded in histories: the JSON must not change.
 func TestJSONOfAnOrder(t *testing.T) {
 	full := newOrder(
 		request.Cancel,
-		withBack,
+		withBackArgument,
 		withRevision(0),
 		withSteps(2),
-		withFor("1h"),
-		withUntil("x"),
-		withInAdvance,
+		withForArgument("1h"),
+		withUntilArgument("x"),
+		withInAdvanceArgument,
 		withUID("u"),
-		withAsked,
-		withFlags,
+		withRequestTime,
+		withFlagSyntax,
 	)
 	full.Unread = "y"
 	text, err := json.Marshal(full)
@@ -127,7 +127,7 @@ func TestJSONOfAnOrder(t *testing.T) {
 		"back":true,"steps":2,"asked":"2026-11-21T14:06:07.5Z","unread":"y"}`,
 		string(text),
 	)
-	text, err = json.Marshal(request.Order{Command: request.Pause})
+	text, err = json.Marshal(request.CommandOrder{Command: request.Pause})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"command":"pause"}`, string(text))
 }

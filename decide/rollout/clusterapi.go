@@ -28,8 +28,8 @@ type ClusterAPISet struct {
 	// Lacks names the missing object that the set's template refers to, such as "KubeadmConfigTemplate shop/join"; empty:
 	// none is missing. No rollback returns to a set that lacks an object.
 	Lacks    string
-	Answer   Answer   // an extension's answer about this set's machines and the current set; zero: not asked
-	Transfer Transfer // the set's transfer annotations
+	Answer   ExtensionAnswer // an extension's answer about this set's machines and the current set; zero: not asked
+	Transfer MachineTransfer // the set's transfer annotations
 }
 
 // ClusterAPIDeployment holds the facts that only deployments of Cluster API have. Only the files clusterapi*.go read
@@ -47,9 +47,9 @@ type ClusterAPIDeployment struct {
 	Machines *scale.DeploymentMachines
 }
 
-// Answer is the answer of a Cluster API runtime extension about the machines of an old set; zero: the extension was not
-// asked.
-type Answer struct {
+// ExtensionAnswer is the answer of a Cluster API runtime extension about the machines of an old set; zero: the
+// extension was not asked.
+type ExtensionAnswer struct {
 	Set      string    // UID of the set whose template the machines would get
 	Possible bool      // the extension can update the machines to that template in place
 	Failed   bool      // the extension gave no answer
@@ -61,9 +61,9 @@ type Answer struct {
 // repairs the extension waits at most 30 s.
 const AskAgain = 30 * time.Second
 
-// Transfer is the content of a set's annotations about machines that move between sets for in-place updates; zero: no
-// machine moves.
-type Transfer struct {
+// MachineTransfer is the content of a set's annotations about machines that move between sets for in-place updates;
+// zero: no machine moves.
+type MachineTransfer struct {
 	To   string `json:",omitempty"` // name of the set that gets this set's surplus
 	From string `json:",omitempty"` // sorted names of the sets whose surplus this set gets, comma-separated
 	// Acknowledged has the sorted, comma-separated names of machines that were moved to this set and are counted by this
@@ -71,27 +71,27 @@ type Transfer struct {
 	Acknowledged string `json:",omitempty"`
 }
 
-func (s Set) transfer() Transfer { return s.ClusterAPI.Transfer }
+func (s MachineSet) machineTransfer() MachineTransfer { return s.ClusterAPI.Transfer }
 
-// Twin reports whether the set has the deployment's current template although another set is Current.
-func (s Set) Twin() bool { return s.ClusterAPI.Twin }
+// IsTwin reports whether the set has the deployment's current template although another set is Current.
+func (s MachineSet) IsTwin() bool { return s.ClusterAPI.Twin }
 
-// Lacks names the missing object without which no rollback can return to the set; empty: none is missing.
-func (s Set) Lacks() string { return s.ClusterAPI.Lacks }
+// MissingObject names the missing object without which no rollback can return to the set; empty: none is missing.
+func (s MachineSet) MissingObject() string { return s.ClusterAPI.Lacks }
 
-func (o Observed) suspensionReason() string { return o.ClusterAPI.Suspended }
+func (o Facts) suspensionReason() string { return o.ClusterAPI.Suspended }
 
 // noCreateProblem returns the reason why no set is created for the template.
-func (o Observed) noCreateProblem() Problem { return o.ClusterAPI.NoCreate }
+func (o Facts) noCreateProblem() Problem { return o.ClusterAPI.NoCreate }
 
-func (o Observed) wakeTime() time.Time { return o.ClusterAPI.Wake }
+func (o Facts) wakeTime() time.Time { return o.ClusterAPI.Wake }
 
 // lacksUnavailableCount reports whether the status has no count of unavailable machines.
-func (o Observed) lacksUnavailableCount() bool { return o.ClusterAPI.Machines != nil }
+func (o Facts) lacksUnavailableCount() bool { return o.ClusterAPI.Machines != nil }
 
 // machineConditions returns the conditions about machines. The first condition is Available.
 func (p *planner) machineConditions() []Condition {
-	if p.o.ClusterAPI.Machines == nil {
+	if p.facts.ClusterAPI.Machines == nil {
 		return []Condition{p.availableCondition()}
 	}
 	return p.clusterAPIConditions()
@@ -102,7 +102,7 @@ func (p *planner) clusterAPIConditions() []Condition {
 	return append(
 		[]Condition{p.clusterAPIAvailable()},
 		list.Map(
-			scale.OfDeployment(p.o.Now, p.o.Replicas, p.o.Deletion, *p.o.ClusterAPI.Machines),
+			scale.DeploymentConditions(p.facts.Now, p.facts.Replicas, p.facts.Deletion, *p.facts.ClusterAPI.Machines),
 			func(c scale.Condition) Condition {
 				return Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message}
 			},
@@ -113,31 +113,31 @@ func (p *planner) clusterAPIConditions() []Condition {
 // messages: Cluster API.
 func (p *planner) clusterAPIAvailable() Condition {
 	const kind = vocabulary.ConditionAvailable
-	_, unavailable := Bounds(p.o)
-	needed, available := p.o.Replicas-min(unavailable, p.o.Replicas), p.countMachines().Available
+	_, unavailable := SurgeAndUnavailable(p.facts)
+	needed, available := p.facts.Replicas-min(unavailable, p.facts.Replicas), p.countMachines().Available
 	bounds := ""
-	if p.o.Strategy == RollingUpdate {
+	if p.facts.Strategy == RollingUpdate {
 		bounds = fmt.Sprintf(
 			" (spec.strategy.rollout.maxUnavailable is %s, spec.replicas is %d)",
-			p.o.Unavailable,
-			p.o.Replicas,
+			p.facts.Unavailable,
+			p.facts.Replicas,
 		)
 	}
 	message := cmp.Or(
-		phrase.If(p.o.Deleting, "Deletion in progress"),
+		phrase.TextIf(p.facts.Deleting, "Deletion in progress"),
 		fmt.Sprintf("%d available replicas, at least %d required%s", available, needed, bounds),
 	)
 	return cmp.Or(
-		list.When(p.o.ClusterAPI.Machines.Unsized, Condition{
+		list.ValueIf(p.facts.ClusterAPI.Machines.Unsized, Condition{
 			Type:    kind,
 			Status:  vocabulary.StatusUnknown,
 			Reason:  vocabulary.ReasonWaitingForReplicasSet,
 			Message: "Waiting for spec.replicas set",
 		}),
-		list.When(available >= needed, Condition{Type: kind, Status: vocabulary.StatusTrue, Reason: kind}),
+		list.ValueIf(available >= needed, Condition{Type: kind, Status: vocabulary.StatusTrue, Reason: kind}),
 		Condition{Type: kind, Status: vocabulary.StatusFalse, Reason: vocabulary.ReasonNotAvailable, Message: message},
 	)
 }
 
 // String returns the bound in the form of a spec, such as "3" or "25%".
-func (b Bound) String() string { return fmt.Sprint(b.Value) + phrase.If(b.Percent, "%%") }
+func (b IntOrPercent) String() string { return fmt.Sprint(b.Value) + phrase.TextIf(b.Percent, "%%") }

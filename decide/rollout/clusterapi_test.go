@@ -13,25 +13,25 @@ import (
 )
 
 // withDrift returns the set with a difference from its deployment.
-func withDrift(s rollout.Set) rollout.Set { s.Drift = true; return s }
+func withDrift(s rollout.MachineSet) rollout.MachineSet { s.Drift = true; return s }
 
 // While a Cluster API deployment or its Cluster is paused, Millwright deletes no set, creates no set and writes no
 // finalizer.
 func TestASuspendedDeploymentDoesNothing(t *testing.T) {
-	for name, change := range map[string]func(*rollout.Observed){
-		"in a rollout":        func(*rollout.Observed) {},
-		"being deleted":       func(o *rollout.Observed) { o.Deleting = true },
-		"without a set":       func(o *rollout.Observed) { o.Sets = nil },
-		"a rollback is asked": func(o *rollout.Observed) { o.RollbackTo = new(int64(1)) },
-		"a set differs":       func(o *rollout.Observed) { o.Sets[0].Drift = true },
-		"it is invalid":       func(o *rollout.Observed) { o.Invalid = "no" },
+	for name, change := range map[string]func(*rollout.Facts){
+		"in a rollout":        func(*rollout.Facts) {},
+		"being deleted":       func(o *rollout.Facts) { o.Deleting = true },
+		"without a set":       func(o *rollout.Facts) { o.Sets = nil },
+		"a rollback is asked": func(o *rollout.Facts) { o.RollbackTo = new(int64(1)) },
+		"a set differs":       func(o *rollout.Facts) { o.Sets[0].Drift = true },
+		"it is invalid":       func(o *rollout.Facts) { o.Invalid = "no" },
 	} {
 		o := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 		change(&o)
-		require.True(t, rollout.Decide(o).Acts() || o.Invalid != "", name)
+		require.True(t, rollout.Decide(o).HasActions() || o.Invalid != "", name)
 		o.ClusterAPI.Suspended, o.Finalizer, o.Generation, o.ObservedGeneration = "its Cluster is paused", false, 1, 1
-		plan := rollout.Plan(o)
-		assert.False(t, plan.Decision.Acts(), name)
+		plan := rollout.PlanDeployment(o)
+		assert.False(t, plan.Decision.HasActions(), name)
 		assert.False(t, plan.Decision.Done, name)
 		assert.Equal(
 			t,
@@ -43,7 +43,7 @@ func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 	}
 	o := rollingUpdate(0, 1, 0)
 	o.Deleting, o.Finalizer, o.ClusterAPI.Suspended = true, true, "its Cluster is paused"
-	plan := rollout.Plan(o)
+	plan := rollout.PlanDeployment(o)
 	assert.Equal(t, attention.Deletion, plan.Pending.Need, "its run stays open")
 	assert.Equal(t, "its Cluster is paused", plan.Pending.Why)
 }
@@ -55,7 +55,7 @@ func TestASetIsCreatedOnlyIfTheObjectsOfTheTemplateExist(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))
 	require.NotNil(t, rollout.Decide(o).Create)
 	o.ClusterAPI.NoCreate = lack
-	plan := rollout.Plan(o)
+	plan := rollout.PlanDeployment(o)
 	d := plan.Decision
 	assert.Nil(t, d.Create)
 	assert.Empty(t, changedSizes(d))
@@ -111,16 +111,16 @@ func TestAllSetsFollowTheDeployment(t *testing.T) {
 func TestADecisionIsRepeatedAtTheWakeTime(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
 	assert.Zero(t, rollout.Decide(o).Recheck)
-	o.ClusterAPI.Wake, o.Finalizer = timeAt(time.Hour), true
-	plan := rollout.Plan(o)
-	assert.Equal(t, timeAt(time.Hour), plan.Decision.Recheck)
+	o.ClusterAPI.Wake, o.Finalizer = epochPlus(time.Hour), true
+	plan := rollout.PlanDeployment(o)
+	assert.Equal(t, epochPlus(time.Hour), plan.Decision.Recheck)
 	o.Deadline, o.Progress.Revision = new(time.Minute), 2
-	o.Sets = []rollout.Set{oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 0)}
+	o.Sets = []rollout.MachineSet{oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 0)}
 	o.Reported = rollout.Status{
-		Counts:     rollout.Counts{Replicas: 4, Updated: 1, Ready: 3, Available: 3},
+		Counts:     rollout.MachineCounts{Replicas: 4, Updated: 1, Ready: 3, Available: 3},
 		Conditions: []rollout.Condition{{Type: "Progressing", Reason: "MachineSetUpdated", Updated: epoch}},
 	}
-	assert.Equal(t, timeAt(time.Minute), rollout.Decide(o).Recheck, "the earlier of both")
+	assert.Equal(t, epochPlus(time.Minute), rollout.Decide(o).Recheck, "the earlier of both")
 }
 
 // No rollback returns to a set that has the current template or refers to a missing object.
@@ -151,7 +151,7 @@ func TestARollbackNeedsAnotherTemplateWhoseObjectsExist(t *testing.T) {
 	assert.Equal(t, gone, to(2))
 	assert.Equal(t, gone, to(0), "the one before")
 
-	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), lacking, withMachine(currentSet(3, 3, 3, 2), 2, makeFailed))
+	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), lacking, withMachine(currentSet(3, 3, 3, 2), 2, asFailedMachine))
 	o.Automatic, o.Progress = rollout.AutoRollback{Failed: true}, rollout.Progress{Revision: 3, Failed: []string{"ms3-02"}}
 	require.NotNil(t, rollout.Decide(o).Rollback)
 	assert.EqualValues(t, 1, rollout.Decide(o).Rollback.Revision, "the last that can return")
@@ -165,7 +165,7 @@ func TestConditionsOfClusterAPI(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 2))
 	o.ClusterAPI.Machines = &scale.DeploymentMachines{}
 	o.Finalizer = true
-	status := rollout.Report(o)
+	status := rollout.PlannedStatus(o)
 	var kinds []string
 	for _, c := range status.Conditions {
 		kinds = append(kinds, c.Type)
@@ -187,7 +187,7 @@ func TestConditionsOfClusterAPI(t *testing.T) {
 		Message: "2 available replicas, at least 3 required (spec.strategy.rollout.maxUnavailable is 0, spec.replicas is 3)",
 	}, status.Conditions[0])
 	o.Reported = status
-	o.Reported = rollout.Report(o)
+	o.Reported = rollout.PlannedStatus(o)
 	o.Reported.Counts.Unavailable = 0
-	assert.False(t, rollout.Plan(o).Unreported)
+	assert.False(t, rollout.PlanDeployment(o).Unreported)
 }

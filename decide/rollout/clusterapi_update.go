@@ -13,23 +13,23 @@ import (
 // inPlaceCandidates returns the old sets whose machines an extension may update in place: sets with machines and
 // another template. An old set with the current template is not a candidate: its machines are replaced.
 func (p *planner) inPlaceCandidates() []*setPlan {
-	if !p.o.ClusterAPI.Extension || p.o.Strategy != RollingUpdate || p.current == nil ||
+	if !p.facts.ClusterAPI.Extension || p.facts.Strategy != RollingUpdate || p.current == nil ||
 		p.current.size >= p.newMachineGoal() {
 		return nil
 	}
-	return list.Where(
+	return list.Filter(
 		p.oldSets(),
 		func(set *setPlan) bool { return !set.ClusterAPI.Twin && (set.size > 0 || set.activeMachines > 0) },
 	)
 }
 
 // newMachineGoal returns the number of new machines that the rollout step requires.
-func (p *planner) newMachineGoal() int { return min(p.stepTarget, p.o.Replicas) }
+func (p *planner) newMachineGoal() int { return min(p.stepTarget, p.facts.Replicas) }
 
 // remainingTransfers returns how many more machines may move to the current set: the rollout step's number of new
 // machines, minus the current set's size, minus the machines already due to move.
 func (p *planner) remainingTransfers() int {
-	return p.newMachineGoal() - p.current.size - sumOver(p.oldSets(), func(set *setPlan) int {
+	return p.newMachineGoal() - p.current.size - sumOverSets(p.oldSets(), func(set *setPlan) int {
 		if set.transfer.To == "" {
 			return 0
 		}
@@ -48,14 +48,14 @@ func (p *planner) hasAnswer(set *setPlan) bool {
 func (p *planner) waitsForAnswer() bool {
 	all := p.inPlaceCandidates()
 	if !slices.ContainsFunc(all, func(set *setPlan) bool { return !p.hasAnswer(set) }) {
-		p.directTransfers(all)
+		p.assignTransfers(all)
 		return false
 	}
 	if p.current.transfer.From == "" { // with a transfer source, machines may be moving to the current set
-		p.directTransfers(nil)
+		p.assignTransfers(nil)
 	}
 	if why := p.extensionFailure(); why != "" {
-		p.followSizeByOldSet()
+		p.followReplicasByOldSet()
 		p.idleReason = why
 	}
 	return true
@@ -69,15 +69,15 @@ func (p *planner) extensionFailure() string {
 			return fmt.Sprintf(
 				"no runtime extension says whether the machines of set %s can be updated in place: %s",
 				set.Name,
-				phrase.Cut(a.Why, maxReasonBytes),
+				phrase.CutText(a.Why, maxReasonBytes),
 			)
 		}
 	}
 	return ""
 }
 
-// followSizeByOldSet follows spec.replicas like followReplicas, but grows the newest old set.
-func (p *planner) followSizeByOldSet() {
+// followReplicasByOldSet follows spec.replicas like followReplicas, but grows the newest old set.
+func (p *planner) followReplicasByOldSet() {
 	if missing := p.missingMachines(); missing > 0 {
 		p.enlargeSet(newestSet(p.oldSets()), missing)
 		return
@@ -85,13 +85,13 @@ func (p *planner) followSizeByOldSet() {
 	p.followReplicas()
 }
 
-// directTransfers makes each set whose machines can be updated in place hand its surplus over to the current set. A set
+// assignTransfers makes each set whose machines can be updated in place hand its surplus over to the current set. A set
 // with a surplus still to delete begins the transfer after that deletion: the surplus consists of unavailable machines,
 // but a transfer takes available machines.
-func (p *planner) directTransfers(all []*setPlan) {
+func (p *planner) assignTransfers(all []*setPlan) {
 	for _, set := range p.sets {
 		possible := slices.Contains(all, set) && set.ClusterAPI.Answer.Possible
-		set.deletesBeforeTransfer = possible && set.transfer.To == "" && !set.isSettled()
+		set.deletesBeforeTransfer = possible && set.transfer.To == "" && !set.hasReachedSize()
 		if set.transfer.To = ""; possible && !set.deletesBeforeTransfer {
 			set.transfer.To, set.unhealthyMachines = p.current.Name, 0 // a transfer takes machines with nodes first
 		}
@@ -99,16 +99,16 @@ func (p *planner) directTransfers(all []*setPlan) {
 	p.setTransferSources()
 }
 
-// isSettled reports whether a set has no surplus and its workflow has acted on its size.
-func (set *setPlan) isSettled() bool {
+// hasReachedSize reports whether a set has no surplus and its workflow has acted on its size.
+func (set *setPlan) hasReachedSize() bool {
 	return set.activeMachines <= set.size && set.ActedOn == set.Replicas
 }
 
-// keepTransfers continues the transfers of sets whose surplus is moving, and ends all other transfers. Without a
+// continueTransfers continues the transfers of sets whose surplus is moving, and ends all other transfers. Without a
 // transfer, a surplus is deleted.
-func (p *planner) keepTransfers() {
+func (p *planner) continueTransfers() {
 	for _, set := range p.sets {
-		if set.isSettled() {
+		if set.hasReachedSize() {
 			set.transfer.To = ""
 		}
 	}
@@ -119,7 +119,7 @@ func (p *planner) keepTransfers() {
 func (p *planner) setTransferSources() {
 	for _, set := range p.sets {
 		from := list.Map(
-			list.Where(p.sets, func(giver *setPlan) bool { return giver.transfer.To == set.Name }),
+			list.Filter(p.sets, func(giver *setPlan) bool { return giver.transfer.To == set.Name }),
 			func(giver *setPlan) string { return giver.Name },
 		)
 		slices.Sort(from)
@@ -130,15 +130,15 @@ func (p *planner) setTransferSources() {
 // missingMachines returns the wanted number of machines, minus the sizes of all sets, minus the machines moving between
 // sets. A negative result means a surplus.
 func (p *planner) missingMachines() int {
-	return p.o.Replicas - sumOver(p.sets, sizeOf) - p.movingMachines()
+	return p.facts.Replicas - sumOverSets(p.sets, sizeOfSet) - p.movingMachines()
 }
 
 // movingMachines returns how many machines are moving between sets. No set's size counts a moving machine.
 func (p *planner) movingMachines() int {
-	return sumOver(p.sets, func(set *setPlan) int {
+	return sumOverSets(p.sets, func(set *setPlan) int {
 		n := max(set.activeMachines-set.size, 0)
 		if set.transfer.To == "" {
-			n = min(n, list.Count(set.Machines, func(m Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting }))
+			n = min(n, list.CountWhere(set.Machines, func(m Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting }))
 		}
 		return n
 	})
@@ -153,22 +153,22 @@ func (p *planner) hasTransfers() bool {
 // askExtension asks the extension about the sets without an answer. After a failed answer, askExtension waits AskAgain
 // before it repeats the question.
 func (p *planner) askExtension(d *Decision) {
-	if p.o.Stopped() != "" || p.current == nil || p.current.UID == "" {
+	if p.facts.StopReason() != "" || p.current == nil || p.current.UID == "" {
 		return
 	}
 	for _, set := range p.inPlaceCandidates() {
 		switch {
 		case p.hasAnswer(set):
-		case set.ClusterAPI.Answer.Set == p.current.UID && p.o.Now.Before(set.ClusterAPI.Answer.At.Add(AskAgain)):
-			d.recheckBy(set.ClusterAPI.Answer.At.Add(AskAgain))
+		case set.ClusterAPI.Answer.Set == p.current.UID && p.facts.Now.Before(set.ClusterAPI.Answer.At.Add(AskAgain)):
+			d.limitRecheckTime(set.ClusterAPI.Answer.At.Add(AskAgain))
 		default:
-			appendBounded(&d.Ask, set.target("the template is new"))
+			appendBounded(&d.Ask, set.asTarget("the template is new"))
 		}
 	}
 }
 
-// recheckBy sets Recheck to the given time if that time is earlier. A zero time changes nothing.
-func (d *Decision) recheckBy(at time.Time) {
+// limitRecheckTime sets Recheck to the given time if that time is earlier. A zero time changes nothing.
+func (d *Decision) limitRecheckTime(at time.Time) {
 	if !at.IsZero() && (d.Recheck.IsZero() || at.Before(d.Recheck)) {
 		d.Recheck = at
 	}
@@ -185,7 +185,7 @@ func (p *planner) addSurgeMachine() {
 		p.current.availableMachines != p.current.size {
 		return
 	}
-	p.growCurrent(min(p.surge, 1))
+	p.growCurrentSet(min(p.surge, 1))
 }
 
 // acknowledgeMoves makes each set's size count the machines moved to that set for in-place updates, so that the updates
@@ -193,8 +193,11 @@ func (p *planner) addSurgeMachine() {
 // machines whose updates have not begun are counted, because an annotation names these machines.
 func (p *planner) acknowledgeMoves() {
 	for _, set := range p.sets {
-		counted := list.Where(set.Machines, func(m Member) bool { return m.ClusterAPI.Moved && !m.ClusterAPI.Unacknowledged })
-		fresh := list.Where(set.Machines, func(m Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting })
+		counted := list.Filter(
+			set.Machines,
+			func(m Member) bool { return m.ClusterAPI.Moved && !m.ClusterAPI.Unacknowledged },
+		)
+		fresh := list.Filter(set.Machines, func(m Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting })
 		fresh = fresh[:min(len(fresh), max(MaxBatch-len(counted), 0))]
 		size := set.size + min(len(fresh), max(set.activeMachines-set.size, 0))
 		if set.raiseSize(size-set.size, "machines that are updated in place have moved to it"); set.size >= size {
@@ -208,9 +211,9 @@ func (p *planner) acknowledgeMoves() {
 
 // sortReceiversFirst puts the set that receives machines before the sets that hand machines over, because the latter
 // read the receiver's annotations.
-func sortReceiversFirst(resizes []Resize) {
+func sortReceiversFirst(resizes []SetResize) {
 	slices.SortStableFunc(
 		resizes,
-		func(a, b Resize) int { return list.FalseFirst(a.Transfer.From == "", b.Transfer.From == "") },
+		func(a, b SetResize) int { return list.CompareFalseFirst(a.Transfer.From == "", b.Transfer.From == "") },
 	)
 }

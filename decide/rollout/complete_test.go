@@ -13,19 +13,19 @@ import (
 // A rollout is complete when the current set has acted on its size and all machines are available. A ready machine
 // younger than minReadySeconds may still fail. A set that has not seen its size may still create or delete machines.
 func TestWhenARolloutIsComplete(t *testing.T) {
-	seen := func(n int, s rollout.Set) rollout.Set { s.ActedOn = n; return s }
+	seen := func(n int, s rollout.MachineSet) rollout.MachineSet { s.ActedOn = n; return s }
 	tooYoung := func(m *rollout.Member) { m.Available = false }
 	for _, row := range []struct {
 		name string
-		set  rollout.Set
+		set  rollout.MachineSet
 		want bool
 	}{
 		{"all are available", currentSet(2, 3, 3, 3), true},
 		{"all are ready, one is too young", withMachine(currentSet(2, 3, 3, 3), 1, tooYoung), false},
 		{"the set has not seen that it became larger", seen(2, currentSet(2, 3, 3, 3)), false},
 		{"the set has not seen that it became smaller", seen(4, currentSet(2, 3, 3, 3)), false},
-		{"one is Failed", withMachine(currentSet(2, 3, 3, 3), 1, makeFailed), false},
-		{"one is Failed and preserved", withMachine(currentSet(2, 3, 3, 3), 1, makeFailed, makePreserved), true},
+		{"one is Failed", withMachine(currentSet(2, 3, 3, 3), 1, asFailedMachine), false},
+		{"one is Failed and preserved", withMachine(currentSet(2, 3, 3, 3), 1, asFailedMachine, asPreservedMachine), true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, rollout.Decide(rollingUpdate(3, 1, 0, row.set)).Complete)
@@ -34,7 +34,7 @@ func TestWhenARolloutIsComplete(t *testing.T) {
 	t.Run("the status says so only then, and the deadline runs until then", func(t *testing.T) {
 		o := rollingUpdate(3, 1, 0, withMachine(currentSet(2, 3, 3, 3), 1, tooYoung))
 		o.Deadline = new(time.Minute)
-		for _, c := range rollout.Report(o).Conditions {
+		for _, c := range rollout.PlannedStatus(o).Conditions {
 			if c.Type == vocabulary.ConditionProgressing {
 				assert.NotEqual(t, vocabulary.ReasonNewMachineSetAvailable, c.Reason)
 			}
@@ -45,7 +45,7 @@ func TestWhenARolloutIsComplete(t *testing.T) {
 // An unhealthy machine that is updated in place takes a place. The update of an unhealthy machine costs no
 // availability, but the rollout step bounds the number of machines with the new template.
 func TestUnhealthyMachinesTakePlacesOfAnInPlaceStep(t *testing.T) {
-	oldSet := withMachine(candidateSet(oldSet(1, 6, 6, 6)), 5, makeUnhealthy)
+	oldSet := withMachine(candidateSet(oldSet(1, 6, 6, 6)), 5, asUnhealthyMachine)
 	for _, row := range []struct {
 		name string
 		step int
@@ -56,7 +56,7 @@ func TestUnhealthyMachinesTakePlacesOfAnInPlaceStep(t *testing.T) {
 		{"three places: two are left", 3, []string{"ms1-05", "ms1-00", "ms1-01"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := withSteps(
+			o := withRolloutSteps(
 				inPlaceUpdate(6, 0, 4, oldSet, currentSet(2, 0, 0, 0)),
 				rollout.Step{Size: countBound(row.step), Approve: true},
 			)

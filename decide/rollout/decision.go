@@ -8,17 +8,17 @@ import (
 	"millwright/decide/list"
 )
 
-// Target identifies a set or a machine by the version that was read.
-type Target struct {
+// ObjectTarget identifies a set or a machine by the version that was read.
+type ObjectTarget struct {
 	Name, UID string
 	Version   string // resourceVersion as read: precondition for the write of the set or machine, not of the node
 	Node      string // name of the machine's node; empty for a set
 	Why       string
 }
 
-// Resize sets a set's size and annotations. Precondition: the set has this UID, and it has this Version or, for a short
-// time after the decision, still the size From. If From equals To, only the annotations change.
-type Resize struct {
+// SetResize sets a set's size and annotations. Precondition: the set has this UID, and it has this Version or, for a
+// short time after the decision, still the size From. If From equals To, only the annotations change.
+type SetResize struct {
 	Name, UID, Version string
 	From, To           int
 	ActedOn            int `json:",omitempty"` // size that the set's workflow has acted on
@@ -27,12 +27,12 @@ type Resize struct {
 	// Forced: the set may delete an available machine, and for a short time too few machines may be available. Forced is
 	// set only to break a deadlock.
 	Forced   bool
-	Transfer Transfer `json:",omitzero"` // the set's annotations about machines that move between sets
+	Transfer MachineTransfer `json:",omitzero"` // the set's annotations about machines that move between sets
 	Why      string
 }
 
-// Creation creates the set of the current template.
-type Creation struct {
+// SetCreation creates the set of the current template.
+type SetCreation struct {
 	Replicas     int
 	Revision     int64
 	Desired, Max int
@@ -40,17 +40,17 @@ type Creation struct {
 
 // SetChanges holds the changes of sets. The changes are carried out in the order of the fields.
 type SetChanges struct {
-	Release       []Target  // remove Millwright's controller reference
-	Adopt         []Target  // make the deployment the controller, after a live read of the deployment
-	Create        *Creation // create the set of the current template
-	AllowScaleUp  []Target  // remove the label scale-up-disabled
-	ForbidScaleUp []Target  // add the label scale-up-disabled
-	Revise        *Revise   // set the revision of the current set and of the deployment
-	Sync          []Target  // copy the deployment's settings to the sets
+	Release       []ObjectTarget  // remove Millwright's controller reference
+	Adopt         []ObjectTarget  // make the deployment the controller, after a live read of the deployment
+	Create        *SetCreation    // create the set of the current template
+	AllowScaleUp  []ObjectTarget  // remove the label scale-up-disabled
+	ForbidScaleUp []ObjectTarget  // add the label scale-up-disabled
+	Revise        *RevisionChange // set the revision of the current set and of the deployment
+	Sync          []ObjectTarget  // copy the deployment's settings to the sets
 	// Ask asks an extension whether these sets' machines can be updated in place to the current set's template.
-	Ask    []Target `json:",omitempty"`
-	Resize []Resize
-	Delete []Target // deleted after all changes of machines and nodes
+	Ask    []ObjectTarget `json:",omitempty"`
+	Resize []SetResize
+	Delete []ObjectTarget // deleted after all changes of machines and nodes
 }
 
 // Len returns the number of entries in all lists except Ask.
@@ -62,10 +62,10 @@ func (c SetChanges) Len() int {
 // MachineChanges holds the changes of machines. Mark and Unmark precede all changes of sizes, so that marks are written
 // before a size becomes smaller.
 type MachineChanges struct {
-	Mark              []Mark
-	Unmark            []Target // remove the machine's priority and time of choice
-	Move              []Move   // move machines to the current set
-	ClearUpdateResult []Target // remove the label update-result
+	Mark              []ChoiceMark
+	Unmark            []ObjectTarget // remove the machine's priority and time of choice
+	Move              []MachineMove  // move machines to the current set
+	ClearUpdateResult []ObjectTarget // remove the label update-result
 }
 
 // Len returns the number of entries in all lists.
@@ -75,14 +75,14 @@ func (c MachineChanges) Len() int {
 
 // NodeChanges holds the changes of machines' nodes. NodeChanges follow all changes of machines.
 type NodeChanges struct {
-	FinishUpdate            []Target // remove the update labels, uncordon the node, await critical components
-	ClearUpdateLabels       []Target // remove the labels of an in-place update
-	Candidates              []Target // add the label candidate-for-update
-	Select                  []Target // add the label selected-for-update
-	Taint                   []Target // add the taint prefer-no-schedule
-	Untaint                 []Target // remove the taint prefer-no-schedule
-	ProtectFromAutoscaler   []Target // add both annotations that keep the cluster autoscaler off the node
-	UnprotectFromAutoscaler []Target // remove both annotations that keep the cluster autoscaler off the node
+	FinishUpdate            []ObjectTarget // remove the update labels, uncordon the node, await critical components
+	ClearUpdateLabels       []ObjectTarget // remove the labels of an in-place update
+	Candidates              []ObjectTarget // add the label candidate-for-update
+	Select                  []ObjectTarget // add the label selected-for-update
+	Taint                   []ObjectTarget // add the taint prefer-no-schedule
+	Untaint                 []ObjectTarget // remove the taint prefer-no-schedule
+	ProtectFromAutoscaler   []ObjectTarget // add both annotations that keep the cluster autoscaler off the node
+	UnprotectFromAutoscaler []ObjectTarget // remove both annotations that keep the cluster autoscaler off the node
 }
 
 // Len returns the number of entries in all lists. One machine may have several entries.
@@ -95,9 +95,9 @@ func (c NodeChanges) Len() int {
 // carried out. The lists have at most MaxBatch entries in all, or fewer if names are long. The next decision has the
 // remaining entries.
 type Decision struct {
-	Rollback *Rollback // set without other changes, because a rollback changes the template
-	Trigger  *Trigger  // set only with Mark and Unmark
-	Record   *Progress // the Progress to record; Record.Failed has only names that are not recorded yet
+	Rollback *Rollback                // set without other changes, because a rollback changes the template
+	Trigger  *TriggerAnnotationUpdate // set only with Mark and Unmark
+	Record   *Progress                // the Progress to record; Record.Failed has only names that are not recorded yet
 	SetChanges
 	MachineChanges
 	NodeChanges
@@ -115,20 +115,20 @@ type Decision struct {
 	Why      string      // one sentence: the next action, or what the deployment waits for
 }
 
-// Acts reports whether the decision changes anything now.
-func (d Decision) Acts() bool {
+// HasActions reports whether the decision changes anything now.
+func (d Decision) HasActions() bool {
 	lists := d.SetChanges.Len() + len(d.Ask) + d.MachineChanges.Len() + d.NodeChanges.Len()
 	return lists > 0 || d.Rollback != nil || d.Trigger != nil || d.Create != nil || d.Revise != nil || d.Record != nil
 }
 
-// target returns the set as a Target of a decision.
-func (s Set) target(why string) Target {
-	return Target{Name: s.Name, UID: s.UID, Version: s.Version, Why: why}
+// asTarget returns the set as an ObjectTarget of a decision.
+func (s MachineSet) asTarget(why string) ObjectTarget {
+	return ObjectTarget{Name: s.Name, UID: s.UID, Version: s.Version, Why: why}
 }
 
-// targets returns the sets as Targets of a decision.
-func targets(sets []*setPlan, why string) []Target {
-	return list.Map(sets, func(set *setPlan) Target { return set.target(why) })
+// targetsOfSets returns the sets as Targets of a decision.
+func targetsOfSets(sets []*setPlan, why string) []ObjectTarget {
+	return list.Map(sets, func(set *setPlan) ObjectTarget { return set.asTarget(why) })
 }
 
 // addResizes adds the sets whose size or annotations change. Annotations of old sets with size 0 stay. A set that must
@@ -136,14 +136,23 @@ func targets(sets []*setPlan, why string) []Target {
 func (p *planner) addResizes(d *Decision) {
 	for _, set := range p.sets {
 		if set.NoScaleUp && set.size > set.Replicas && (set == p.current || set.size > set.activeMachines) {
-			d.AllowScaleUp = append(d.AllowScaleUp, set.target(set.sizeReason))
+			d.AllowScaleUp = append(d.AllowScaleUp, set.asTarget(set.sizeReason))
 			continue
 		}
-		stale := (set.size > 0 || set == p.current) && (set.Desired != p.o.Replicas || set.Max != maxReplicas(p.o))
-		if stale || set.size != set.Replicas || set.transfer != set.Set.transfer() {
-			appendBounded(&d.Resize, Resize{
-				Name: set.Name, UID: set.UID, Version: set.Version, From: set.Replicas, To: set.size, ActedOn: set.ActedOn,
-				Desired: p.o.Replicas, Max: maxReplicas(p.o), Forced: set.isForced, Transfer: set.transfer, Why: set.sizeReason,
+		stale := (set.size > 0 || set == p.current) && (set.Desired != p.facts.Replicas || set.Max != maxReplicas(p.facts))
+		if stale || set.size != set.Replicas || set.transfer != set.MachineSet.machineTransfer() {
+			appendBounded(&d.Resize, SetResize{
+				Name:     set.Name,
+				UID:      set.UID,
+				Version:  set.Version,
+				From:     set.Replicas,
+				To:       set.size,
+				ActedOn:  set.ActedOn,
+				Desired:  p.facts.Replicas,
+				Max:      maxReplicas(p.facts),
+				Forced:   set.isForced,
+				Transfer: set.transfer,
+				Why:      set.sizeReason,
 			})
 		}
 	}
@@ -152,20 +161,20 @@ func (p *planner) addResizes(d *Decision) {
 
 // unrecordedProgress returns the part of the record that the status lacks; nil: the status has all of it.
 func (p *planner) unrecordedProgress(record Progress) *Progress {
-	known := p.o.Progress
+	known := p.facts.Progress
 	if record.Revision == known.Revision {
 		if record.Step == known.Step && record.Reached.Equal(known.Reached) && slices.Equal(record.Failed, known.Failed) {
 			return nil
 		}
-		before := list.Set(known.Failed, list.Identity)
+		before := list.KeySet(known.Failed, list.Identity)
 		record.Failed = slices.DeleteFunc(slices.Clone(record.Failed), func(name string) bool { return before[name] })
 	}
 	return &record
 }
 
-// Recorded returns the record after a decision's Record was written. If both records have the same revision, the failed
-// machines are merged. Recorded may be applied twice.
-func (r Progress) Recorded(next Progress) Progress {
+// MergedWith returns the record after a decision's Record was written. If both records have the same revision, the
+// failed machines are merged. MergedWith may be applied twice.
+func (r Progress) MergedWith(next Progress) Progress {
 	if r.Revision == next.Revision {
 		next.Failed = slices.Concat(r.Failed, next.Failed)
 	}
@@ -214,15 +223,15 @@ func encodedBytes(entry any) int {
 	return len(text) + len(",")
 }
 
-// boundLists shortens a decision's lists to one batch, in the order in which the lists are carried out. The next
+// limitLists shortens a decision's lists to one batch, in the order in which the lists are carried out. The next
 // decision has the remaining entries.
-func (d *Decision) boundLists() {
+func (d *Decision) limitLists() {
 	s := &listSpace{MaxBatch, maxListBytes}
 	if d.Trigger != nil {
 		d.Trigger.Drop = entriesThatFit(s, d.Trigger.Drop)
 	}
 	d.Mark = entriesThatFit(s, d.Mark)
-	for _, list := range []*[]Target{&d.Release, &d.Adopt, &d.Unmark, &d.AllowScaleUp, &d.ForbidScaleUp, &d.Sync} {
+	for _, list := range []*[]ObjectTarget{&d.Release, &d.Adopt, &d.Unmark, &d.AllowScaleUp, &d.ForbidScaleUp, &d.Sync} {
 		*list = entriesThatFit(s, *list)
 	}
 	if d.Record != nil {
@@ -231,13 +240,13 @@ func (d *Decision) boundLists() {
 	d.Ask = entriesThatFit(s, d.Ask)
 	d.Resize = entriesThatFit(s, d.Resize)
 	d.Move = entriesThatFit(s, d.Move)
-	d.boundNodeLists(s)
+	d.limitNodeLists(s)
 	d.Delete = entriesThatFit(s, d.Delete)
 }
 
-// boundNodeLists keeps or drops all entries of a machine together, so that the machine's node is written once.
-func (d *Decision) boundNodeLists(s *listSpace) {
-	lists := []*[]Target{
+// limitNodeLists keeps or drops all entries of a machine together, so that the machine's node is written once.
+func (d *Decision) limitNodeLists(s *listSpace) {
+	lists := []*[]ObjectTarget{
 		&d.ClearUpdateResult,
 		&d.FinishUpdate,
 		&d.ClearUpdateLabels,
@@ -263,6 +272,6 @@ func (d *Decision) boundNodeLists(s *listSpace) {
 		kept[uid] = s.reserve(entries[uid], bytes[uid])
 	}
 	for _, list := range lists {
-		*list = slices.DeleteFunc(*list, func(t Target) bool { return !kept[t.UID] })
+		*list = slices.DeleteFunc(*list, func(t ObjectTarget) bool { return !kept[t.UID] })
 	}
 }

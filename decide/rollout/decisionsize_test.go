@@ -22,8 +22,8 @@ func longName(length int, suffix string) string {
 // hugeDeployment has 200 sets with each machines per set, and names of name bytes. The last set is the current one. All
 // taints, guards, annotations, labels of in-place updates and names of the cluster autoscaler's annotation need
 // changes.
-func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed {
-	o := rollout.Observed{
+func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Facts {
+	o := rollout.Facts{
 		Now: epoch,
 		Settings: rollout.Settings{
 			Replicas:     200 * each,
@@ -51,7 +51,7 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed 
 			case 0:
 				named = append(named, m.Name)
 			case 1:
-				makeChosen(m)
+				asChosenMachine(m)
 			case 2:
 				named = append(named, longName(name, fmt.Sprintf("-gone-%d-%d", n, i)))
 			case 3:
@@ -63,7 +63,7 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed 
 	last := &o.Sets[199]
 	last.Current, last.MCM.Frozen = true, true
 	for i := range last.Machines {
-		makeFailed(&last.Machines[i])
+		asFailedMachine(&last.Machines[i])
 	}
 	o.MCM.Trigger = strings.Join(named, ",") // the old form has no times
 	return o
@@ -85,7 +85,7 @@ func countEntries(d rollout.Decision) int {
 
 // A decision has 16 KiB in a history, whatever the fleet. The 16 KiB also hold a second copy of Why and a picture of
 // ten sets.
-func requireBounded(t *testing.T, d rollout.Decision) {
+func requireBoundedLists(t *testing.T, d rollout.Decision) {
 	t.Helper()
 	text, err := json.Marshal(d)
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestTheDecisionsOfAHugeRolloutAreBoundedAndEnd(t *testing.T) {
 			each = 5 // 1000 machines need several decisions, too
 		}
 		t.Run(string(strategy), func(t *testing.T) {
-			decided := func(d rollout.Decision, _ rollout.Observed) { requireBounded(t, d) }
+			decided := func(d rollout.Decision, _ rollout.Facts) { requireBoundedLists(t, d) }
 			_, ends := simulate.Run(hugeDeployment(strategy, each, 63), time.Nanosecond, time.Nanosecond, 1000, decided)
 			require.True(t, ends)
 		})
@@ -115,9 +115,9 @@ func TestADecisionWithLongNamesNamesFewer(t *testing.T) {
 	for _, strategy := range []rollout.Strategy{rollout.RollingUpdate, rollout.InPlaceAuto} {
 		o := hugeDeployment(strategy, 25, 253)
 		steps := 0
-		simulate.Run(o, time.Nanosecond, time.Nanosecond, 60, func(d rollout.Decision, _ rollout.Observed) {
-			requireBounded(t, d)
-			if d.Acts() {
+		simulate.Run(o, time.Nanosecond, time.Nanosecond, 60, func(d rollout.Decision, _ rollout.Facts) {
+			requireBoundedLists(t, d)
+			if d.HasActions() {
 				assert.Positive(t, countEntries(d))
 			}
 			steps++
@@ -137,7 +137,7 @@ func TestManySetsAreClosedInBatches(t *testing.T) {
 		o.Sets[i].NoScaleUp = false
 	}
 	d := rollout.Decide(o)
-	requireBounded(t, d)
+	requireBoundedLists(t, d)
 	assert.NotEmpty(t, d.ForbidScaleUp)
 }
 
@@ -148,7 +148,7 @@ func TestADeploymentOfManySetsIsTornDownInBatches(t *testing.T) {
 	for done := false; !done; steps++ {
 		require.Less(t, steps, 50)
 		d := rollout.Decide(o)
-		requireBounded(t, d)
+		requireBoundedLists(t, d)
 		require.True(t, d.Done || len(d.Delete) > 0)
 		done = d.Done
 		o.Sets = o.Sets[len(d.Delete):] // the oldest sets are deleted first
@@ -162,20 +162,20 @@ func TestADecisionCutsLongReasons(t *testing.T) {
 	held.Held = endless
 	wrong := rollingUpdate(3, 1, 0)
 	wrong.Invalid = endless
-	for _, o := range []rollout.Observed{held, wrong} {
-		requireBounded(t, rollout.Decide(o))
+	for _, o := range []rollout.Facts{held, wrong} {
+		requireBoundedLists(t, rollout.Decide(o))
 	}
 }
 
 // Failed machines are recorded in batches. None is lost or counted twice.
 func TestManyFailedMachinesAreRecordedInBatches(t *testing.T) {
-	o := rollingUpdate(200, 1, 0, withAllMachines(currentSet(1, 200, 200, 0), makeFailed))
+	o := rollingUpdate(200, 1, 0, withAllMachines(currentSet(1, 200, 200, 0), asFailedMachine))
 	o.Automatic = rollout.AutoRollback{Failed: true, MaxFailed: 500}
 	for _, want := range []int{50, 100, 150, 200} {
 		d := rollout.Decide(o)
 		require.NotNil(t, d.Record)
-		o.Progress = o.Progress.Recorded(*d.Record)
-		require.Equal(t, o.Progress, o.Progress.Recorded(*d.Record), "twice is once")
+		o.Progress = o.Progress.MergedWith(*d.Record)
+		require.Equal(t, o.Progress, o.Progress.MergedWith(*d.Record), "twice is once")
 		require.Len(t, o.Progress.Failed, want)
 	}
 	require.Nil(t, rollout.Decide(o).Record)
@@ -187,10 +187,10 @@ func TestManyFailedMachinesAreRecordedInBatches(t *testing.T) {
 func TestAPlanMarksMachinesThatTheAutoscalerNamed(t *testing.T) {
 	o := rollingUpdate(2, 1, 0, currentSet(1, 3, 3, 3))
 	o.MCM.Trigger = "ms1-00~2026-01-01T10:00:00Z,gone~2026-01-01T10:00:00Z"
-	plan := simulate.Plan(o)
+	plan := simulate.PredictSteps(o)
 	require.NotEmpty(t, plan)
-	assert.Equal(t, []simulate.Size{{Set: "ms1", Replicas: 2, Current: true}}, plan[len(plan)-1].Sizes)
-	took, ends := simulate.Ideal(o, time.Second, time.Second)
+	assert.Equal(t, []simulate.SizeOfSet{{Set: "ms1", Replicas: 2, Current: true}}, plan[len(plan)-1].Sizes)
+	took, ends := simulate.IdealDuration(o, time.Second, time.Second)
 	assert.True(t, ends)
 	assert.Equal(t, time.Second, took)
 }

@@ -13,21 +13,21 @@ import (
 func TestTheSetOfTheTemplate(t *testing.T) {
 	for _, row := range []struct {
 		name string
-		in   rollout.Observed
-		want *rollout.Creation
+		in   rollout.Facts
+		want *rollout.SetCreation
 	}{
-		{"no set yet", rollingUpdate(0, 1, 0), &rollout.Creation{Revision: 1, Max: 0}},
-		{"with machines", rollingUpdate(3, 1, 0), &rollout.Creation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}},
+		{"no set yet", rollingUpdate(0, 1, 0), &rollout.SetCreation{Revision: 1, Max: 0}},
+		{"with machines", rollingUpdate(3, 1, 0), &rollout.SetCreation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}},
 		{"invalid", invalidDeployment(rollingUpdate(3, 1, 0)), nil},
-		{"RollingUpdate", rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)), &rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}},
-		{"Recreate, old machines are there", withStrategy(rollout.Recreate, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
-		{"Recreate, none is", withStrategy(rollout.Recreate, rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0))), &rollout.Creation{Replicas: 3, Revision: 2, Desired: 3, Max: 3}},
-		{"in-place Auto has its surge", withStrategy(rollout.InPlaceAuto, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 3}},
-		{"in-place Manual begins with none", withStrategy(rollout.InPlaceManual, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
-		{"OnDelete begins with none", withStrategy(rollout.OnDelete, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
-		{"one that is being deleted is none", rollingUpdate(3, 1, 0, withDeletion(currentSet(1, 0, 0, 0))), &rollout.Creation{Replicas: 3, Revision: 2, Desired: 3, Max: 4}},
+		{"RollingUpdate", rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)), &rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}},
+		{"Recreate, old machines are there", withStrategy(rollout.Recreate, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.SetCreation{Revision: 2, Desired: 3, Max: 3}},
+		{"Recreate, none is", withStrategy(rollout.Recreate, rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0))), &rollout.SetCreation{Replicas: 3, Revision: 2, Desired: 3, Max: 3}},
+		{"in-place Auto has its surge", withStrategy(rollout.InPlaceAuto, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 3}},
+		{"in-place Manual begins with none", withStrategy(rollout.InPlaceManual, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.SetCreation{Revision: 2, Desired: 3, Max: 3}},
+		{"OnDelete begins with none", withStrategy(rollout.OnDelete, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.SetCreation{Revision: 2, Desired: 3, Max: 3}},
+		{"one that is being deleted is none", rollingUpdate(3, 1, 0, withDeletion(currentSet(1, 0, 0, 0))), &rollout.SetCreation{Replicas: 3, Revision: 2, Desired: 3, Max: 4}},
 		{"paused: none is made", pausedDeployment(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), nil},
-		{"in steps: as many as the first wants", withSteps(rollingUpdate(10, 5, 0, oldSet(1, 10, 10, 10)), rollout.Step{Size: countBound(2), Approve: true}), &rollout.Creation{Replicas: 2, Revision: 2, Desired: 10, Max: 15}},
+		{"in steps: as many as the first wants", withRolloutSteps(rollingUpdate(10, 5, 0, oldSet(1, 10, 10, 10)), rollout.Step{Size: countBound(2), Approve: true}), &rollout.SetCreation{Replicas: 2, Revision: 2, Desired: 10, Max: 15}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := rollout.Decide(row.in)
@@ -37,7 +37,7 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 	}
 	t.Run("all as it should be", func(t *testing.T) {
 		d := rollout.Decide(rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)))
-		assert.False(t, d.Acts())
+		assert.False(t, d.HasActions())
 		assert.True(t, d.Complete)
 		assert.Equal(t, "3 machines wanted and there, all of revision 1", d.Why)
 	})
@@ -56,7 +56,7 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 			set := withDeletion(currentSet(2, 3, 3, 3))
 			set.Orphaning = true
 			d := rollout.Decide(rollingUpdate(3, 3, 0, oldSet(1, 0, 0, 0), set))
-			assert.False(t, d.Acts())
+			assert.False(t, d.HasActions())
 			assert.Equal(
 				t,
 				"set ms2 is being deleted and has let go of its machines: when it is gone, a new one takes them",
@@ -66,7 +66,7 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 			free.Finalizer = true
 			assert.False(
 				t,
-				rollout.Decide(rollingUpdate(3, 3, 0, free)).Acts(),
+				rollout.Decide(rollingUpdate(3, 3, 0, free)).HasActions(),
 				"the garbage collector is done, and the set is not gone yet",
 			)
 			free.Finalizer = false
@@ -93,26 +93,26 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 	})
 }
 
-func invalidDeployment(o rollout.Observed) rollout.Observed {
+func invalidDeployment(o rollout.Facts) rollout.Facts {
 	o.Invalid = "the selector is empty"
 	return o
 }
-func pausedDeployment(o rollout.Observed) rollout.Observed { o.Paused = true; return o }
+func pausedDeployment(o rollout.Facts) rollout.Facts { o.Paused = true; return o }
 
-func withSteps(o rollout.Observed, steps ...rollout.Step) rollout.Observed {
+func withRolloutSteps(o rollout.Facts, steps ...rollout.Step) rollout.Facts {
 	o.Steps = steps
 	return o
 }
 
 func TestRecreate(t *testing.T) {
-	recreate := func(sets ...rollout.Set) rollout.Decision {
+	recreate := func(sets ...rollout.MachineSet) rollout.Decision {
 		return rollout.Decide(withStrategy(rollout.Recreate, rollingUpdate(3, 1, 1, sets...)))
 	}
 	t.Run("first the old set goes to 0", func(t *testing.T) {
 		assert.Equal(t, map[string]int{"ms1": 0}, changedSizes(recreate(oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))))
 	})
 	t.Run("it waits until the last old machine is gone", func(t *testing.T) {
-		d := recreate(withMachines(oldSet(1, 0, 0, 0), newMachine("out", makeDeleting)), currentSet(2, 0, 0, 0))
+		d := recreate(withMachines(oldSet(1, 0, 0, 0), newMachine("out", asDeletingMachine)), currentSet(2, 0, 0, 0))
 		assert.Empty(t, changedSizes(d))
 		assert.Equal(t, "1 machine of old templates still there", d.Hold)
 		assert.True(t, d.Rolling)
@@ -127,13 +127,13 @@ func TestRecreate(t *testing.T) {
 			Status:  "False",
 			Reason:  "MinimumReplicasUnavailable",
 			Message: "2 of 3 machines available, 3 needed",
-		}, rollout.Report(o).Conditions[0])
-		assert.False(t, rollout.Decide(o).Acts())
+		}, rollout.PlannedStatus(o).Conditions[0])
+		assert.False(t, rollout.Decide(o).HasActions())
 	})
 }
 
 func TestOnDelete(t *testing.T) {
-	onDelete := func(replicas int, sets ...rollout.Set) rollout.Decision {
+	onDelete := func(replicas int, sets ...rollout.MachineSet) rollout.Decision {
 		return rollout.Decide(withStrategy(rollout.OnDelete, rollingUpdate(replicas, 3, 3, sets...)))
 	}
 	t.Run("old sets make no machines any more", func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestOnDelete(t *testing.T) {
 			changedSizes(
 				onDelete(
 					3,
-					withMachines(withoutScaleUp(oldSet(1, 3, 2, 2)), newMachine("out", makeDeleting)),
+					withMachines(withoutScaleUp(oldSet(1, 3, 2, 2)), newMachine("out", asDeletingMachine)),
 					currentSet(2, 0, 0, 0),
 				),
 			),
@@ -175,7 +175,10 @@ func TestOnDelete(t *testing.T) {
 		)
 	})
 	t.Run("old ones serve as long as those have not gone", func(t *testing.T) {
-		assert.Empty(t, changedSizes(onDelete(4, withoutScaleUp(oldSet(1, 3, 3, 3)), withActedOn(currentSet(2, 3, 1, 0), 0))))
+		assert.Empty(
+			t,
+			changedSizes(onDelete(4, withoutScaleUp(oldSet(1, 3, 3, 3)), withActedOnSize(currentSet(2, 3, 1, 0), 0))),
+		)
 	})
 	t.Run("fewer wanted: from the oldest set", func(t *testing.T) {
 		assert.Equal(
@@ -191,7 +194,7 @@ func TestOnDelete(t *testing.T) {
 func TestBounds(t *testing.T) {
 	for _, row := range []struct {
 		name               string
-		in                 rollout.Observed
+		in                 rollout.Facts
 		surge, unavailable int
 	}{
 		{"Recreate", withStrategy(rollout.Recreate, rollingUpdate(5, 1, 1)), 0, 0},
@@ -201,29 +204,29 @@ func TestBounds(t *testing.T) {
 		{"in-place Manual has no surge", withStrategy(rollout.InPlaceManual, rollingUpdate(5, 1, 0)), 0, 1},
 		{"in-place Auto", withStrategy(rollout.InPlaceAuto, rollingUpdate(5, 1, 0)), 1, 0},
 		{"both zero", rollingUpdate(5, 0, 0), 0, 1},
-		{"surge is rounded up, unavailable down", rollout.Observed{Settings: rollout.Settings{Strategy: rollout.RollingUpdate, Replicas: 5, Surge: percentBound(25), Unavailable: percentBound(25)}}, 2, 1},
+		{"surge is rounded up, unavailable down", rollout.Facts{Settings: rollout.Settings{Strategy: rollout.RollingUpdate, Replicas: 5, Surge: percentBound(25), Unavailable: percentBound(25)}}, 2, 1},
 		{"no number below zero", rollingUpdate(5, -3, 1), 0, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			surge, unavailable := rollout.Bounds(row.in)
+			surge, unavailable := rollout.SurgeAndUnavailable(row.in)
 			assert.Equal(t, []int{row.surge, row.unavailable}, []int{surge, unavailable})
 		})
 	}
 }
 
 func TestScalingWhilePaused(t *testing.T) {
-	max12 := func(s rollout.Set) rollout.Set { s.Desired, s.Max = 10, 12; return s }
-	max10 := func(s rollout.Set) rollout.Set { s.Desired, s.Max = 10, 10; return s }
-	frozen := func(replicas, surge int, sets ...rollout.Set) rollout.Decision {
-		o := rollout.Observed{
+	max12 := func(s rollout.MachineSet) rollout.MachineSet { s.Desired, s.Max = 10, 12; return s }
+	max10 := func(s rollout.MachineSet) rollout.MachineSet { s.Desired, s.Max = 10, 10; return s }
+	frozen := func(replicas, surge int, sets ...rollout.MachineSet) rollout.Decision {
+		o := rollout.Facts{
 			Now: epoch,
 			Settings: rollout.Settings{
 				Replicas: replicas,
 				Strategy: rollout.RollingUpdate,
 				Surge:    countBound(surge),
 			},
-			Sets:     sets,
-			Requests: rollout.Requests{Paused: true},
+			Sets:             sets,
+			OperatorRequests: rollout.OperatorRequests{Paused: true},
 		}
 		o.Progress.Revision = 2
 		for _, s := range sets {
@@ -249,8 +252,8 @@ func TestScalingWhilePaused(t *testing.T) {
 		{"a single set takes it all", frozen(3, 2, max12(oldSet(1, 8, 8, 8)), max12(currentSet(2, 0, 0, 0))), map[string]int{"ms1": 3}},
 		{"out, single", frozen(9, 2, max12(oldSet(1, 8, 8, 8)), max12(currentSet(2, 0, 0, 0))), map[string]int{"ms1": 9}},
 		{"none is active", frozen(2, 2, max12(oldSet(1, 0, 0, 0)), max12(oldSet(2, 0, 0, 0))), map[string]int{"ms2": 2}},
-		{"what has the annotation delete-machine goes first", frozen(8, 2, max12(oldSet(1, 8, 8, 8)), withMachine(withMachine(max12(currentSet(2, 4, 4, 4)), 0, makeDeleteFirst), 1, makeDeleteFirst)), map[string]int{"ms2": 2}},
-		{"what the autoscaler chose goes first", frozen(8, 2, max12(oldSet(1, 8, 8, 8)), withMachine(withMachine(max12(currentSet(2, 4, 4, 4)), 0, makeChosen), 1, makeChosen)), map[string]int{"ms2": 2}},
+		{"what has the annotation delete-machine goes first", frozen(8, 2, max12(oldSet(1, 8, 8, 8)), withMachine(withMachine(max12(currentSet(2, 4, 4, 4)), 0, asMachineToDeleteFirst), 1, asMachineToDeleteFirst)), map[string]int{"ms2": 2}},
+		{"what the autoscaler chose goes first", frozen(8, 2, max12(oldSet(1, 8, 8, 8)), withMachine(withMachine(max12(currentSet(2, 4, 4, 4)), 0, asChosenMachine), 1, asChosenMachine)), map[string]int{"ms2": 2}},
 		{"no set at all", frozen(2, 0), map[string]int{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -262,7 +265,7 @@ func TestScalingWhilePaused(t *testing.T) {
 		o := rollingUpdate(10, 2, 0, oldSet(1, 8, 8, 8), currentSet(2, 4, 4, 4))
 		o.Held = "cancelled by ann"
 		d := rollout.Decide(o)
-		assert.False(t, d.Acts())
+		assert.False(t, d.HasActions())
 		assert.Equal(t, []string{"Held", "held (cancelled by ann)"}, []string{d.HoldBy, d.Hold})
 	})
 	t.Run("a set that may make none is opened first", func(t *testing.T) {
@@ -278,7 +281,7 @@ func TestScalingWhilePaused(t *testing.T) {
 		d := rollout.Decide(o)
 		assert.Equal(
 			t,
-			[]rollout.Resize{{Name: "ms1", UID: "uid-ms1", Version: "5", From: 3, To: 3, ActedOn: 3, Desired: 3, Max: 4}},
+			[]rollout.SetResize{{Name: "ms1", UID: "uid-ms1", Version: "5", From: 3, To: 3, ActedOn: 3, Desired: 3, Max: 4}},
 			d.Resize,
 		)
 	})
@@ -294,32 +297,32 @@ func TestScalingWhilePaused(t *testing.T) {
 			1,
 			withMachines(
 				currentSet(1, 2, 2, 2),
-				newMachine("a", makeDeleting),
-				newMachine("b", makeDeleting),
-				newMachine("c", makeDeleting),
+				newMachine("a", asDeletingMachine),
+				newMachine("b", asDeletingMachine),
+				newMachine("c", asDeletingMachine),
 			),
 		)
 		assert.Empty(t, changedSizes(rollout.Decide(o)))
 		o.Reported.Conditions = []rollout.Condition{
-			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: timeAt(-time.Hour)},
+			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: epochPlus(-time.Hour)},
 		}
 		assert.Equal(t, map[string]int{"ms1": 5}, changedSizes(rollout.Decide(o)))
-		assert.Equal(t, "NewMachineSetAvailable", rollout.Report(o).Conditions[1].Reason)
+		assert.Equal(t, "NewMachineSetAvailable", rollout.PlannedStatus(o).Conditions[1].Reason)
 	})
 	for name, wanted := range map[string]int{"wholly": 10, "in part": 6} {
 		t.Run("outside of a rollout, a smaller number is taken back before it is carried out: "+name, func(t *testing.T) {
-			o := rollingUpdate(wanted, 1, 0, withActedOn(currentSet(1, 0, 7, 7), 10))
+			o := rollingUpdate(wanted, 1, 0, withActedOnSize(currentSet(1, 0, 7, 7), 10))
 			assert.Empty(t, changedSizes(rollout.Decide(o)), "while a rollout lasts, two numbers say what there may be")
 			o.Reported.Conditions = []rollout.Condition{
-				{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: timeAt(-time.Hour)},
+				{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: epochPlus(-time.Hour)},
 			}
 			assert.Equal(t, map[string]int{"ms1": wanted}, changedSizes(rollout.Decide(o)))
 		})
 	}
 	t.Run("a larger number is carried out first: what is being made is not known yet", func(t *testing.T) {
-		o := rollingUpdate(0, 1, 0, withActedOn(currentSet(1, 10, 0, 0), 0))
+		o := rollingUpdate(0, 1, 0, withActedOnSize(currentSet(1, 10, 0, 0), 0))
 		o.Reported.Conditions = []rollout.Condition{
-			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: timeAt(-time.Hour)},
+			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: epochPlus(-time.Hour)},
 		}
 		assert.Empty(t, changedSizes(rollout.Decide(o)))
 	})

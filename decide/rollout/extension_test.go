@@ -15,18 +15,18 @@ import (
 
 // Answers of an extension.
 var (
-	possibleAnswer   = rollout.Answer{Possible: true}
-	impossibleAnswer = rollout.Answer{Why: "DockerMachineTemplate differs in spec"}
-	failedAnswer     = rollout.Answer{Failed: true, Why: "no answer within 10 s"}
+	possibleAnswer   = rollout.ExtensionAnswer{Possible: true}
+	impossibleAnswer = rollout.ExtensionAnswer{Why: "DockerMachineTemplate differs in spec"}
+	failedAnswer     = rollout.ExtensionAnswer{Failed: true, Why: "no answer within 10 s"}
 )
 
-// withExtension returns a rolling update in place. The extension has given answer a for all old sets and the current
-// set.
-func withExtension(a rollout.Answer, o rollout.Observed) rollout.Observed {
+// withExtensionAnswer returns a rolling update in place. The extension has given answer a for all old sets and the
+// current set.
+func withExtensionAnswer(a rollout.ExtensionAnswer, o rollout.Facts) rollout.Facts {
 	o.ClusterAPI.Extension, o.Sets = true, slices.Clone(o.Sets)
-	current := slices.IndexFunc(o.Sets, func(s rollout.Set) bool { return s.Current })
+	current := slices.IndexFunc(o.Sets, func(s rollout.MachineSet) bool { return s.Current })
 	for i := range o.Sets {
-		if !o.Sets[i].Current && a != (rollout.Answer{}) {
+		if !o.Sets[i].Current && a != (rollout.ExtensionAnswer{}) {
 			o.Sets[i].ClusterAPI.Answer = a
 			o.Sets[i].ClusterAPI.Answer.Set, o.Sets[i].ClusterAPI.Answer.At = o.Sets[current].UID, epoch
 		}
@@ -35,25 +35,29 @@ func withExtension(a rollout.Answer, o rollout.Observed) rollout.Observed {
 }
 
 // setThatMovesMachines returns the set with a transfer of its surplus to set ms2.
-func setThatMovesMachines(s rollout.Set) rollout.Set { s.ClusterAPI.Transfer.To = "ms2"; return s }
+func setThatMovesMachines(s rollout.MachineSet) rollout.MachineSet {
+	s.ClusterAPI.Transfer.To = "ms2"
+	return s
+}
 
 // receivingSet returns the set with transfers from the sets in from. The set's size counts the machines in
 // acknowledged.
-func receivingSet(s rollout.Set, from, acknowledged string) rollout.Set {
+func receivingSet(s rollout.MachineSet, from, acknowledged string) rollout.MachineSet {
 	s.ClusterAPI.Transfer.From, s.ClusterAPI.Transfer.Acknowledged = from, acknowledged
 	return s
 }
 
-// makeMoved makes the machine one that was moved to its set and is not counted by the set's size. makeAcknowledged
-// makes it counted.
-func makeMoved(m *rollout.Member) {
-	makeUpdating(m)
+// asMovedMachine makes the machine one that was moved to its set and is not counted by the set's size.
+// asAcknowledgedMachine makes it counted.
+func asMovedMachine(m *rollout.Member) {
+	asUpdatingMachine(m)
 	m.MCM.Candidate, m.MCM.UpdateLabels, m.ClusterAPI.Unacknowledged, m.ClusterAPI.Moved = false, false, true, true
 }
-func makeAcknowledged(m *rollout.Member) { makeMoved(m); m.ClusterAPI.Unacknowledged = false }
 
-func transfersBySet(d rollout.Decision) map[string]rollout.Transfer {
-	m := map[string]rollout.Transfer{}
+func asAcknowledgedMachine(m *rollout.Member) { asMovedMachine(m); m.ClusterAPI.Unacknowledged = false }
+
+func transfersBySet(d rollout.Decision) map[string]rollout.MachineTransfer {
+	m := map[string]rollout.MachineTransfer{}
 	for _, r := range d.Resize {
 		m[r.Name] = r.Transfer
 	}
@@ -62,87 +66,87 @@ func transfersBySet(d rollout.Decision) map[string]rollout.Transfer {
 
 // The rows IP of Cluster API say when machines move, and how many machines are new.
 func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
-	to := rollout.Transfer{To: "ms2"}
-	from := rollout.Transfer{From: "ms1"}
+	to := rollout.MachineTransfer{To: "ms2"}
+	from := rollout.MachineTransfer{From: "ms1"}
 	for name, test := range map[string]struct {
-		o         rollout.Observed
+		o         rollout.Facts
 		sizes     map[string]int
-		transfers map[string]rollout.Transfer
+		transfers map[string]rollout.MachineTransfer
 		why       string
 	}{
 		"one is lent at the start, of a surge of three": {
-			o:     withExtension(possibleAnswer, rollingUpdate(6, 3, 0, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
-			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.Transfer{"ms1": to, "ms2": from},
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(6, 3, 0, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
+			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.MachineTransfer{"ms1": to, "ms2": from},
 		},
 		"none is lent if machines may be unavailable": {
-			o:     withExtension(possibleAnswer, rollingUpdate(6, 3, 1, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
-			sizes: map[string]int{"ms1": 5}, transfers: map[string]rollout.Transfer{"ms1": to, "ms2": from},
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(6, 3, 1, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
+			sizes: map[string]int{"ms1": 5}, transfers: map[string]rollout.MachineTransfer{"ms1": to, "ms2": from},
 		},
 		"the lent one makes a move possible": {
-			o:     withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
-			sizes: map[string]int{"ms1": 2}, transfers: map[string]rollout.Transfer{"ms1": to},
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
+			sizes: map[string]int{"ms1": 2}, transfers: map[string]rollout.MachineTransfer{"ms1": to},
 		},
 		"the lent one is not available yet": {
-			o:   withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 0), "ms1", ""))),
+			o:   withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 0), "ms1", ""))),
 			why: "1 new machine is not available yet: 3 are available, 3 are needed",
 		},
 		"a machine that has moved is counted": {
-			o:     withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 1, 2, 2), "ms1", ""), 1, makeMoved))),
-			sizes: map[string]int{"ms2": 2}, transfers: map[string]rollout.Transfer{"ms2": {From: "ms1", Acknowledged: "ms2-01"}},
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 1, 2, 2), "ms1", ""), 1, asMovedMachine))),
+			sizes: map[string]int{"ms2": 2}, transfers: map[string]rollout.MachineTransfer{"ms2": {From: "ms1", Acknowledged: "ms2-01"}},
 		},
 		"it is counted once": {
-			o:   withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, makeAcknowledged))),
+			o:   withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, asAcknowledgedMachine))),
 			why: "1 machine is updated in place: 3 available, 3 needed",
 		},
 		"its name goes once its update has begun": {
-			o:         withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, makeUpdating))),
-			transfers: map[string]rollout.Transfer{"ms2": from},
+			o:         withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, asUpdatingMachine))),
+			transfers: map[string]rollout.MachineTransfer{"ms2": from},
 		},
 		"no machine is lent while one is updated": {
-			o:   withExtension(possibleAnswer, rollingUpdate(6, 1, 1, setThatMovesMachines(oldSet(1, 5, 5, 5)), withMachine(receivingSet(currentSet(2, 1, 1, 1), "ms1", ""), 0, makeUpdating))),
+			o:   withExtensionAnswer(possibleAnswer, rollingUpdate(6, 1, 1, setThatMovesMachines(oldSet(1, 5, 5, 5)), withMachine(receivingSet(currentSet(2, 1, 1, 1), "ms1", ""), 0, asUpdatingMachine))),
 			why: "1 machine is updated in place: 5 available, 5 needed",
 		},
 		"no machine is lent while one moves": {
-			o: withExtension(possibleAnswer, rollingUpdate(6, 1, 1, setThatMovesMachines(oldSet(1, 5, 6, 6)), receivingSet(currentSet(2, 0, 0, 0), "ms1", ""))),
+			o: withExtensionAnswer(possibleAnswer, rollingUpdate(6, 1, 1, setThatMovesMachines(oldSet(1, 5, 6, 6)), receivingSet(currentSet(2, 0, 0, 0), "ms1", ""))),
 		},
 		"the last one is deleted: all wanted ones are there": {
-			o:     withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 1, 1, 1)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
-			sizes: map[string]int{"ms1": 0}, transfers: map[string]rollout.Transfer{"ms1": {}, "ms2": {}},
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 1, 1, 1)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
+			sizes: map[string]int{"ms1": 0}, transfers: map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}},
 		},
 		"no more move than there are places": {
-			o:     withExtension(possibleAnswer, rollingUpdate(4, 1, 2, setThatMovesMachines(oldSet(1, 2, 2, 2)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
-			sizes: map[string]int{"ms1": 1}, transfers: map[string]rollout.Transfer{"ms1": to},
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(4, 1, 2, setThatMovesMachines(oldSet(1, 2, 2, 2)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
+			sizes: map[string]int{"ms1": 1}, transfers: map[string]rollout.MachineTransfer{"ms1": to},
 		},
 		"it cannot: machines are replaced": {
-			o:     withExtension(impossibleAnswer, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))),
-			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.Transfer{"ms2": {}},
+			o:     withExtensionAnswer(impossibleAnswer, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))),
+			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.MachineTransfer{"ms2": {}},
 		},
 		"a scale-up beside it is not dropped": {
-			o:     withExtension(possibleAnswer, rollingUpdate(6, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
-			sizes: map[string]int{"ms2": 3}, transfers: map[string]rollout.Transfer{"ms2": from},
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(6, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
+			sizes: map[string]int{"ms2": 3}, transfers: map[string]rollout.MachineTransfer{"ms2": from},
 		},
 		"nobody asked for it": {
-			o: func() rollout.Observed {
-				o := withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))
+			o: func() rollout.Facts {
+				o := withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))
 				o.ClusterAPI.Extension = false
 				return o
 			}(),
-			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.Transfer{"ms1": {}, "ms2": {}},
+			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}},
 		},
 		"OnDelete": {
-			o:         withExtension(possibleAnswer, withStrategy(rollout.OnDelete, rollingUpdate(3, 1, 0, withoutScaleUp(setThatMovesMachines(oldSet(1, 3, 3, 3))), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))),
-			transfers: map[string]rollout.Transfer{"ms1": {}, "ms2": {}},
+			o:         withExtensionAnswer(possibleAnswer, withStrategy(rollout.OnDelete, rollingUpdate(3, 1, 0, withoutScaleUp(setThatMovesMachines(oldSet(1, 3, 3, 3))), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))),
+			transfers: map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}},
 			why:       "3 machines of old templates stay until somebody deletes them",
 		},
 		"a former set that got machines counts them": {
-			o:     withExtension(possibleAnswer, rollingUpdate(3, 1, 0, withMachine(receivingSet(oldSet(1, 2, 3, 3), "ms0", ""), 2, makeMoved), currentSet(2, 1, 1, 1))),
-			sizes: map[string]int{"ms1": 3}, transfers: map[string]rollout.Transfer{"ms1": {To: "ms2", Acknowledged: "ms1-02"}, "ms2": from},
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, withMachine(receivingSet(oldSet(1, 2, 3, 3), "ms0", ""), 2, asMovedMachine), currentSet(2, 1, 1, 1))),
+			sizes: map[string]int{"ms1": 3}, transfers: map[string]rollout.MachineTransfer{"ms1": {To: "ms2", Acknowledged: "ms1-02"}, "ms2": from},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := rollout.Decide(test.o)
 			assert.Empty(t, d.Ask)
-			if assert.Equal(t, emptyIfNil(test.sizes), changedSizes(d), d.Why); test.transfers != nil {
+			if assert.Equal(t, emptyMapIfNil(test.sizes), changedSizes(d), d.Why); test.transfers != nil {
 				for set, want := range test.transfers {
 					assert.Equal(t, want, transfersBySet(d)[set], set)
 				}
@@ -152,7 +156,9 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 			}
 		})
 	}
-	d := rollout.Decide(withExtension(possibleAnswer, rollingUpdate(6, 3, 1, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))))
+	d := rollout.Decide(
+		withExtensionAnswer(possibleAnswer, rollingUpdate(6, 3, 1, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
+	)
 	assert.Equal(
 		t,
 		[]string{"ms2", "ms1"},
@@ -167,32 +173,35 @@ func TestASetThatHandsOverKeepsAvailableMachines(t *testing.T) {
 	// The set's workflow may create four machines, and then hands over available machines.
 	creating := setThatMovesMachines(oldSet(1, 8, 4, 4))
 	d := rollout.Decide(
-		withExtension(possibleAnswer, rollingUpdate(8, 4, 4, creating, receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
+		withExtensionAnswer(
+			possibleAnswer,
+			rollingUpdate(8, 4, 4, creating, receivingSet(currentSet(2, 1, 1, 1), "ms1", "")),
+		),
 	)
 	assert.Equal(t, map[string]int{"ms1": 7}, changedSizes(d), "5 are available, 4 needed")
 
 	deleting := oldSet(1, 3, 11, 5) // the six unavailable machines are to be deleted
 	deleting.ActedOn = 11
-	o := withExtension(possibleAnswer, rollingUpdate(6, 0, 2, deleting, currentSet(2, 1, 1, 1)))
+	o := withExtensionAnswer(possibleAnswer, rollingUpdate(6, 0, 2, deleting, currentSet(2, 1, 1, 1)))
 	d = rollout.Decide(o)
 	assert.Empty(t, transfersBySet(d)["ms1"].To, "it would hand over the five that are available")
 	assert.Empty(t, changedSizes(d))
-	o.Sets[0] = withExtension(possibleAnswer, rollingUpdate(6, 0, 2, oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 1))).Sets[0]
+	o.Sets[0] = withExtensionAnswer(possibleAnswer, rollingUpdate(6, 0, 2, oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 1))).Sets[0]
 	assert.Equal(t, "ms2", transfersBySet(rollout.Decide(o))["ms1"].To, "they are gone")
 }
 
 // While the deployment is paused, no further machine is updated in place. Machines that are moving are neither created
 // again nor deleted.
 func TestAPauseWhileMachinesMove(t *testing.T) {
-	paused := func(replicas int, sets ...rollout.Set) rollout.Decision {
-		o := withExtension(possibleAnswer, rollingUpdate(replicas, 1, 1, sets...))
+	paused := func(replicas int, sets ...rollout.MachineSet) rollout.Decision {
+		o := withExtensionAnswer(possibleAnswer, rollingUpdate(replicas, 1, 1, sets...))
 		o.Paused = true
 		return rollout.Decide(o)
 	}
 	calm, taker := setThatMovesMachines(oldSet(1, 6, 6, 6)), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")
 	d := paused(4, calm, taker)
 	assert.Equal(t, map[string]int{"ms1": 4}, changedSizes(d))
-	assert.Equal(t, map[string]rollout.Transfer{"ms1": {}, "ms2": {}}, transfersBySet(d), "the surplus is deleted")
+	assert.Equal(t, map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}}, transfersBySet(d), "the surplus is deleted")
 
 	moving := setThatMovesMachines(oldSet(1, 4, 6, 6))
 	assert.Empty(t, paused(6, moving, taker).Resize, "two of six are on their way")
@@ -203,7 +212,11 @@ func TestAPauseWhileMachinesMove(t *testing.T) {
 	assert.Empty(
 		t,
 		changedSizes(
-			paused(6, setThatMovesMachines(oldSet(1, 4, 4, 4)), withMachine(withMachine(refused, 0, makeMoved), 1, makeMoved)),
+			paused(
+				6,
+				setThatMovesMachines(oldSet(1, 4, 4, 4)),
+				withMachine(withMachine(refused, 0, asMovedMachine), 1, asMovedMachine),
+			),
 		),
 		"two of six have moved",
 	)
@@ -214,18 +227,18 @@ func TestAPauseWhileMachinesMove(t *testing.T) {
 func TestFewMachinesAreCountedAtATime(t *testing.T) {
 	s := receivingSet(currentSet(2, 10, 90, 90), "ms1", "ms2-10,ms2-11")
 	for i := 10; i < 90; i++ {
-		s = withMachine(s, i, makeMoved)
+		s = withMachine(s, i, asMovedMachine)
 	}
-	s = withMachine(withMachine(s, 10, makeAcknowledged), 11, makeAcknowledged)
+	s = withMachine(withMachine(s, 10, asAcknowledgedMachine), 11, asAcknowledgedMachine)
 	s.Replicas, s.ActedOn = 12, 12
 	d := rollout.Decide(
-		withExtension(possibleAnswer, rollingUpdate(200, 1, 100, setThatMovesMachines(oldSet(1, 100, 100, 100)), s)),
+		withExtensionAnswer(possibleAnswer, rollingUpdate(200, 1, 100, setThatMovesMachines(oldSet(1, 100, 100, 100)), s)),
 	)
 	assert.Equal(t, 60, changedSizes(d)["ms2"])
 	assert.Len(t, strings.Split(transfersBySet(d)["ms2"].Acknowledged, ","), rollout.MaxBatch)
 }
 
-func emptyIfNil(m map[string]int) map[string]int {
+func emptyMapIfNil(m map[string]int) map[string]int {
 	if m == nil {
 		return map[string]int{}
 	}
@@ -241,28 +254,34 @@ func TestAnExtensionIsAskedFirst(t *testing.T) {
 	require.NotNil(t, d.Create)
 	assert.Zero(t, d.Create.Replicas)
 
-	o = withExtension(rollout.Answer{}, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
+	o = withExtensionAnswer(rollout.ExtensionAnswer{}, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
 	d = rollout.Decide(o)
 	assert.Equal(t, []string{"ms1"}, targetNames(d.Ask))
 	assert.Empty(t, changedSizes(d))
 	assert.Equal(t, "ask a runtime extension whether it can update the machines of 1 set in place", d.Why)
-	assert.True(t, d.Acts())
+	assert.True(t, d.HasActions())
 
-	other := withExtension(possibleAnswer, o)
+	other := withExtensionAnswer(possibleAnswer, o)
 	other.Sets[0].ClusterAPI.Answer.Set = "uid-ms0"
 	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(other).Ask), "it was asked about another template")
 
-	more := withExtension(rollout.Answer{}, rollingUpdate(5, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
+	more := withExtensionAnswer(
+		rollout.ExtensionAnswer{},
+		rollingUpdate(5, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)),
+	)
 	assert.Empty(t, changedSizes(rollout.Decide(more)), "the answer comes within seconds")
-	more = withExtension(failedAnswer, more)
+	more = withExtensionAnswer(failedAnswer, more)
 	assert.Equal(t, map[string]int{"ms1": 5}, changedSizes(rollout.Decide(more)))
-	fewer := withExtension(failedAnswer, rollingUpdate(2, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
+	fewer := withExtensionAnswer(failedAnswer, rollingUpdate(2, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
 	assert.Equal(t, map[string]int{"ms1": 2}, changedSizes(rollout.Decide(fewer)))
 
 	o.Paused = true
 	assert.Empty(t, rollout.Decide(o).Ask)
 
-	same := withExtension(rollout.Answer{}, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
+	same := withExtensionAnswer(
+		rollout.ExtensionAnswer{},
+		rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)),
+	)
 	same.Sets[0].ClusterAPI.Twin = true
 	d = rollout.Decide(same)
 	assert.Empty(t, d.Ask, "the machines of the same template are to be replaced")
@@ -271,7 +290,7 @@ func TestAnExtensionIsAskedFirst(t *testing.T) {
 
 // An extension that gives no answer is asked again after 30 s. The decision's Hold names the missing answer.
 func TestAnExtensionThatGivesNoAnswer(t *testing.T) {
-	o := withExtension(failedAnswer, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
+	o := withExtensionAnswer(failedAnswer, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
 	d := rollout.Decide(o)
 	assert.Empty(t, d.Ask)
 	assert.Empty(t, changedSizes(d))
@@ -283,7 +302,7 @@ func TestAnExtensionThatGivesNoAnswer(t *testing.T) {
 	assert.Equal(t, rollout.HeldByMachines, d.HoldBy)
 	assert.Equal(t, epoch.Add(30*time.Second), d.Recheck)
 	o.Progress.Revision = 1 // the current set has just been created
-	progressing := rollout.Report(o).Conditions[1]
+	progressing := rollout.PlannedStatus(o).Conditions[1]
 	assert.Equal(
 		t,
 		[]string{"Progressing", "False", "ExtensionFailed", d.Hold},
@@ -296,14 +315,14 @@ func TestAnExtensionThatGivesNoAnswer(t *testing.T) {
 
 // A rollout step that needs approval bounds how many machines move.
 func TestMachinesMoveOnlyAsFarAsTheStep(t *testing.T) {
-	o := withExtension(
+	o := withExtensionAnswer(
 		possibleAnswer,
 		rollingUpdate(6, 1, 0, setThatMovesMachines(oldSet(1, 5, 5, 5)), receivingSet(currentSet(2, 2, 2, 2), "ms1", "")),
 	)
 	o.Steps = []rollout.Step{{Size: countBound(2), Approve: true}}
 	d := rollout.Decide(o)
 	assert.Equal(t, map[string]int{"ms1": 4}, changedSizes(d), "the surplus goes")
-	assert.Equal(t, map[string]rollout.Transfer{"ms1": {}, "ms2": {}}, transfersBySet(d))
+	assert.Equal(t, map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}}, transfersBySet(d))
 }
 
 // In Cluster API's in-place rollouts, machines keep their names, except the machine that the added surge machine
@@ -323,8 +342,8 @@ func TestSequencesOfRolloutsInPlace(t *testing.T) {
 		{6, 10, 0, 5},
 		{12, 0, 10, 12},
 	} {
-		for seed := range uint64(decidetest.Seeds(40)) {
-			spec := rollout.Observed{
+		for seed := range uint64(decidetest.SeedCount(40)) {
+			spec := rollout.Facts{
 				Settings: rollout.Settings{
 					Replicas:    row.replicas,
 					Strategy:    rollout.RollingUpdate,
@@ -334,7 +353,7 @@ func TestSequencesOfRolloutsInPlace(t *testing.T) {
 				ClusterAPI: rollout.ClusterAPIDeployment{Extension: true},
 			}
 			w := newWorld(seed, spec)
-			w.isClusterAPI, w.extensionAnswer = true, func() rollout.Answer { return possibleAnswer }
+			w.isClusterAPI, w.extensionAnswer = true, func() rollout.ExtensionAnswer { return possibleAnswer }
 			w.createFirstTemplate(t)
 			before := map[string]bool{}
 			for _, name := range w.machineNames() {

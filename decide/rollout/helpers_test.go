@@ -10,10 +10,10 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func timeAt(after time.Duration) time.Time { return epoch.Add(after) }
+func epochPlus(after time.Duration) time.Time { return epoch.Add(after) }
 
-func countBound(n int) rollout.Bound   { return rollout.Bound{Value: n} }
-func percentBound(n int) rollout.Bound { return rollout.Bound{Value: n, Percent: true} }
+func countBound(n int) rollout.IntOrPercent   { return rollout.IntOrPercent{Value: n} }
+func percentBound(n int) rollout.IntOrPercent { return rollout.IntOrPercent{Value: n, Percent: true} }
 
 // newMachine returns an available machine with a node of its own.
 func newMachine(name string, changes ...func(*rollout.Member)) rollout.Member {
@@ -33,45 +33,45 @@ func newMachine(name string, changes ...func(*rollout.Member)) rollout.Member {
 	return m
 }
 
-// makeUnavailable makes the machine unavailable but not Unhealthy: the set may delete another machine first.
-func makeUnavailable(m *rollout.Member) { m.Ready, m.Available = false, false }
-func makeUnhealthy(m *rollout.Member)   { makeUnavailable(m); m.Unhealthy = true }
-func makeFailed(m *rollout.Member)      { makeUnhealthy(m); m.Failed, m.MCM.Troubled = true, true }
-func makePreserved(m *rollout.Member)   { m.MCM.Preserved = true }
-func makeDeleting(m *rollout.Member)    { makeUnavailable(m); m.Deleting = true }
-func makeUpdating(m *rollout.Member) {
-	makeUnavailable(m)
+// asUnavailableMachine makes the machine unavailable but not Unhealthy: the set may delete another machine first.
+func asUnavailableMachine(m *rollout.Member) { m.Ready, m.Available = false, false }
+func asUnhealthyMachine(m *rollout.Member)   { asUnavailableMachine(m); m.Unhealthy = true }
+func asFailedMachine(m *rollout.Member)      { asUnhealthyMachine(m); m.Failed, m.MCM.Troubled = true, true }
+func asPreservedMachine(m *rollout.Member)   { m.MCM.Preserved = true }
+func asDeletingMachine(m *rollout.Member)    { asUnavailableMachine(m); m.Deleting = true }
+func asUpdatingMachine(m *rollout.Member) {
+	asUnavailableMachine(m)
 	m.MCM.Candidate, m.Updating, m.MCM.UpdateLabels = true, true, true
 }
-func makeCandidate(m *rollout.Member) { m.MCM.Candidate, m.MCM.UpdateLabels = true, true }
-func makeUpdated(m *rollout.Member) {
+func asUpdateCandidate(m *rollout.Member) { m.MCM.Candidate, m.MCM.UpdateLabels = true, true }
+func asUpdatedMachine(m *rollout.Member) {
 	m.MCM.Candidate, m.MCM.Updated, m.MCM.UpdateLabels = true, true, true
 }
-func makeHandedOver(m *rollout.Member) { makeUpdated(m); m.MCM.HandedOver = true }
-func makeTainted(m *rollout.Member)    { m.MCM.Tainted = true }
-func makeGuarded(m *rollout.Member)    { m.MCM.Guard, m.MCM.Guarded = "true", true }
-func removeNode(m *rollout.Member)     { m.MCM.Node = "" }
+func asHandedOverMachine(m *rollout.Member) { asUpdatedMachine(m); m.MCM.HandedOver = true }
+func withTaintedNode(m *rollout.Member)     { m.MCM.Tainted = true }
+func withGuardedNode(m *rollout.Member)     { m.MCM.Guard, m.MCM.Guarded = "true", true }
+func withoutNode(m *rollout.Member)         { m.MCM.Node = "" }
 
-func makeDeleteFirst(m *rollout.Member) { m.First = true }
-func makeChosen(m *rollout.Member)      { m.Priority, m.MCM.MarkedAt = 1, "2026-01-01T00:00:00Z" }
+func asMachineToDeleteFirst(m *rollout.Member) { m.First = true }
+func asChosenMachine(m *rollout.Member)        { m.Priority, m.MCM.MarkedAt = 1, "2026-01-01T00:00:00Z" }
 
 // oldSet returns the n-th set of a deployment with the given size and number of live machines. The first available
 // machines are available.
-func oldSet(n, replicas, live, available int) rollout.Set {
+func oldSet(n, replicas, live, available int) rollout.MachineSet {
 	name := fmt.Sprintf("ms%d", n)
-	s := rollout.Set{
+	s := rollout.MachineSet{
 		Name:     name,
 		UID:      "uid-" + name,
 		Version:  "5",
-		Created:  timeAt(time.Duration(n) * time.Hour),
+		Created:  epochPlus(time.Duration(n) * time.Hour),
 		Replicas: replicas,
 		ActedOn:  replicas,
 		Revision: int64(n),
 	}
 	for i := range live {
-		m := newMachine(fmt.Sprintf("%s-%02d", name, i), makeTainted)
+		m := newMachine(fmt.Sprintf("%s-%02d", name, i), withTaintedNode)
 		if i >= available {
-			makeUnavailable(&m)
+			asUnavailableMachine(&m)
 		}
 		s.Machines = append(s.Machines, m)
 	}
@@ -79,7 +79,7 @@ func oldSet(n, replicas, live, available int) rollout.Set {
 }
 
 // currentSet returns an oldSet that is the current set, without taints.
-func currentSet(n, replicas, live, available int) rollout.Set {
+func currentSet(n, replicas, live, available int) rollout.MachineSet {
 	s := oldSet(n, replicas, live, available)
 	s.Current = true
 	for i := range s.Machines {
@@ -89,7 +89,7 @@ func currentSet(n, replicas, live, available int) rollout.Set {
 }
 
 // withMachine returns the set with the i-th machine changed.
-func withMachine(s rollout.Set, i int, changes ...func(*rollout.Member)) rollout.Set {
+func withMachine(s rollout.MachineSet, i int, changes ...func(*rollout.Member)) rollout.MachineSet {
 	s.Machines = slices.Clone(s.Machines)
 	for _, c := range changes {
 		c(&s.Machines[i])
@@ -98,20 +98,20 @@ func withMachine(s rollout.Set, i int, changes ...func(*rollout.Member)) rollout
 }
 
 // withMachines returns the set with additional machines.
-func withMachines(s rollout.Set, list ...rollout.Member) rollout.Set {
+func withMachines(s rollout.MachineSet, list ...rollout.Member) rollout.MachineSet {
 	s.Machines = append(slices.Clone(s.Machines), list...)
 	return s
 }
 
 // withoutScaleUp returns the set with the label scale-up-disabled.
-func withoutScaleUp(s rollout.Set) rollout.Set {
+func withoutScaleUp(s rollout.MachineSet) rollout.MachineSet {
 	s.NoScaleUp = true
 	return s
 }
 
 // rollingUpdate returns a deployment with the strategy RollingUpdate.
-func rollingUpdate(replicas, surge, unavailable int, sets ...rollout.Set) rollout.Observed {
-	o := rollout.Observed{
+func rollingUpdate(replicas, surge, unavailable int, sets ...rollout.MachineSet) rollout.Facts {
+	o := rollout.Facts{
 		Now: epoch,
 		Settings: rollout.Settings{
 			Replicas:    replicas,
@@ -124,14 +124,14 @@ func rollingUpdate(replicas, surge, unavailable int, sets ...rollout.Set) rollou
 	return withAnnotations(o)
 }
 
-func withStrategy(s rollout.Strategy, o rollout.Observed) rollout.Observed {
+func withStrategy(s rollout.Strategy, o rollout.Facts) rollout.Facts {
 	o.Strategy = s
 	return withAnnotations(o)
 }
 
 // withAnnotations gives all sets correct annotations, and the record the highest revision.
-func withAnnotations(o rollout.Observed) rollout.Observed {
-	surge, _ := rollout.Bounds(o)
+func withAnnotations(o rollout.Facts) rollout.Facts {
+	surge, _ := rollout.SurgeAndUnavailable(o)
 	if o.Strategy != rollout.RollingUpdate {
 		surge = 0
 	}
@@ -155,8 +155,8 @@ func changedSizes(d rollout.Decision) map[string]int {
 	return m
 }
 
-// forcedSets returns the sets whose resize is Forced to break a deadlock.
-func forcedSets(d rollout.Decision) []string {
+// setsWithForcedResize returns the sets whose resize is Forced to break a deadlock.
+func setsWithForcedResize(d rollout.Decision) []string {
 	var names []string
 	for _, r := range d.Resize {
 		if r.Forced {
@@ -166,7 +166,7 @@ func forcedSets(d rollout.Decision) []string {
 	return names
 }
 
-func targetNames(list []rollout.Target) []string {
+func targetNames(list []rollout.ObjectTarget) []string {
 	var result []string
 	for _, t := range list {
 		result = append(result, t.Name)
@@ -174,10 +174,10 @@ func targetNames(list []rollout.Target) []string {
 	return result
 }
 
-// dice is the SplitMix64 generator: the same seed gives the same numbers with every version of Go.
-type dice uint64
+// randomSource is the SplitMix64 generator: the same seed gives the same numbers with every version of Go.
+type randomSource uint64
 
-func (d *dice) randomBelow(n int) int {
+func (d *randomSource) randomIntBelow(n int) int {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
@@ -185,14 +185,14 @@ func (d *dice) randomBelow(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *dice) randomOneIn(n int) bool { return d.randomBelow(n) == 0 }
+func (d *randomSource) hasChanceOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
 
-func pickRandom[T any](d *dice, items ...T) T { return items[d.randomBelow(len(items))] }
+func pickRandomItem[T any](d *randomSource, items ...T) T { return items[d.randomIntBelow(len(items))] }
 
-func shuffled[T any](d *dice, items []T) []T {
+func shuffledItems[T any](d *randomSource, items []T) []T {
 	items = slices.Clone(items)
 	for i := range items {
-		j := i + d.randomBelow(len(items)-i)
+		j := i + d.randomIntBelow(len(items)-i)
 		items[i], items[j] = items[j], items[i]
 	}
 	return items

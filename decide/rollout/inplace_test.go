@@ -8,26 +8,26 @@ import (
 	"millwright/decide/rollout"
 )
 
-func inPlaceUpdate(replicas, surge, unavailable int, sets ...rollout.Set) rollout.Observed {
+func inPlaceUpdate(replicas, surge, unavailable int, sets ...rollout.MachineSet) rollout.Facts {
 	return withStrategy(rollout.InPlaceAuto, rollingUpdate(replicas, surge, unavailable, sets...))
 }
 
 // candidateSet returns the set without scale-up, and with all nodes labelled as candidates for an update.
-func candidateSet(s rollout.Set) rollout.Set {
-	return withoutScaleUp(withAllMachines(s, makeCandidate))
+func candidateSet(s rollout.MachineSet) rollout.MachineSet {
+	return withoutScaleUp(withAllMachines(s, asUpdateCandidate))
 }
 
 func TestInPlaceSizes(t *testing.T) {
 	for _, row := range []struct {
 		name string
-		in   rollout.Observed
+		in   rollout.Facts
 		want map[string]int
 	}{
-		{"handed machines raise the new set, the old set is lowered", inPlaceUpdate(3, 0, 1, candidateSet(oldSet(1, 3, 2, 2)), withMachine(currentSet(2, 0, 1, 1), 0, makeHandedOver)), map[string]int{"ms1": 2, "ms2": 1}},
-		{"no more than the label says", inPlaceUpdate(6, 0, 1, candidateSet(oldSet(1, 4, 4, 4)), withMachine(currentSet(2, 0, 2, 2), 0, makeHandedOver)), map[string]int{"ms2": 1}},
-		{"handed machines of a template that was changed meanwhile are not too many", inPlaceUpdate(3, 0, 1, withoutScaleUp(withMachine(withMachine(oldSet(1, 0, 2, 2), 0, makeHandedOver), 1, makeHandedOver)), currentSet(2, 1, 1, 1)), map[string]int{"ms1": 2}},
-		{"and stay its when the strategy is another one meanwhile", rollingUpdate(3, 0, 1, withoutScaleUp(oldSet(1, 2, 2, 2)), withMachine(currentSet(2, 0, 1, 1), 0, makeHandedOver)), map[string]int{"ms2": 1}},
-		{"those of a former template, too", rollingUpdate(4, 0, 1, withoutScaleUp(withMachine(oldSet(1, 0, 1, 1), 0, makeHandedOver)), oldSet(2, 1, 1, 1), currentSet(3, 2, 2, 2)), map[string]int{"ms1": 1}},
+		{"handed machines raise the new set, the old set is lowered", inPlaceUpdate(3, 0, 1, candidateSet(oldSet(1, 3, 2, 2)), withMachine(currentSet(2, 0, 1, 1), 0, asHandedOverMachine)), map[string]int{"ms1": 2, "ms2": 1}},
+		{"no more than the label says", inPlaceUpdate(6, 0, 1, candidateSet(oldSet(1, 4, 4, 4)), withMachine(currentSet(2, 0, 2, 2), 0, asHandedOverMachine)), map[string]int{"ms2": 1}},
+		{"handed machines of a template that was changed meanwhile are not too many", inPlaceUpdate(3, 0, 1, withoutScaleUp(withMachine(withMachine(oldSet(1, 0, 2, 2), 0, asHandedOverMachine), 1, asHandedOverMachine)), currentSet(2, 1, 1, 1)), map[string]int{"ms1": 2}},
+		{"and stay its when the strategy is another one meanwhile", rollingUpdate(3, 0, 1, withoutScaleUp(oldSet(1, 2, 2, 2)), withMachine(currentSet(2, 0, 1, 1), 0, asHandedOverMachine)), map[string]int{"ms2": 1}},
+		{"those of a former template, too", rollingUpdate(4, 0, 1, withoutScaleUp(withMachine(oldSet(1, 0, 1, 1), 0, asHandedOverMachine)), oldSet(2, 1, 1, 1), currentSet(3, 2, 2, 2)), map[string]int{"ms1": 1}},
 		{"equal", inPlaceUpdate(3, 0, 1, currentSet(2, 3, 3, 3)), map[string]int{}},
 		{"lower", inPlaceUpdate(2, 0, 1, currentSet(2, 3, 3, 3)), map[string]int{"ms2": 2}},
 		{"without old machines", inPlaceUpdate(3, 0, 1, oldSet(1, 0, 0, 0), currentSet(2, 0, 0, 0)), map[string]int{"ms2": 3}},
@@ -46,15 +46,15 @@ func TestInPlaceSizes(t *testing.T) {
 }
 
 func TestInPlaceSelection(t *testing.T) {
-	busy := func(n int, s rollout.Set) rollout.Set {
+	busy := func(n int, s rollout.MachineSet) rollout.MachineSet {
 		for i := range n {
-			s = withMachine(s, i, makeUpdating)
+			s = withMachine(s, i, asUpdatingMachine)
 		}
 		return s
 	}
 	for _, row := range []struct {
 		name string
-		in   rollout.Observed
+		in   rollout.Facts
 		want []string
 	}{
 		{"one at a time", inPlaceUpdate(3, 0, 1, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0)), []string{"ms1-00"}},
@@ -64,11 +64,11 @@ func TestInPlaceSelection(t *testing.T) {
 		{"all that may are under way", inPlaceUpdate(6, 0, 3, busy(3, candidateSet(oldSet(1, 6, 6, 6))), currentSet(2, 0, 0, 0)), nil},
 		{"nothing to do", inPlaceUpdate(3, 0, 1, currentSet(2, 3, 3, 3)), nil},
 		{"all", inPlaceUpdate(2, 0, 2, candidateSet(oldSet(1, 2, 2, 2)), currentSet(2, 0, 0, 0)), []string{"ms1-00", "ms1-01"}},
-		{"the only one", inPlaceUpdate(3, 0, 3, withMachine(withoutScaleUp(oldSet(1, 3, 3, 3)), 1, makeCandidate), currentSet(2, 0, 0, 0)), []string{"ms1-01"}},
+		{"the only one", inPlaceUpdate(3, 0, 3, withMachine(withoutScaleUp(oldSet(1, 3, 3, 3)), 1, asUpdateCandidate), currentSet(2, 0, 0, 0)), []string{"ms1-01"}},
 		{"all are selected already", inPlaceUpdate(2, 0, 2, busy(2, candidateSet(oldSet(1, 2, 2, 2))), currentSet(2, 0, 0, 0)), nil},
 		{"none is labelled", inPlaceUpdate(3, 0, 1, withoutScaleUp(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0)), nil},
 		{"no more than the new set wants", inPlaceUpdate(3, 0, 3, candidateSet(oldSet(1, 1, 1, 1)), currentSet(2, 2, 2, 2)), []string{"ms1-00"}},
-		{"the unhealthy first, they cost nothing", inPlaceUpdate(3, 0, 1, withMachine(candidateSet(oldSet(1, 3, 3, 3)), 2, makeUnavailable), currentSet(2, 0, 0, 0)), []string{"ms1-02"}},
+		{"the unhealthy first, they cost nothing", inPlaceUpdate(3, 0, 1, withMachine(candidateSet(oldSet(1, 3, 3, 3)), 2, asUnavailableMachine), currentSet(2, 0, 0, 0)), []string{"ms1-02"}},
 		{"Manual: a person does that", withStrategy(rollout.InPlaceManual, inPlaceUpdate(3, 0, 1, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0))), nil},
 		{"the oldest set first", inPlaceUpdate(4, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), candidateSet(oldSet(2, 2, 2, 2)), currentSet(3, 0, 0, 0)), []string{"ms1-00"}},
 	} {
@@ -88,11 +88,11 @@ func TestInPlaceSteps(t *testing.T) {
 	})
 	t.Run("an updated machine is handed over before others are selected", func(t *testing.T) {
 		d := rollout.Decide(
-			inPlaceUpdate(3, 0, 1, withMachine(candidateSet(oldSet(1, 3, 3, 3)), 1, makeUpdated), currentSet(2, 0, 0, 0)),
+			inPlaceUpdate(3, 0, 1, withMachine(candidateSet(oldSet(1, 3, 3, 3)), 1, asUpdatedMachine), currentSet(2, 0, 0, 0)),
 		)
-		assert.Equal(t, []rollout.Move{
+		assert.Equal(t, []rollout.MachineMove{
 			{
-				Machine: rollout.Target{
+				Machine: rollout.ObjectTarget{
 					Name:    "ms1-01",
 					UID:     "uid-ms1-01",
 					Version: "7",
@@ -108,7 +108,13 @@ func TestInPlaceSteps(t *testing.T) {
 		assert.Equal(t, "hand over 1 machine", d.Why)
 	})
 	t.Run("its node serves again, and only then goes the label that protects it", func(t *testing.T) {
-		o := inPlaceUpdate(3, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), withMachine(currentSet(2, 1, 1, 1), 0, makeHandedOver))
+		o := inPlaceUpdate(
+			3,
+			0,
+			1,
+			candidateSet(oldSet(1, 2, 2, 2)),
+			withMachine(currentSet(2, 1, 1, 1), 0, asHandedOverMachine),
+		)
 		d := rollout.Decide(o)
 		assert.Equal(t, []string{"ms2-00"}, targetNames(d.FinishUpdate))
 		assert.Empty(t, d.ClearUpdateResult)
@@ -138,7 +144,7 @@ func TestInPlaceSteps(t *testing.T) {
 		assert.Empty(t, d.Candidates)
 	})
 	t.Run("one that was updated serves again when the strategy is another one meanwhile", func(t *testing.T) {
-		o := withoutScaleUp(withMachine(oldSet(1, 3, 3, 3), 0, makeUpdated))
+		o := withoutScaleUp(withMachine(oldSet(1, 3, 3, 3), 0, asUpdatedMachine))
 		assert.Empty(t, rollout.Decide(inPlaceUpdate(3, 0, 1, o, currentSet(2, 0, 0, 0))).FinishUpdate)
 		assert.Equal(
 			t,
@@ -150,7 +156,7 @@ func TestInPlaceSteps(t *testing.T) {
 	})
 	t.Run("whatever the strategy has become, none goes that has to serve", func(t *testing.T) {
 		give := withMachine(
-			withMachine(oldSet(1, 0, 1, 1), 0, makeHandedOver),
+			withMachine(oldSet(1, 0, 1, 1), 0, asHandedOverMachine),
 			0,
 			func(m *rollout.Member) { m.MCM.Updated, m.MCM.UpdateLabels, m.MCM.Candidate = false, false, false },
 		)
@@ -167,7 +173,13 @@ func TestInPlaceSteps(t *testing.T) {
 	})
 	t.Run("one that was handed over is no updated one for the template after", func(t *testing.T) {
 		d := rollout.Decide(
-			inPlaceUpdate(3, 0, 1, withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, makeHandedOver), currentSet(2, 0, 0, 0)),
+			inPlaceUpdate(
+				3,
+				0,
+				1,
+				withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asHandedOverMachine),
+				currentSet(2, 0, 0, 0),
+			),
 		)
 		assert.Empty(t, d.Move)
 		assert.Equal(t, []string{"ms1-00"}, targetNames(d.FinishUpdate))
@@ -187,14 +199,26 @@ func TestInPlaceSteps(t *testing.T) {
 		assert.Empty(t, d.AllowScaleUp)
 	})
 	t.Run("what it waits for", func(t *testing.T) {
-		busy := inPlaceUpdate(3, 0, 1, withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, makeUpdating), currentSet(2, 0, 0, 0))
+		busy := inPlaceUpdate(
+			3,
+			0,
+			1,
+			withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asUpdatingMachine),
+			currentSet(2, 0, 0, 0),
+		)
 		assert.Equal(t, "1 machine being updated in place", rollout.Decide(busy).Hold)
 		manual := withStrategy(
 			rollout.InPlaceManual,
 			inPlaceUpdate(3, 0, 1, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0)),
 		)
 		assert.Equal(t, "a person has to select the next nodes", rollout.Decide(manual).Hold)
-		ill := inPlaceUpdate(3, 0, 1, withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, makeFailed), currentSet(2, 0, 0, 0))
+		ill := inPlaceUpdate(
+			3,
+			0,
+			1,
+			withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asFailedMachine),
+			currentSet(2, 0, 0, 0),
+		)
 		assert.Equal(t, "2 available, 2 needed", rollout.Decide(ill).Hold)
 	})
 }

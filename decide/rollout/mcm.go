@@ -46,9 +46,9 @@ type MCMDeployment struct {
 	Replacing int    // number of grants whose replacements are not complete
 }
 
-// Thawed returns the facts after the deployment's freeze has ended. If the annotation unfreeze ends the freeze, the
-// sets are not frozen either.
-func (o Observed) Thawed() Observed {
+// WithEndedFreeze returns the facts after the deployment's freeze has ended. If the annotation unfreeze ends the
+// freeze, the sets are not frozen either.
+func (o Facts) WithEndedFreeze() Facts {
 	o.Sets = slices.Clone(o.Sets)
 	for i := range o.Sets {
 		o.Sets[i].MCM.Frozen = o.Sets[i].MCM.Frozen && !o.MCM.Unfreeze
@@ -57,21 +57,21 @@ func (o Observed) Thawed() Observed {
 	return o
 }
 
-// freezeEnded reports whether the freeze has ended, so that the label freeze and the annotation unfreeze must be
+// hasFreezeEnded reports whether the freeze has ended, so that the label freeze and the annotation unfreeze must be
 // removed.
-func (o Observed) freezeEnded() bool {
+func (o Facts) hasFreezeEnded() bool {
 	return o.MCM.Unfreeze ||
-		o.MCM.Thaws && o.MCM.Frozen && !slices.ContainsFunc(o.Sets, func(s Set) bool { return s.MCM.Frozen })
+		o.MCM.Thaws && o.MCM.Frozen && !slices.ContainsFunc(o.Sets, func(s MachineSet) bool { return s.MCM.Frozen })
 }
 
 // frozenCondition returns the condition Frozen for the label freeze of the deployment or, without this label, of a set.
 func (p *planner) frozenCondition() Condition {
-	set := cmp.Or(list.Find(p.sets, func(set *setPlan) bool { return set.MCM.Frozen }), &setPlan{})
+	set := cmp.Or(list.FindFirst(p.sets, func(set *setPlan) bool { return set.MCM.Frozen }), &setPlan{})
 	message := fmt.Sprintf(
 		"No machine is created while the label freeze%s is True",
-		phrase.If(!p.o.MCM.Frozen, " of set %s", set.Name),
+		phrase.TextIf(!p.facts.MCM.Frozen, " of set %s", set.Name),
 	)
-	return list.When(p.o.MCM.Frozen || set.MCM.Frozen, Condition{
+	return list.ValueIf(p.facts.MCM.Frozen || set.MCM.Frozen, Condition{
 		Type:    vocabulary.ConditionFrozen,
 		Status:  "True",
 		Reason:  vocabulary.ReasonMachineDeploymentStateSync,
@@ -80,17 +80,17 @@ func (p *planner) frozenCondition() Condition {
 }
 
 // pendingReplacements returns the pending work for broken machines: replacements in progress and waiting replacements.
-func (o Observed) pendingReplacements() attention.Decision {
+func (o Facts) pendingReplacements() attention.Decision {
 	waiting, running := o.MCM.Due, o.MCM.Replacing
 	const says = "replacements: %d in progress, %d waiting"
 	return attention.DecisionIf(waiting+running > 0, attention.Replace, says, running, waiting)
 }
 
-func (s Set) isForeign() bool { return s.MCM.Foreign }
+func (s MachineSet) isForeign() bool { return s.MCM.Foreign }
 
 // handedOverCount returns how many machines were moved to the set after their in-place update.
-func (s Set) handedOverCount() int {
-	return list.Count(s.Machines, func(m Member) bool { return m.MCM.HandedOver && !m.Deleting })
+func (s MachineSet) handedOverCount() int {
+	return list.CountWhere(s.Machines, func(m Member) bool { return m.MCM.HandedOver && !m.Deleting })
 }
 
 func (m Member) isPreserved() bool { return m.MCM.Preserved }
@@ -101,9 +101,9 @@ func (m Member) isPreservedFailed() bool { return m.Failed && m.MCM.Preserved }
 // lastOperationFailed reports whether the machine's last operation failed. A preserved Failed machine does not count.
 func (m Member) lastOperationFailed() bool { return m.MCM.Troubled && !m.isPreservedFailed() }
 
-// target returns the machine and its node as a Target of a decision.
-func (m Member) target(why string) Target {
-	return Target{Name: m.Name, UID: m.UID, Version: m.Version, Node: m.MCM.Node, Why: why}
+// asTarget returns the machine and its node as an ObjectTarget of a decision.
+func (m Member) asTarget(why string) ObjectTarget {
+	return ObjectTarget{Name: m.Name, UID: m.UID, Version: m.Version, Node: m.MCM.Node, Why: why}
 }
 
 // resizeInPlace sizes the sets of an in-place update: the sizes follow the machines that were moved. resizeInPlace runs
@@ -111,20 +111,20 @@ func (m Member) target(why string) Target {
 func (p *planner) resizeInPlace() {
 	current := p.current
 	p.lowerOldSetsToActive()
-	p.growCurrent(p.surge)
+	p.growCurrentSet(p.surge)
 	// The rollout step does not limit this growth: old sets no longer create machines.
-	p.enlargeSet(current, p.o.Replicas-sumOver(p.sets, sizeOf))
-	if current.size >= p.o.Replicas && current.availableMachines >= min(p.minAvailable, current.size) {
+	p.enlargeSet(current, p.facts.Replicas-sumOverSets(p.sets, sizeOfSet))
+	if current.size >= p.facts.Replicas && current.availableMachines >= min(p.minAvailable, current.size) {
 		for _, set := range p.oldSets() { // surge machines took the places of the machines left in old sets
 			p.lowerSize(set, set.size, "the new set has all machines that are wanted")
 		}
 	}
 	p.lowerOldSets()
-	if old := sumOver(p.oldSets(), sizeOf); old > 0 && p.leavesSizesUnchanged() {
+	if old := sumOverSets(p.oldSets(), sizeOfSet); old > 0 && p.leavesSizesUnchanged() {
 		n := p.updatingOldMachines()
 		p.idleReason = cmp.Or(
-			phrase.If(n > 0, "%s being updated in place", machineCount(n)),
-			phrase.If(p.o.Strategy == InPlaceManual, "a person has to select the next nodes"),
+			phrase.TextIf(n > 0, "%s being updated in place", machineCount(n)),
+			phrase.TextIf(p.facts.Strategy == InPlaceManual, "a person has to select the next nodes"),
 			fmt.Sprintf("%d available, %d needed", p.availableMachines(), p.minAvailable),
 		)
 	}
@@ -133,25 +133,25 @@ func (p *planner) resizeInPlace() {
 // lowerOldSets lowers old sets when spec.replicas became smaller. Machines being updated stay in the size, because a
 // set might delete any of its machines.
 func (p *planner) lowerOldSets() {
-	over := sumOver(p.sets, sizeOf) - p.o.Replicas - p.surge
+	over := sumOverSets(p.sets, sizeOfSet) - p.facts.Replicas - p.surge
 	for _, set := range p.oldSets() {
 		over -= p.lowerSize(
 			set,
 			min(over, set.size-set.updatingMachines),
-			fmt.Sprintf("%d are allowed in all", p.o.Replicas+p.surge),
+			fmt.Sprintf("%d are allowed in all", p.facts.Replicas+p.surge),
 		)
 	}
-	p.trimCurrent()
+	p.trimCurrentSet()
 }
 
 // updatingOldMachines returns how many machines of old sets are being updated in place.
 func (p *planner) updatingOldMachines() int {
-	return sumOver(p.oldSets(), func(set *setPlan) int { return set.updatingMachines })
+	return sumOverSets(p.oldSets(), func(set *setPlan) int { return set.updatingMachines })
 }
 
-// Move moves a machine that was updated in place to the current set.
-type Move struct {
-	Machine Target
+// MachineMove moves a machine that was updated in place to the current set.
+type MachineMove struct {
+	Machine ObjectTarget
 	From    string // name of the machine's old set
 	To      string // name of the machine's new set
 	ToUID   string
@@ -161,30 +161,30 @@ type Move struct {
 // current set before the next nodes are selected. Nodes are selected only while no size changes.
 func (p *planner) handOverMachines(d *Decision) {
 	p.finishInPlaceUpdates(d)
-	if p.current == nil || !p.o.isInPlace() {
+	if p.current == nil || !p.facts.isInPlace() {
 		return
 	}
-	p.eachMachine(func(set *setPlan, m Member) {
+	p.visitMachines(func(set *setPlan, m Member) {
 		if set != p.current && m.MCM.Updated && !m.MCM.HandedOver {
-			appendBounded(&d.Move, Move{m.target("it was updated in place"), set.Name, p.current.Name, p.current.UID})
+			appendBounded(&d.Move, MachineMove{m.asTarget("it was updated in place"), set.Name, p.current.Name, p.current.UID})
 		}
 	})
 	if len(d.Move) > 0 {
 		return
 	}
-	p.eachMachine(func(set *setPlan, m Member) {
+	p.visitMachines(func(set *setPlan, m Member) {
 		// While HandedOver is true, the label update-result must be removed first.
 		if set != p.current && !m.MCM.Candidate && !m.MCM.HandedOver && m.MCM.Node != "" {
-			appendBounded(&d.Candidates, m.target("its set is old"))
+			appendBounded(&d.Candidates, m.asTarget("its set is old"))
 		}
 	})
-	if p.o.Strategy == InPlaceAuto && p.leavesSizesUnchanged() {
-		p.selectNodes(d)
+	if p.facts.Strategy == InPlaceAuto && p.leavesSizesUnchanged() {
+		p.selectNodesToUpdate(d)
 	}
 }
 
-// eachMachine calls visit for each machine that is not being deleted, from the oldest set to the newest.
-func (p *planner) eachMachine(visit func(*setPlan, Member)) {
+// visitMachines calls visit for each machine that is not being deleted, from the oldest set to the newest.
+func (p *planner) visitMachines(visit func(*setPlan, Member)) {
 	for _, set := range p.sets {
 		for _, m := range set.Machines {
 			if !m.Deleting {
@@ -199,28 +199,28 @@ func (p *planner) eachMachine(visit func(*setPlan, Member)) {
 // set. The label update-result is removed last, once the set counts the machine or may lose it: without the label, a
 // node that still reports its update would seem updated to the current template.
 func (p *planner) finishInPlaceUpdates(d *Decision) {
-	p.eachMachine(func(set *setPlan, m Member) {
+	p.visitMachines(func(set *setPlan, m Member) {
 		current := set == p.current
 		switch {
-		case m.MCM.UpdateLabels && m.MCM.Updated && (m.MCM.HandedOver || current || !p.o.isInPlace()):
-			appendBounded(&d.FinishUpdate, m.target("it was updated, and serves again"))
+		case m.MCM.UpdateLabels && m.MCM.Updated && (m.MCM.HandedOver || current || !p.facts.isInPlace()):
+			appendBounded(&d.FinishUpdate, m.asTarget("it was updated, and serves again"))
 		case m.MCM.UpdateLabels && !m.Updating && current:
-			appendBounded(&d.ClearUpdateLabels, m.target("its set is the current one: there is nothing to update"))
-		case m.MCM.HandedOver && !m.MCM.UpdateLabels && p.mayUnprotect(set):
-			appendBounded(&d.ClearUpdateResult, m.target("its set counts it now"))
+			appendBounded(&d.ClearUpdateLabels, m.asTarget("its set is the current one: there is nothing to update"))
+		case m.MCM.HandedOver && !m.MCM.UpdateLabels && p.mayUnprotectMachines(set):
+			appendBounded(&d.ClearUpdateResult, m.asTarget("its set counts it now"))
 		}
 	})
 }
 
-// mayUnprotect reports whether a set counts the machines that were moved to it, or may lose them. A set counts moved
-// machines once its status shows that it acts on a size that includes them, because the cached size may be older than
-// the cached machines. An old set may lose as many machines as the deployment can spare, and all its machines with
+// mayUnprotectMachines reports whether a set counts the machines that were moved to it, or may lose them. A set counts
+// moved machines once its status shows that it acts on a size that includes them, because the cached size may be older
+// than the cached machines. An old set may lose as many machines as the deployment can spare, and all its machines with
 // Recreate.
-func (p *planner) mayUnprotect(set *setPlan) bool {
+func (p *planner) mayUnprotectMachines(set *setPlan) bool {
 	counts := min(set.Replicas, set.ActedOn)
 	// The budget counts the moved machines as lost.
-	lost := set != p.current && (p.o.Strategy == Recreate || p.removalBudget() >= 0)
-	return set.activeMachines <= counts || lost || set == p.current && counts >= p.o.Replicas
+	lost := set != p.current && (p.facts.Strategy == Recreate || p.removalBudget() >= 0)
+	return set.activeMachines <= counts || lost || set == p.current && counts >= p.facts.Replicas
 }
 
 // appendBounded appends an entry if the list has fewer than MaxBatch entries.
@@ -230,16 +230,16 @@ func appendBounded[T any](list *[]T, entry T) {
 	}
 }
 
-// selectNodes selects the next nodes to update, as many as may be unavailable. Unhealthy machines come first, because
-// their updates cost no availability; then machines from the oldest set to the newest. Source of the formulas: MCM, but
-// a machine being updated is counted once.
-func (p *planner) selectNodes(d *Decision) {
+// selectNodesToUpdate selects the next nodes to update, as many as may be unavailable. Unhealthy machines come first,
+// because their updates cost no availability; then machines from the oldest set to the newest. Source of the formulas:
+// MCM, but a machine being updated is counted once.
+func (p *planner) selectNodesToUpdate(d *Decision) {
 	under := p.updatingOldMachines()
 	waiting := max(p.current.size-p.current.availableMachines, 0)
-	places := min(p.stepTarget, p.o.Replicas) - p.current.size - under
-	free := min(sumOver(p.sets, sizeOf)-p.minAvailable-waiting-under, places)
+	places := min(p.stepTarget, p.facts.Replicas) - p.current.size - under
+	free := min(sumOverSets(p.sets, sizeOfSet)-p.minAvailable-waiting-under, places)
 	var unhealthy, healthy []Member
-	p.eachMachine(func(set *setPlan, m Member) {
+	p.visitMachines(func(set *setPlan, m Member) {
 		switch {
 		case set == p.current || !m.MCM.Candidate || m.Updating || m.MCM.Updated || m.Failed || m.MCM.Node == "":
 		case m.Available:
@@ -252,7 +252,7 @@ func (p *planner) selectNodes(d *Decision) {
 	able := min(p.removalBudget(), free-len(pick))
 	pick = append(slices.Clone(pick), healthy[:max(min(able, len(healthy)), 0)]...)
 	for _, m := range pick {
-		appendBounded(&d.Select, m.target("its node is next"))
+		appendBounded(&d.Select, m.asTarget("its node is next"))
 	}
 }
 
@@ -263,23 +263,23 @@ func (p *planner) selectNodes(d *Decision) {
 // annotations afterwards. markNodes respects an annotation that somebody else set, and keeps the annotation of a
 // preserved machine.
 func (p *planner) markNodes(d *Decision, rolls bool) {
-	taint := rolls && p.current != nil && p.o.Strategy != Recreate
-	guard := p.o.MCM.Guard && d.Rolling
-	p.eachMachine(func(set *setPlan, m Member) {
+	taint := rolls && p.current != nil && p.facts.Strategy != Recreate
+	guard := p.facts.MCM.Guard && d.Rolling
+	p.visitMachines(func(set *setPlan, m Member) {
 		switch old := set != p.current; {
 		case m.MCM.Node == "":
 			return
 		case m.MCM.Tainted == old: // the taint is already correct
 		case m.MCM.Tainted:
-			appendBounded(&d.Untaint, m.target("its set is the current one"))
+			appendBounded(&d.Untaint, m.asTarget("its set is the current one"))
 		case taint:
-			appendBounded(&d.Taint, m.target("its set is old"))
+			appendBounded(&d.Taint, m.asTarget("its set is old"))
 		}
 		switch {
 		case guard && rolls && m.MCM.Guard != vocabulary.ValueLowerTrue:
-			appendBounded(&d.ProtectFromAutoscaler, m.target("a rollout is under way"))
+			appendBounded(&d.ProtectFromAutoscaler, m.asTarget("a rollout is under way"))
 		case !guard && m.MCM.Guarded && !m.MCM.Preserved:
-			appendBounded(&d.UnprotectFromAutoscaler, m.target("no rollout is under way"))
+			appendBounded(&d.UnprotectFromAutoscaler, m.asTarget("no rollout is under way"))
 		}
 	})
 }

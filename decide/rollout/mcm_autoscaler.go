@@ -9,28 +9,28 @@ import (
 	"millwright/decide/list"
 )
 
-// Mark records on a machine that the cluster autoscaler chose it, and the time of the choice.
-type Mark struct {
-	Target
+// ChoiceMark records on a machine that the cluster autoscaler chose it, and the time of the choice.
+type ChoiceMark struct {
+	ObjectTarget
 	At string // time of the choice in RFC 3339, as the autoscaler wrote it
 }
 
-// Trigger updates the deployment's annotation trigger-deletion-by-mcm.
-type Trigger struct {
+// TriggerAnnotationUpdate updates the deployment's annotation trigger-deletion-by-mcm.
+type TriggerAnnotationUpdate struct {
 	Drop []string // names to remove: the machine is gone, being deleted or Failed
 	At   string   // time for entries in the old form, which have no time
 }
 
 // Apply returns the new value of the annotation; empty: remove the annotation. Apply drops invalid entries and converts
 // the old form to the new form. Apply may be repeated.
-func (t Trigger) Apply(annotation string) string {
-	return t.formatKept(scaleDownRequests(annotation, t.At))
+func (t TriggerAnnotationUpdate) Apply(annotation string) string {
+	return t.formatKeptRequests(scaleDownRequests(annotation, t.At))
 }
 
-// formatKept returns the annotation value of the entries that Drop does not name.
-func (t Trigger) formatKept(requests []scaleDownRequest) string {
-	drop := list.Set(t.Drop, list.Identity)
-	kept := list.Where(requests, func(r scaleDownRequest) bool { return !drop[r.name] })
+// formatKeptRequests returns the annotation value of the entries that Drop does not name.
+func (t TriggerAnnotationUpdate) formatKeptRequests(requests []scaleDownRequest) string {
+	drop := list.KeySet(t.Drop, list.Identity)
+	kept := list.Filter(requests, func(r scaleDownRequest) bool { return !drop[r.name] })
 	return strings.Join(list.Map(kept, func(r scaleDownRequest) string { return r.name + "~" + r.chosenAt }), ",")
 }
 
@@ -55,11 +55,11 @@ func scaleDownRequests(annotation, last string) []scaleDownRequest {
 	return requests
 }
 
-// markChosen marks the machines that the autoscaler's annotation names and unmarks the machines that it no longer
-// names. markChosen also drops machines from the annotation that are gone, being deleted or Failed. markChosen may be
-// repeated.
-func (o Observed) markChosen(d *Decision) {
-	t := Trigger{At: cmp.Or(o.MCM.Scaled, o.Now.UTC().Format(time.RFC3339))}
+// markChosenMachines marks the machines that the autoscaler's annotation names and unmarks the machines that it no
+// longer names. markChosenMachines also drops machines from the annotation that are gone, being deleted or Failed.
+// markChosenMachines may be repeated.
+func (o Facts) markChosenMachines(d *Decision) {
+	t := TriggerAnnotationUpdate{At: cmp.Or(o.MCM.Scaled, o.Now.UTC().Format(time.RFC3339))}
 	requests := scaleDownRequests(o.MCM.Trigger, t.At)
 	named, serving := make(map[string]string, len(requests)), map[string]bool{}
 	for _, w := range requests {
@@ -67,27 +67,27 @@ func (o Observed) markChosen(d *Decision) {
 	}
 	for _, s := range o.Sets {
 		for _, m := range s.Machines {
-			m.updateMark(d, named[m.Name])
+			m.updateChoiceMark(d, named[m.Name])
 			serving[m.Name] = serving[m.Name] || !m.Deleting && !m.Failed
 		}
 	}
-	over := list.Where(requests, func(r scaleDownRequest) bool { return !serving[r.name] })
+	over := list.Filter(requests, func(r scaleDownRequest) bool { return !serving[r.name] })
 	t.Drop = list.Map(over, func(r scaleDownRequest) string { return r.name })
-	if t.formatKept(requests) != o.MCM.Trigger {
+	if t.formatKeptRequests(requests) != o.MCM.Trigger {
 		d.Trigger = &t
 	}
 }
 
-// updateMark marks a machine as chosen at the given time, or unmarks the machine if the time is empty. An existing time
-// of choice stays.
-func (m Member) updateMark(d *Decision, at string) {
+// updateChoiceMark marks a machine as chosen at the given time, or unmarks the machine if the time is empty. An
+// existing time of choice stays.
+func (m Member) updateChoiceMark(d *Decision, at string) {
 	chosen := m.Priority == vocabulary.PriorityChosen && m.MCM.MarkedAt != ""
 	switch {
 	case m.Deleting || m.Failed:
 	case at != "" && !chosen:
-		appendBounded(&d.Mark, Mark{m.target("the cluster autoscaler chose it"), cmp.Or(m.MCM.MarkedAt, at)})
+		appendBounded(&d.Mark, ChoiceMark{m.asTarget("the cluster autoscaler chose it"), cmp.Or(m.MCM.MarkedAt, at)})
 	case at == "" && chosen:
-		appendBounded(&d.Unmark, m.target("the cluster autoscaler does not name it any more"))
+		appendBounded(&d.Unmark, m.asTarget("the cluster autoscaler does not name it any more"))
 	}
 }
 
@@ -98,7 +98,7 @@ func (m Member) isChosen() bool {
 
 // isDeletedAtAnySize reports whether the set deletes the machine whatever its size is: the autoscaler chose the machine
 // no later than it last changed the size.
-func (o Observed) isDeletedAtAnySize(m Member) bool {
+func (o Facts) isDeletedAtAnySize(m Member) bool {
 	at, err := time.Parse(time.RFC3339, m.MCM.MarkedAt)
 	last, none := time.Parse(time.RFC3339, o.MCM.Scaled)
 	return m.Priority == vocabulary.PriorityChosen && err == nil && none == nil && !at.After(last)

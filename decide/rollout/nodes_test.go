@@ -16,14 +16,14 @@ func TestTaints(t *testing.T) {
 			3,
 			1,
 			0,
-			withMachine(withMachine(oldSet(1, 3, 3, 3), 1, bare), 2, bare, removeNode),
+			withMachine(withMachine(oldSet(1, 3, 3, 3), 1, bare), 2, bare, withoutNode),
 			currentSet(2, 1, 1, 0),
 		)
 		assert.Equal(t, []string{"ms1-01"}, targetNames(rollout.Decide(o).Taint))
 		assert.Equal(t, "node-ms1-01", rollout.Decide(o).Taint[0].Node)
 	})
 	t.Run("the taint goes when the set is the current one again", func(t *testing.T) {
-		o := rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 1, makeTainted))
+		o := rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 1, withTaintedNode))
 		assert.Equal(t, []string{"ms1-01"}, targetNames(rollout.Decide(o).Untaint))
 		assert.Equal(t, []string{"ms1-01"}, targetNames(rollout.Decide(pausedDeployment(o)).Untaint))
 	})
@@ -36,12 +36,12 @@ func TestTaints(t *testing.T) {
 
 func TestNodesAreKeptFromTheAutoscalerDuringARollout(t *testing.T) {
 	own := func(value string) func(*rollout.Member) { return func(m *rollout.Member) { m.MCM.Guard = value } }
-	mixed := func(changes ...func(*rollout.Member)) rollout.Observed {
+	mixed := func(changes ...func(*rollout.Member)) rollout.Facts {
 		o := rollingUpdate(
 			2,
 			1,
 			0,
-			withAllMachines(oldSet(1, 2, 2, 2), makeGuarded),
+			withAllMachines(oldSet(1, 2, 2, 2), withGuardedNode),
 			withMachine(currentSet(2, 1, 1, 0), 0, changes...),
 		)
 		o.MCM.Guard = true
@@ -49,14 +49,14 @@ func TestNodesAreKeptFromTheAutoscalerDuringARollout(t *testing.T) {
 	}
 	for _, row := range []struct {
 		name string
-		in   rollout.Observed
+		in   rollout.Facts
 		want []string
 	}{
 		{"no annotation yet", mixed(), []string{"ms2-00"}},
-		{"the same is there", mixed(makeGuarded), nil},
+		{"the same is there", mixed(withGuardedNode), nil},
 		{"the same is there, from somebody else", mixed(own("true")), nil},
 		{"another value", mixed(own("false")), []string{"ms2-00"}},
-		{"no node", mixed(removeNode), nil},
+		{"no node", mixed(withoutNode), nil},
 		{"paused", pausedDeployment(mixed()), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -67,10 +67,10 @@ func TestNodesAreKeptFromTheAutoscalerDuringARollout(t *testing.T) {
 	}
 	t.Run("taken away where our marker stands, and not from a preserved machine", func(t *testing.T) {
 		s := withMachine(
-			withMachine(withMachine(currentSet(1, 3, 3, 3), 0, makeGuarded), 1, own("true")),
+			withMachine(withMachine(currentSet(1, 3, 3, 3), 0, withGuardedNode), 1, own("true")),
 			2,
-			makeGuarded,
-			makePreserved,
+			withGuardedNode,
+			asPreservedMachine,
 		)
 		o := rollingUpdate(3, 1, 0, s)
 		o.MCM.Guard = true
@@ -85,17 +85,19 @@ func TestMachinesThatTheAutoscalerNamesAreMarked(t *testing.T) {
 	marked := func(at string) func(*rollout.Member) {
 		return func(m *rollout.Member) { m.Priority, m.MCM.MarkedAt = 1, at }
 	}
-	named := func(trigger string, set rollout.Set) rollout.Decision {
+	named := func(trigger string, set rollout.MachineSet) rollout.Decision {
 		o := rollingUpdate(3, 1, 0, set)
 		o.MCM.Trigger, o.MCM.Scaled = trigger, at2
 		return rollout.Decide(o)
 	}
-	drop := func(names ...string) *rollout.Trigger { return &rollout.Trigger{Drop: names, At: at2} }
+	drop := func(names ...string) *rollout.TriggerAnnotationUpdate {
+		return &rollout.TriggerAnnotationUpdate{Drop: names, At: at2}
+	}
 	for _, row := range []struct {
 		name    string
 		in      rollout.Decision
 		mark    map[string]string
-		trigger *rollout.Trigger
+		trigger *rollout.TriggerAnnotationUpdate
 		unmark  []string
 	}{
 		{"a named machine is marked", named("ms1-00~"+at1, currentSet(1, 3, 3, 3)), map[string]string{"ms1-00": at1}, nil, nil},
@@ -103,7 +105,7 @@ func TestMachinesThatTheAutoscalerNamesAreMarked(t *testing.T) {
 		{"a machine that is gone is dropped", named("ms1-00~"+at1+",x~"+at1, withMachine(currentSet(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, drop("x"), nil},
 		{"the old form gets the time of the last change", named("ms1-00,ms1-01~"+at1, currentSet(1, 3, 3, 3)), map[string]string{"ms1-00": at2, "ms1-01": at1}, drop(), nil},
 		{"nonsense is dropped, and the annotation goes", named("ms1-00~soon,,~"+at1, currentSet(1, 3, 3, 3)), map[string]string{}, drop(), nil},
-		{"failed and going ones are dropped", named("ms1-00~"+at1+",ms1-01~"+at1, withMachine(withMachine(currentSet(1, 3, 3, 3), 0, makeFailed), 1, makeDeleting)), map[string]string{}, drop("ms1-00", "ms1-01"), nil},
+		{"failed and going ones are dropped", named("ms1-00~"+at1+",ms1-01~"+at1, withMachine(withMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine), 1, asDeletingMachine)), map[string]string{}, drop("ms1-00", "ms1-01"), nil},
 		{"one that is not named any more is let off", named("", withMachine(currentSet(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, []string{"ms1-00"}},
 		{"a time that stands is kept", named("ms1-00~"+at2, withMachine(currentSet(1, 3, 3, 3), 0, func(m *rollout.Member) { m.MCM.MarkedAt = at1 })), map[string]string{"ms1-00": at1}, nil, nil},
 		{"a priority that a person gave is left alone", named("", withMachine(currentSet(1, 3, 3, 3), 0, func(m *rollout.Member) { m.Priority = 1 })), map[string]string{}, nil, nil},
@@ -139,7 +141,7 @@ func TestAChoiceOfTheAutoscalerCostsNoNeededMachine(t *testing.T) {
 	marked := func(at string) func(*rollout.Member) {
 		return func(m *rollout.Member) { m.Priority, m.MCM.MarkedAt = 1, at }
 	}
-	decide := func(at string, replicas int, oldOnes, newOnes rollout.Set) map[string]int {
+	decide := func(at string, replicas int, oldOnes, newOnes rollout.MachineSet) map[string]int {
 		o := rollingUpdate(replicas, 1, 0, oldOnes, newOnes)
 		o.MCM.Scaled = at
 		var requests []string
@@ -182,7 +184,7 @@ func TestTheTriggerAnnotation(t *testing.T) {
 		{"nonsense goes", "a~soon,,~" + at1 + ",b~" + at1 + ",b~" + at2, "b~" + at1, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			trigger := rollout.Trigger{Drop: row.drop, At: at2}
+			trigger := rollout.TriggerAnnotationUpdate{Drop: row.drop, At: at2}
 			got := trigger.Apply(row.list)
 			assert.Equal(t, row.want, got)
 			assert.Equal(t, got, trigger.Apply(got))

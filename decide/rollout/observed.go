@@ -20,15 +20,15 @@ const (
 	OnDelete      Strategy = "OnDelete"      // an old machine stays until a person deletes it
 )
 
-// Bound is a number of machines, or a percentage of a number of machines.
-type Bound struct {
+// IntOrPercent is a number of machines, or a percentage of a number of machines.
+type IntOrPercent struct {
 	Value   int
 	Percent bool
 }
 
 // Step is one entry of spec.rollout.steps.
 type Step struct {
-	Size    Bound         // number of new machines; a percentage is rounded up
+	Size    IntOrPercent  // number of new machines; a percentage is rounded up
 	Wait    time.Duration // how long the step lasts after it has its machines; zero: no wait
 	Approve bool          // a person must approve the end of the step
 }
@@ -72,8 +72,8 @@ type Member struct {
 // Problem is a failure that repeats. The zero value: no failure.
 type Problem = scale.Problem
 
-// Set is a set that the deployment owns.
-type Set struct {
+// MachineSet is a set that the deployment owns.
+type MachineSet struct {
 	Name, UID string
 	Version   string // resourceVersion at the read
 	Created   time.Time
@@ -107,8 +107,8 @@ type Orphan struct {
 	Released           bool // this deployment released the set
 }
 
-// Counts are the numbers of a deployment's status.
-type Counts struct {
+// MachineCounts are the numbers of a deployment's status.
+type MachineCounts struct {
 	Replicas, Updated, Ready, Available, Unavailable, PreservedFailed int
 }
 
@@ -124,9 +124,9 @@ type Condition struct {
 type Settings struct {
 	Replicas    int // wanted number of machines
 	Strategy    Strategy
-	Surge       Bound  // maxSurge; percentages are rounded up
-	Unavailable Bound  // maxUnavailable; percentages are rounded down
-	Steps       []Step // steps in order; none: all machines at once
+	Surge       IntOrPercent // maxSurge; percentages are rounded up
+	Unavailable IntOrPercent // maxUnavailable; percentages are rounded down
+	Steps       []Step       // steps in order; none: all machines at once
 	// FreeWhenDeleting: a machine that is being deleted takes no place, so that its replacement need not wait. With
 	// FreeWhenDeleting false (the default), there are never more machines than Replicas plus surge, including machines
 	// that are being deleted.
@@ -136,8 +136,8 @@ type Settings struct {
 	Automatic        AutoRollback
 }
 
-// Requests are what people requested.
-type Requests struct {
+// OperatorRequests are what people requested.
+type OperatorRequests struct {
 	Paused     bool   // spec.paused
 	PausedBy   string // who paused the deployment, and why, such as "ann: lunch"; empty: unknown
 	Held       string // why this revision is held, such as who cancelled it; empty: not held
@@ -145,17 +145,17 @@ type Requests struct {
 	RollbackTo *int64 // requested revision; 0: the previous one; nil: no request
 }
 
-// Observed holds the facts that the deployment's activity read at one moment.
-type Observed struct {
+// Facts holds the facts that the deployment's activity read at one moment.
+type Facts struct {
 	Now time.Time
 	Settings
 	scale.Deletion
-	Requests
+	OperatorRequests
 	Invalid  string        // one sentence why the deployment is invalid; empty: valid
 	NoSet    string        // why the last creation of the current set failed; empty: no failure
 	Absent   time.Duration // time without a running worker since the last progress; the deadline excludes it
 	Progress Progress      // the recorded Progress
-	Sets     []Set         // owned sets in any order
+	Sets     []MachineSet  // owned sets in any order
 	Orphans  []Orphan      // orphans in any order
 	// RolledBackTo is the UID of the set whose template the last automatic rollback restored; empty: there was no
 	// automatic rollback, or a person has changed the template since.
@@ -169,33 +169,33 @@ type Observed struct {
 	ClusterAPI ClusterAPIDeployment // zero for a deployment of MCM's kinds
 }
 
-// Sorted returns a copy with the sets from the oldest to the newest, the orphans and machines sorted by name, and
+// SortedCopy returns a copy with the sets from the oldest to the newest, the orphans and machines sorted by name, and
 // Replicas not negative.
-func (o Observed) Sorted() Observed {
+func (o Facts) SortedCopy() Facts {
 	o.Replicas = max(o.Replicas, 0)
-	o.Sets = list.Sorted(
+	o.Sets = list.SortedCopy(
 		o.Sets,
-		func(a, b Set) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) },
+		func(a, b MachineSet) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) },
 	)
-	o.Orphans = list.Sorted(
+	o.Orphans = list.SortedCopy(
 		o.Orphans,
 		func(a, b Orphan) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) },
 	)
 	byName := func(a, b *Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) }
 	for i := range o.Sets {
-		o.Sets[i].Machines = list.SortedLarge(o.Sets[i].Machines, byName)
+		o.Sets[i].Machines = list.SortedCopyOfLarge(o.Sets[i].Machines, byName)
 	}
 	return o
 }
 
 // reportedCondition returns the current condition of a type; zero: no such condition.
-func (o Observed) reportedCondition(kind string) Condition {
-	return list.Find(o.Reported.Conditions, func(c Condition) bool { return c.Type == kind })
+func (o Facts) reportedCondition(kind string) Condition {
+	return list.FindFirst(o.Reported.Conditions, func(c Condition) bool { return c.Type == kind })
 }
 
-// Of returns the number of machines that the bound allows of total. If up is true, a percentage is rounded up,
-// otherwise down. A negative bound counts as 0.
-func (b Bound) Of(total int, up bool) int {
+// CountOfTotal returns the number of machines that the bound allows of total. If up is true, a percentage is rounded
+// up, otherwise down. A negative bound counts as 0.
+func (b IntOrPercent) CountOfTotal(total int, up bool) int {
 	value := max(b.Value, 0)
 	if !b.Percent {
 		return value
@@ -207,18 +207,18 @@ func (b Bound) Of(total int, up bool) int {
 	return n / 100
 }
 
-// Bounds returns how many machines there may be above Replicas, and how many of Replicas may be unavailable. If surge
-// and unavailable are both zero, one machine may be unavailable, because otherwise nothing could change. Recreate and
-// OnDelete have neither surge nor unavailable, and InPlaceManual has no surge. Source of the rounding: MCM, surge up
-// and unavailable down.
-func Bounds(o Observed) (surge, unavailable int) {
+// SurgeAndUnavailable returns how many machines there may be above Replicas, and how many of Replicas may be
+// unavailable. If surge and unavailable are both zero, one machine may be unavailable, because otherwise nothing could
+// change. Recreate and OnDelete have neither surge nor unavailable, and InPlaceManual has no surge. Source of the
+// rounding: MCM, surge up and unavailable down.
+func SurgeAndUnavailable(o Facts) (surge, unavailable int) {
 	if o.Replicas <= 0 || o.Strategy == Recreate || o.Strategy == OnDelete {
 		return 0, 0
 	}
 	if o.Strategy != InPlaceManual {
-		surge = o.Surge.Of(o.Replicas, true)
+		surge = o.Surge.CountOfTotal(o.Replicas, true)
 	}
-	unavailable = o.Unavailable.Of(o.Replicas, false)
+	unavailable = o.Unavailable.CountOfTotal(o.Replicas, false)
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
@@ -227,8 +227,8 @@ func Bounds(o Observed) (surge, unavailable int) {
 
 // maxReplicas returns the value of the annotation max-replicas. Source: MCM, which adds the surge only for a rolling
 // update.
-func maxReplicas(o Observed) int {
-	surge, _ := Bounds(o)
+func maxReplicas(o Facts) int {
+	surge, _ := SurgeAndUnavailable(o)
 	if o.Strategy != RollingUpdate {
 		surge = 0
 	}
@@ -236,14 +236,14 @@ func maxReplicas(o Observed) int {
 }
 
 // isInPlace reports whether machines keep their instances.
-func (o Observed) isInPlace() bool { return o.Strategy == InPlaceAuto || o.Strategy == InPlaceManual }
+func (o Facts) isInPlace() bool { return o.Strategy == InPlaceAuto || o.Strategy == InPlaceManual }
 
 // usesSteps reports whether rollout steps apply. With other strategies than RollingUpdate and InPlaceAuto, Millwright
 // does not choose the number of new machines.
-func (o Observed) usesSteps() bool { return o.Strategy == RollingUpdate || o.Strategy == InPlaceAuto }
+func (o Facts) usesSteps() bool { return o.Strategy == RollingUpdate || o.Strategy == InPlaceAuto }
 
 // StepCount returns the number of a rollout's steps; zero: the rollout has no steps, or the strategy uses none.
-func (o Observed) StepCount() int {
+func (o Facts) StepCount() int {
 	if !o.usesSteps() {
 		return 0
 	}

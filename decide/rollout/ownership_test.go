@@ -16,10 +16,10 @@ func TestOwnershipOfSets(t *testing.T) {
 		}
 		return o
 	}
-	foreign := func(s rollout.Set) rollout.Set { s.MCM.Foreign = true; return s }
+	foreign := func(s rollout.MachineSet) rollout.MachineSet { s.MCM.Foreign = true; return s }
 	for _, row := range []struct {
 		name           string
-		in             rollout.Observed
+		in             rollout.Facts
 		orphans        []rollout.Orphan
 		adopt, release []string
 	}{
@@ -40,7 +40,7 @@ func TestOwnershipOfSets(t *testing.T) {
 			if len(row.adopt)+len(row.release) > 0 {
 				assert.Nil(t, d.Create, "a decision of its own")
 				assert.Empty(t, d.Resize)
-				assert.True(t, d.Acts())
+				assert.True(t, d.HasActions())
 			}
 		})
 	}
@@ -51,7 +51,7 @@ func TestOwnershipOfSets(t *testing.T) {
 		assert.Empty(t, d.Adopt)
 		assert.Empty(t, d.Release)
 		o.Orphaning = true
-		assert.False(t, rollout.Decide(o).Acts())
+		assert.False(t, rollout.Decide(o).HasActions())
 	})
 	t.Run("a rollback waits for them", func(t *testing.T) {
 		o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3))

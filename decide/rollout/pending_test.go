@@ -10,13 +10,13 @@ import (
 	"millwright/decide/rollout"
 )
 
-// withCurrentStatus returns the deployment with a finalizer and with the status that Report returns.
-func withCurrentStatus(o rollout.Observed) rollout.Observed {
+// withCurrentStatus returns the deployment with a finalizer and with the status that PlannedStatus returns.
+func withCurrentStatus(o rollout.Facts) rollout.Facts {
 	o.Finalizer, o.Generation, o.ObservedGeneration = true, 2, 2
 	for range 2 { // the next report depends on the reported status
-		o.Reported = rollout.Report(o)
+		o.Reported = rollout.PlannedStatus(o)
 		if record := rollout.Decide(o).Record; record != nil {
-			o.Progress = o.Progress.Recorded(*record)
+			o.Progress = o.Progress.MergedWith(*record)
 		}
 	}
 	return o
@@ -24,49 +24,49 @@ func withCurrentStatus(o rollout.Observed) rollout.Observed {
 
 func TestPendingWork(t *testing.T) {
 	calm := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
-	waits := withSteps(
+	waits := withRolloutSteps(
 		rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 1, 1, 1)),
 		rollout.Step{Size: countBound(1), Approve: true},
 	)
-	change := func(o rollout.Observed, edit func(*rollout.Observed)) rollout.Observed {
+	change := func(o rollout.Facts, edit func(*rollout.Facts)) rollout.Facts {
 		o = withCurrentStatus(o)
 		edit(&o)
 		return o
 	}
-	goes := func(o *rollout.Observed) { o.Deleting = true }
-	bare := func(o *rollout.Observed) { o.Finalizer = false }
-	both := func(a, b func(*rollout.Observed)) func(*rollout.Observed) {
-		return func(o *rollout.Observed) { a(o); b(o) }
+	goes := func(o *rollout.Facts) { o.Deleting = true }
+	bare := func(o *rollout.Facts) { o.Finalizer = false }
+	both := func(a, b func(*rollout.Facts)) func(*rollout.Facts) {
+		return func(o *rollout.Facts) { a(o); b(o) }
 	}
-	due := func(o *rollout.Observed) { o.MCM.Due = 2 }
+	due := func(o *rollout.Facts) { o.MCM.Due = 2 }
 	scale, all := attention.Scale, "3 machines wanted and there, all of revision 1"
 	for _, row := range []struct {
 		name string
-		o    rollout.Observed
+		o    rollout.Facts
 		need attention.Need
 		why  string
 	}{
 		{"calm", withCurrentStatus(calm), attention.Nothing, all},
 		{"no finalizer", change(calm, bare), scale, "new: our finalizer is missing"},
-		{"spec changed", change(calm, func(o *rollout.Observed) { o.Generation = 3 }), scale, "generation 3 was not seen yet (last seen: 2)"},
-		{"something to do", change(calm, func(o *rollout.Observed) { o.Replicas = 4 }), scale, "resize set ms1 3→4: room for 4 machines, 4 wanted"},
-		{"status late", change(calm, func(o *rollout.Observed) { o.Reported.Counts.Ready = 1 }), scale, "status is out of date"},
+		{"spec changed", change(calm, func(o *rollout.Facts) { o.Generation = 3 }), scale, "generation 3 was not seen yet (last seen: 2)"},
+		{"something to do", change(calm, func(o *rollout.Facts) { o.Replicas = 4 }), scale, "resize set ms1 3→4: room for 4 machines, 4 wanted"},
+		{"status late", change(calm, func(o *rollout.Facts) { o.Reported.Counts.Ready = 1 }), scale, "status is out of date"},
 		{"a rollout waits", change(waits, due), attention.Rollout, "step 1 of 1 has its 1 machine and waits until a person passes it"},
-		{"a rollout that somebody cancelled", change(waits, func(o *rollout.Observed) {
+		{"a rollout that somebody cancelled", change(waits, func(o *rollout.Facts) {
 			o.Held = "ann"
-			o.Reported = rollout.Report(*o)
+			o.Reported = rollout.PlannedStatus(*o)
 		}), attention.Nothing, "held (ann)"},
 		{"to be deleted", change(calm, goes), attention.Deletion, "deletion was asked for; 3 machines left"},
 		{"released", change(calm, both(goes, bare)), attention.Nothing, "released: the API server removes it"},
 		{"machines wait to be replaced", change(calm, due), attention.Replace, "replacements: 0 in progress, 2 waiting"},
-		{"machines are being replaced", change(calm, both(due, func(o *rollout.Observed) { o.MCM.Replacing = 1 })), attention.Replace, "replacements: 1 in progress, 2 waiting"},
-		{"the last one is being replaced", change(calm, func(o *rollout.Observed) { o.MCM.Replacing = 1 }), attention.Replace, "replacements: 1 in progress, 0 waiting"},
-		{"its size comes first", change(calm, both(due, func(o *rollout.Observed) { o.Replicas = 4 })), scale, "resize set ms1 3→4: room for 4 machines, 4 wanted"},
+		{"machines are being replaced", change(calm, both(due, func(o *rollout.Facts) { o.MCM.Replacing = 1 })), attention.Replace, "replacements: 1 in progress, 2 waiting"},
+		{"the last one is being replaced", change(calm, func(o *rollout.Facts) { o.MCM.Replacing = 1 }), attention.Replace, "replacements: 1 in progress, 0 waiting"},
+		{"its size comes first", change(calm, both(due, func(o *rollout.Facts) { o.Replicas = 4 })), scale, "resize set ms1 3→4: room for 4 machines, 4 wanted"},
 		{"to be deleted: nothing is replaced", change(calm, both(due, goes)), attention.Deletion, "deletion was asked for; 3 machines left"},
 		{"released: nothing is replaced", change(calm, both(due, both(goes, bare))), attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			is := rollout.Plan(row.o).Pending
+			is := rollout.PlanDeployment(row.o).Pending
 			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, attention.Decision{Need: is.Need, Why: is.Why})
 		})
 	}
@@ -79,8 +79,8 @@ func TestPendingWork(t *testing.T) {
 			Reason:  "MachineSetUpdated",
 			Updated: o.Now,
 		}
-		o.Reported.Conditions[1].Message = rollout.Report(o).Conditions[1].Message
-		plan := rollout.Plan(o)
+		o.Reported.Conditions[1].Message = rollout.PlannedStatus(o).Conditions[1].Message
+		plan := rollout.PlanDeployment(o)
 		assert.False(t, plan.Unreported)
 		assert.Equal(
 			t,
@@ -98,29 +98,29 @@ func TestPendingWork(t *testing.T) {
 func TestTheSentenceSkipsTheWriteOfTheStatus(t *testing.T) {
 	calm := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
 	all := "3 machines wanted and there, all of revision 1"
-	late := func(o *rollout.Observed) { o.Reported.Counts.Ready = 1 }
-	newer := func(o *rollout.Observed) { o.Generation = 3 }
-	replacing := func(o *rollout.Observed) { o.MCM.Replacing = 1 }
+	late := func(o *rollout.Facts) { o.Reported.Counts.Ready = 1 }
+	newer := func(o *rollout.Facts) { o.Generation = 3 }
+	replacing := func(o *rollout.Facts) { o.MCM.Replacing = 1 }
 	for _, row := range []struct {
 		name     string
-		edits    []func(*rollout.Observed)
+		edits    []func(*rollout.Facts)
 		says     string
 		replaces bool
 	}{
 		{"calm", nil, all, false},
-		{"its status is late", []func(*rollout.Observed){late}, all, false},
-		{"its generation was not seen", []func(*rollout.Observed){newer}, all, false},
-		{"its status is late while a machine is replaced", []func(*rollout.Observed){late, replacing}, "replacements: 1 in progress, 0 waiting", true},
-		{"its generation was not seen, and a set gets another size", []func(*rollout.Observed){newer, func(o *rollout.Observed) { o.Replicas = 4 }}, "resize set ms1 3→4: room for 4 machines, 4 wanted", false},
-		{"it was held", []func(*rollout.Observed){func(o *rollout.Observed) { o.Held = "ann" }}, "held (ann)", false},
+		{"its status is late", []func(*rollout.Facts){late}, all, false},
+		{"its generation was not seen", []func(*rollout.Facts){newer}, all, false},
+		{"its status is late while a machine is replaced", []func(*rollout.Facts){late, replacing}, "replacements: 1 in progress, 0 waiting", true},
+		{"its generation was not seen, and a set gets another size", []func(*rollout.Facts){newer, func(o *rollout.Facts) { o.Replicas = 4 }}, "resize set ms1 3→4: room for 4 machines, 4 wanted", false},
+		{"it was held", []func(*rollout.Facts){func(o *rollout.Facts) { o.Held = "ann" }}, "held (ann)", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := withCurrentStatus(calm)
 			for _, edit := range row.edits {
 				edit(&o)
 			}
-			plan := rollout.Plan(o)
-			assert.Equal(t, row.says, plan.Pending.WaitsFor())
+			plan := rollout.PlanDeployment(o)
+			assert.Equal(t, row.says, plan.Pending.WaitText())
 			assert.Equal(t, row.replaces, plan.Replaces)
 		})
 	}
@@ -154,30 +154,30 @@ func TestTheStatusIsWrittenIfOneNumberChanged(t *testing.T) {
 		{"a status", condition(0, func(c *rollout.Condition) { c.Status = "Unknown" }), false},
 		{"a reason", condition(0, func(c *rollout.Condition) { c.Reason = "R" }), false},
 		{"a message", condition(0, func(c *rollout.Condition) { c.Message = "m" }), false},
-		{"a time", condition(0, func(c *rollout.Condition) { c.Updated = timeAt(time.Hour) }), true},
+		{"a time", condition(0, func(c *rollout.Condition) { c.Updated = epochPlus(time.Hour) }), true},
 		{"the machine that ReplicaFailure names", condition(2, func(c *rollout.Condition) { c.Message = "machine b: no" }), true},
 		{"another type", func(s *rollout.Status) { s.Conditions = append(s.Conditions, rollout.Condition{Type: "Other"}) }, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := withCurrentStatus(o)
 			row.change(&o.Reported)
-			assert.Equal(t, !row.same, rollout.Plan(o).Unreported)
+			assert.Equal(t, !row.same, rollout.PlanDeployment(o).Unreported)
 		})
 	}
 	t.Run("Frozen is over", func(t *testing.T) {
 		o := withCurrentStatus(o)
 		o.MCM.Frozen = false
-		assert.True(t, rollout.Plan(o).Unreported)
+		assert.True(t, rollout.PlanDeployment(o).Unreported)
 	})
 	t.Run("ReplicaFailure is over", func(t *testing.T) {
 		o := withCurrentStatus(o)
 		o.Sets[0].Failure = rollout.Problem{}
-		assert.True(t, rollout.Plan(o).Unreported)
+		assert.True(t, rollout.PlanDeployment(o).Unreported)
 	})
 	t.Run("machines get no instance for another reason", func(t *testing.T) {
 		o := withCurrentStatus(o)
 		o.Sets[0].Failure = rollout.Problem{Reason: "Internal", Message: "machine b: odd"}
-		assert.True(t, rollout.Plan(o).Unreported)
-		assert.Equal(t, "machine b: odd", rollout.Report(o).Conditions[2].Message)
+		assert.True(t, rollout.PlanDeployment(o).Unreported)
+		assert.Equal(t, "machine b: odd", rollout.PlannedStatus(o).Conditions[2].Message)
 	})
 }

@@ -11,7 +11,7 @@ import (
 
 // setPlan is a set during a decision: its facts as numbers, and its new size.
 type setPlan struct {
-	Set
+	MachineSet
 	size                  int // the size decided so far
 	activeMachines        int // number of machines that are not being deleted
 	terminatingMachines   int // number of machines that are being deleted
@@ -23,13 +23,13 @@ type setPlan struct {
 	sizeReason            string // reason of the last change of size
 	isForced              bool
 	isRevertible          bool // a scale-down may be reverted at once, because no promise depends on the smaller size
-	transfer              Transfer
+	transfer              MachineTransfer
 	deletesBeforeTransfer bool // the set deletes an earlier surplus before it hands its surplus over
 }
 
 // planner is a deployment during a decision.
 type planner struct {
-	o                   Observed
+	facts               Facts
 	surge               int
 	minAvailable        int        // number of machines that must be available
 	sets                []*setPlan // sets that are not being deleted, from the oldest to the newest
@@ -40,16 +40,16 @@ type planner struct {
 }
 
 // newPlanner returns the planner of these facts. The facts must be sorted.
-func newPlanner(o Observed) *planner {
-	surge, unavailable := Bounds(o)
-	p := &planner{o: o, surge: surge, stepTarget: o.Replicas}
+func newPlanner(o Facts) *planner {
+	surge, unavailable := SurgeAndUnavailable(o)
+	p := &planner{facts: o, surge: surge, stepTarget: o.Replicas}
 	preserved := 0
 	for _, s := range o.Sets {
 		set := newSetPlan(s)
-		set.leavingMachines = list.Count(s.Machines, func(m Member) bool {
+		set.leavingMachines = list.CountWhere(s.Machines, func(m Member) bool {
 			return m.Available && !m.Updating && !m.Deleting && o.isDeletedAtAnySize(m)
 		})
-		preserved += list.Count(s.Machines, func(m Member) bool { return m.isPreservedFailed() && !m.Deleting })
+		preserved += list.CountWhere(s.Machines, func(m Member) bool { return m.isPreservedFailed() && !m.Deleting })
 		if s.Deleting {
 			p.terminatingMachines += max(set.activeMachines+set.terminatingMachines, s.Counted)
 			continue
@@ -66,15 +66,15 @@ func newPlanner(o Observed) *planner {
 	return p
 }
 
-func newSetPlan(s Set) *setPlan {
-	active := list.Where(s.Machines, func(m Member) bool { return !m.Deleting })
-	of := func(holds func(Member) bool) int { return list.Count(active, holds) }
+func newSetPlan(s MachineSet) *setPlan {
+	active := list.Filter(s.Machines, func(m Member) bool { return !m.Deleting })
+	of := func(holds func(Member) bool) int { return list.CountWhere(active, holds) }
 	set := &setPlan{
-		Set:                 s,
+		MachineSet:          s,
 		size:                s.Replicas,
 		activeMachines:      len(active),
 		terminatingMachines: len(s.Machines) - len(active),
-		transfer:            s.transfer(),
+		transfer:            s.machineTransfer(),
 		updatingMachines:    of(func(m Member) bool { return m.Updating }),
 		availableMachines:   of(func(m Member) bool { return m.Available && !m.Updating }),
 		unhealthyMachines: of(
@@ -87,7 +87,7 @@ func newSetPlan(s Set) *setPlan {
 		// machine.
 		return m.Available && !m.Updating && (m.First || m.Priority < vocabulary.PriorityDefault)
 	})
-	if exposed || s.ActedOn != s.Replicas || s.transfer().To != "" {
+	if exposed || s.ActedOn != s.Replicas || s.machineTransfer().To != "" {
 		// The set's workflow may have chosen machines while other machines were unhealthy.
 		set.unhealthyMachines = 0
 	}
@@ -99,7 +99,7 @@ func (p *planner) oldSets() []*setPlan {
 	return slices.DeleteFunc(slices.Clone(p.sets), func(set *setPlan) bool { return set == p.current })
 }
 
-func sumOver(sets []*setPlan, of func(*setPlan) int) int {
+func sumOverSets(sets []*setPlan, of func(*setPlan) int) int {
 	n := 0
 	for _, set := range sets {
 		n += of(set)
@@ -107,7 +107,7 @@ func sumOver(sets []*setPlan, of func(*setPlan) int) int {
 	return n
 }
 
-func sizeOf(set *setPlan) int { return set.size }
+func sizeOfSet(set *setPlan) int { return set.size }
 
 // occupiedPlaces returns how many places a set's machines take: machines that exist, machines that the set may create
 // now and, unless FreeWhenDeleting, machines that are being deleted. The count uses the largest size that the set's
@@ -116,7 +116,7 @@ func sizeOf(set *setPlan) int { return set.size }
 func (p *planner) occupiedPlaces(set *setPlan) int {
 	most := max(set.size, set.Replicas, set.ActedOn)
 	here := max(most, set.activeMachines)
-	if p.o.FreeWhenDeleting {
+	if p.facts.FreeWhenDeleting {
 		return here
 	}
 	if set.ActedOn <= set.Replicas {
@@ -130,41 +130,41 @@ func (p *planner) occupiedPlaces(set *setPlan) int {
 // scale-up does not wait for drains.
 func (p *planner) isOnlyScaling() bool {
 	return !p.hasOldMachines() &&
-		p.o.reportedCondition(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonNewMachineSetAvailable
+		p.facts.reportedCondition(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonNewMachineSetAvailable
 }
 
 // remainingPlaces returns how many machines may be added now. If no machine may be added, the returned text gives the
 // reason.
 func (p *planner) remainingPlaces(surge int) (int, string) {
 	if p.isOnlyScaling() {
-		return p.o.Replicas, ""
+		return p.facts.Replicas, ""
 	}
-	taken := sumOver(p.sets, p.occupiedPlaces)
-	if !p.o.FreeWhenDeleting {
+	taken := sumOverSets(p.sets, p.occupiedPlaces)
+	if !p.facts.FreeWhenDeleting {
 		taken += p.terminatingMachines
 	}
-	if taken >= p.o.Replicas+surge {
+	if taken >= p.facts.Replicas+surge {
 		here := min(taken, p.existingMachines())
-		return 0, fmt.Sprintf("%s existing or being deleted, %d allowed", machineCount(here), p.o.Replicas+surge) +
-			phrase.If(taken > here, "; %d more may exist or be created", taken-here)
+		return 0, fmt.Sprintf("%s existing or being deleted, %d allowed", machineCount(here), p.facts.Replicas+surge) +
+			phrase.TextIf(taken > here, "; %d more may exist or be created", taken-here)
 	}
-	return p.o.Replicas + surge - taken, ""
+	return p.facts.Replicas + surge - taken, ""
 }
 
 // existingMachines returns how many machines that were read take a place. Machines that a set may still create do not
 // count.
 func (p *planner) existingMachines() int {
-	active := sumOver(p.sets, func(set *setPlan) int { return set.activeMachines })
-	if p.o.FreeWhenDeleting {
+	active := sumOverSets(p.sets, func(set *setPlan) int { return set.activeMachines })
+	if p.facts.FreeWhenDeleting {
 		return active
 	}
-	return active + sumOver(p.sets, func(set *setPlan) int { return set.terminatingMachines }) + p.terminatingMachines
+	return active + sumOverSets(p.sets, func(set *setPlan) int { return set.terminatingMachines }) + p.terminatingMachines
 }
 
-// guaranteedAvailable returns how many machines of a set certainly stay available at size n. The set deletes unhealthy
-// machines first, but may then delete available machines before others. The set's workflow may still act on a smaller
-// size. Machines that the autoscaler chose are deleted at any size.
-func (set *setPlan) guaranteedAvailable(n int) int {
+// guaranteedAvailableMachines returns how many machines of a set certainly stay available at size n. The set deletes
+// unhealthy machines first, but may then delete available machines before others. The set's workflow may still act on a
+// smaller size. Machines that the autoscaler chose are deleted at any size.
+func (set *setPlan) guaranteedAvailableMachines(n int) int {
 	return set.availableMachines - min(
 		max(set.safeSize()-min(n, set.smallestSize()), set.leavingMachines),
 		set.availableMachines,
@@ -200,7 +200,10 @@ func (set *setPlan) setSize(n int, why string) bool {
 // removalBudget returns how many available machines may be removed. If removalBudget is 0 or negative, no available
 // machine may be removed.
 func (p *planner) removalBudget() int {
-	return sumOver(p.sets, func(set *setPlan) int { return set.guaranteedAvailable(set.size) }) - p.minAvailable
+	return sumOverSets(
+		p.sets,
+		func(set *setPlan) int { return set.guaranteedAvailableMachines(set.size) },
+	) - p.minAvailable
 }
 
 // lowerSize reduces a set's size by at most by machines, and returns the reduction. At most removalBudget of these
@@ -211,7 +214,7 @@ func (p *planner) lowerSize(set *setPlan, by int, why string) int {
 		return 0
 	}
 	budget := max(p.removalBudget(), 0)
-	if set.guaranteedAvailable(set.size)-set.guaranteedAvailable(n) > budget {
+	if set.guaranteedAvailableMachines(set.size)-set.guaranteedAvailableMachines(n) > budget {
 		n = max(min(set.smallestSize(), set.safeSize())-budget, n)
 	}
 	if by = set.size - n; by <= 0 || !set.setSize(n, why) {

@@ -14,11 +14,11 @@ import (
 )
 
 // countMachines counts the machines of all sets.
-func (p *planner) countMachines() Counts {
-	var c Counts
+func (p *planner) countMachines() MachineCounts {
+	var c MachineCounts
 	wanted := 0
-	for _, s := range p.o.Sets {
-		of := func(holds func(Member) bool) int { return list.Count(s.Machines, holds) }
+	for _, s := range p.facts.Sets {
+		of := func(holds func(Member) bool) int { return list.CountWhere(s.Machines, holds) }
 		c.Replicas += len(s.Machines)
 		c.PreservedFailed += of(func(m Member) bool { return m.isPreservedFailed() })
 		c.Ready += of(func(m Member) bool { return m.Ready && !m.Deleting })
@@ -38,11 +38,11 @@ func (p *planner) countMachines() Counts {
 // preserved Failed machine counts as available.
 func (p *planner) isComplete() bool {
 	c := p.countMachines()
-	return p.current != nil && p.current.size == p.o.Replicas && p.current.Replicas == p.o.Replicas &&
-		p.current.ActedOn == p.o.Replicas &&
-		c.Updated == p.o.Replicas &&
-		c.Replicas == p.o.Replicas &&
-		c.Available+c.PreservedFailed >= p.o.Replicas
+	return p.current != nil && p.current.size == p.facts.Replicas && p.current.Replicas == p.facts.Replicas &&
+		p.current.ActedOn == p.facts.Replicas &&
+		c.Updated == p.facts.Replicas &&
+		c.Replicas == p.facts.Replicas &&
+		c.Available+c.PreservedFailed >= p.facts.Replicas
 }
 
 // hasProgressed reports whether there was progress since the status was written: more new machines, fewer old machines,
@@ -52,7 +52,7 @@ func (p *planner) hasProgressed() bool {
 	if p.isNewRevision() {
 		return true
 	}
-	c, r := p.countMachines(), p.o.Reported.Counts
+	c, r := p.countMachines(), p.facts.Reported.Counts
 	if c.Updated > r.Updated || c.Replicas-c.Updated < r.Replicas-r.Updated || c.Ready > r.Ready ||
 		c.Available > r.Available {
 		return true
@@ -61,59 +61,61 @@ func (p *planner) hasProgressed() bool {
 		vocabulary.ReasonDeploymentPaused, vocabulary.ReasonDeploymentResumed, vocabulary.ReasonRolloutHeld,
 		vocabulary.ReasonRolloutWaiting, vocabulary.ReasonNewMachineSetAvailable, "",
 	}
-	return slices.Contains(rests, p.o.reportedCondition(vocabulary.ConditionProgressing).Reason)
+	return slices.Contains(rests, p.facts.reportedCondition(vocabulary.ConditionProgressing).Reason)
 }
 
 // isNewRevision reports whether the revision being rolled out has no recorded progress yet.
 func (p *planner) isNewRevision() bool {
-	return p.current != nil && p.o.Progress.Revision < p.highestRevision()
+	return p.current != nil && p.facts.Progress.Revision < p.highestRevision()
 }
 
 // progressDeadline returns the time at which the progress deadline passes; zero: it never passes, or has already
 // passed.
 func (p *planner) progressDeadline() time.Time {
-	last := p.o.reportedCondition(vocabulary.ConditionProgressing)
+	last := p.facts.reportedCondition(vocabulary.ConditionProgressing)
 	late := last.Reason == vocabulary.ReasonProgressDeadlineExceeded
-	if p.o.Deadline == nil || late || p.isOnlyScaling() || p.o.Stopped() != "" || last.Updated.IsZero() ||
+	if p.facts.Deadline == nil || late || p.isOnlyScaling() || p.facts.StopReason() != "" || last.Updated.IsZero() ||
 		p.isComplete() ||
 		p.hasProgressed() {
 		return time.Time{}
 	}
-	return last.Updated.Add(*p.o.Deadline + p.o.Absent)
+	return last.Updated.Add(*p.facts.Deadline + p.facts.Absent)
 }
 
 // isLate reports whether the progress deadline has passed. isLate stays true until there is progress.
 func (p *planner) isLate() bool {
-	reported := p.o.reportedCondition(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonProgressDeadlineExceeded
-	if reported && p.o.Deadline != nil && !p.hasProgressed() && !p.isComplete() {
+	reported := p.facts.reportedCondition(
+		vocabulary.ConditionProgressing,
+	).Reason == vocabulary.ReasonProgressDeadlineExceeded
+	if reported && p.facts.Deadline != nil && !p.hasProgressed() && !p.isComplete() {
 		return true
 	}
 	due := p.progressDeadline()
-	return !due.IsZero() && !p.o.Now.Before(due)
+	return !due.IsZero() && !p.facts.Now.Before(due)
 }
 
-// Stopped returns the reason why the template is not rolled out; empty: the template is rolled out.
-func (o Observed) Stopped() string {
+// StopReason returns the reason why the template is not rolled out; empty: the template is rolled out.
+func (o Facts) StopReason() string {
 	return cmp.Or(
-		phrase.If(o.Paused, "paused%s", phrase.By(o.PausedBy)),
-		phrase.If(o.Held != "", "held%s", phrase.By(o.Held)),
+		phrase.TextIf(o.Paused, "paused%s", phrase.ActorText(o.PausedBy)),
+		phrase.TextIf(o.Held != "", "held%s", phrase.ActorText(o.Held)),
 	)
 }
 
 // Status is the desired status of the deployment.
 type Status struct {
-	Counts     Counts
+	Counts     MachineCounts
 	Conditions []Condition // Available and Progressing always; ReplicaFailure and Frozen only while True
 	// Failed has the names of machines whose last operation failed, as scale.FirstFailedNames returns them. Preserved
 	// Failed machines are left out.
 	Failed []string
 }
 
-// Report returns the Status of Plan.
-func Report(o Observed) Status { return newPlanner(o.Sorted()).report() }
+// PlannedStatus returns the Status of PlanDeployment.
+func PlannedStatus(o Facts) Status { return newPlanner(o.SortedCopy()).buildStatus() }
 
-func (p *planner) report() Status {
-	optional := list.Where(
+func (p *planner) buildStatus() Status {
+	optional := list.Filter(
 		[]Condition{p.replicaFailureCondition(), p.frozenCondition()},
 		func(c Condition) bool { return c.Reason != "" },
 	)
@@ -121,7 +123,7 @@ func (p *planner) report() Status {
 		Counts:     p.countMachines(),
 		Conditions: slices.Concat(p.machineConditions(), []Condition{p.progressingCondition()}, optional),
 	}
-	for _, set := range p.o.Sets {
+	for _, set := range p.facts.Sets {
 		for _, m := range set.Machines {
 			if m.lastOperationFailed() {
 				s.Failed = append(s.Failed, m.Name)
@@ -129,12 +131,12 @@ func (p *planner) report() Status {
 		}
 	}
 	s.Conditions[0].Message = strings.Join(
-		phrase.Parts(s.Conditions[0].Message, scale.FailedBeyondNamed(len(s.Failed))),
+		phrase.NonEmptyTexts(s.Conditions[0].Message, scale.UnnamedFailuresText(len(s.Failed))),
 		"; ",
 	)
 	s.Failed = scale.FirstFailedNames(s.Failed)
 	for i := range s.Conditions {
-		s.Conditions[i].Message = phrase.Message(s.Conditions[i].Message)
+		s.Conditions[i].Message = phrase.CutMessage(s.Conditions[i].Message)
 	}
 	return s
 }
@@ -149,7 +151,7 @@ func (p *planner) availableCondition() Condition {
 		Message: fmt.Sprintf(
 			"%d of %s available, %d needed",
 			p.availableMachines(),
-			machineCount(p.o.Replicas),
+			machineCount(p.facts.Replicas),
 			p.minAvailable,
 		),
 	}
@@ -162,8 +164,8 @@ func (p *planner) availableCondition() Condition {
 // progressingCondition returns the condition Progressing. Updated is the time of the last progress. The progress
 // deadline counts from Updated.
 func (p *planner) progressingCondition() Condition {
-	was := p.o.reportedCondition(vocabulary.ConditionProgressing)
-	if was.Reason == vocabulary.ReasonProgressDeadlineExceeded && p.o.Stopped() != "" && !p.isComplete() {
+	was := p.facts.reportedCondition(vocabulary.ConditionProgressing)
+	if was.Reason == vocabulary.ReasonProgressDeadlineExceeded && p.facts.StopReason() != "" && !p.isComplete() {
 		return was
 	}
 	c := p.progressingState(was.Reason)
@@ -174,7 +176,7 @@ func (p *planner) progressingCondition() Condition {
 		vocabulary.ReasonMachineSetUpdated,
 	}
 	if was.Reason != c.Reason || c.Updated.IsZero() || p.hasProgressed() && slices.Contains(progressing, c.Reason) {
-		c.Updated = p.o.Now
+		c.Updated = p.facts.Now
 	}
 	return c
 }
@@ -182,38 +184,50 @@ func (p *planner) progressingCondition() Condition {
 // progressingState returns the condition Progressing without times. was is the condition's current reason.
 func (p *planner) progressingState(was string) Condition {
 	counts := p.countMachines()
-	done := fmt.Sprintf("%d of %s up to date, %d available", counts.Updated, machineCount(p.o.Replicas), counts.Available)
+	done := fmt.Sprintf(
+		"%d of %s up to date, %d available",
+		counts.Updated,
+		machineCount(p.facts.Replicas),
+		counts.Available,
+	)
 	// If only the number of machines changed, there is no rollout.
-	scaled := p.isOnlyScaling() && counts.Replicas == counts.Updated && p.o.Stopped() == ""
+	scaled := p.isOnlyScaling() && counts.Replicas == counts.Updated && p.facts.StopReason() == ""
 	return cmp.Or(
-		list.When(p.o.Invalid != "", Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.o.Invalid}),
-		list.When(
-			p.o.suspensionReason() != "",
-			Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.o.suspensionReason()},
+		list.ValueIf(
+			p.facts.Invalid != "",
+			Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.facts.Invalid},
 		),
-		list.When(
+		list.ValueIf(
+			p.facts.suspensionReason() != "",
+			Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.facts.suspensionReason()},
+		),
+		list.ValueIf(
 			p.isComplete() || scaled,
 			Condition{Status: "True", Reason: vocabulary.ReasonNewMachineSetAvailable, Message: done},
 		),
-		list.When(
-			p.o.Paused,
-			Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.pausedMessage(p.o.Stopped())},
+		list.ValueIf(
+			p.facts.Paused,
+			Condition{
+				Status:  "Unknown",
+				Reason:  vocabulary.ReasonDeploymentPaused,
+				Message: p.pausedMessage(p.facts.StopReason()),
+			},
 		),
-		list.When(
-			p.o.Held != "",
-			Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutHeld, Message: p.pausedMessage(p.o.Stopped())},
+		list.ValueIf(
+			p.facts.Held != "",
+			Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutHeld, Message: p.pausedMessage(p.facts.StopReason())},
 		),
-		list.When(p.o.NoSet != "" && p.current == nil && !p.o.Deleting,
-			Condition{Status: "False", Reason: vocabulary.ReasonMachineSetCreateError, Message: p.o.NoSet}),
-		list.When(p.o.noCreateProblem().Reason != "" && p.current == nil && !p.o.Deleting,
-			Condition{Status: "False", Reason: p.o.noCreateProblem().Reason, Message: p.o.noCreateProblem().Message}),
+		list.ValueIf(p.facts.NoSet != "" && p.current == nil && !p.facts.Deleting,
+			Condition{Status: "False", Reason: vocabulary.ReasonMachineSetCreateError, Message: p.facts.NoSet}),
+		list.ValueIf(p.facts.noCreateProblem().Reason != "" && p.current == nil && !p.facts.Deleting,
+			Condition{Status: "False", Reason: p.facts.noCreateProblem().Reason, Message: p.facts.noCreateProblem().Message}),
 		p.runningState(was, done),
 	)
 }
 
 // runningState returns the condition Progressing of a rollout that is not stopped.
 func (p *planner) runningState(was, done string) Condition {
-	_, pause := p.progress()
+	_, pause := p.currentProgress()
 	begun := p.startReason(was)
 	switch {
 	case p.extensionFailure() != "":
@@ -231,9 +245,9 @@ func (p *planner) runningState(was, done string) Condition {
 			Message: "the rollout resumed; " + done,
 		}
 	case pause != nil:
-		return Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutWaiting, Message: pause.waitSentence(p.o.Now)}
+		return Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutWaiting, Message: pause.waitSentence(p.facts.Now)}
 	case p.isLate():
-		message := fmt.Sprintf("no progress for %s; %s", phrase.Length(p.o.Deadline.Round(time.Second)), done)
+		message := fmt.Sprintf("no progress for %s; %s", phrase.DurationText(p.facts.Deadline.Round(time.Second)), done)
 		return Condition{Status: "False", Reason: vocabulary.ReasonProgressDeadlineExceeded, Message: message}
 	default:
 		return Condition{Status: "True", Reason: vocabulary.ReasonMachineSetUpdated, Message: done}
@@ -259,7 +273,7 @@ func (p *planner) pausedMessage(why string) string {
 	if p.current == nil {
 		return why + ": the template is not rolled out"
 	}
-	return fmt.Sprintf("%s: %d of %s up to date", why, p.countMachines().Updated, machineCount(p.o.Replicas))
+	return fmt.Sprintf("%s: %d of %s up to date", why, p.countMachines().Updated, machineCount(p.facts.Replicas))
 }
 
 // replicaFailureCondition returns the ReplicaFailure of the current set or, if the current set has none, of any set. An
@@ -267,14 +281,14 @@ func (p *planner) pausedMessage(why string) string {
 // failure of another machine is not a new failure.
 func (p *planner) replicaFailureCondition() Condition {
 	failing := func(set *setPlan) bool { return set != nil && set.Failure.Reason != "" }
-	set := cmp.Or(list.Find(append([]*setPlan{p.current}, p.sets...), failing), &setPlan{})
+	set := cmp.Or(list.FindFirst(append([]*setPlan{p.current}, p.sets...), failing), &setPlan{})
 	c := Condition{
 		Type:    vocabulary.ConditionReplicaFailure,
 		Status:  "True",
 		Reason:  set.Failure.Reason,
 		Message: set.Failure.Message,
 	}
-	if was := p.o.reportedCondition(vocabulary.ConditionReplicaFailure); was.Reason == c.Reason {
+	if was := p.facts.reportedCondition(vocabulary.ConditionReplicaFailure); was.Reason == c.Reason {
 		c.Message = was.Message
 	}
 	return c

@@ -14,72 +14,77 @@ func progressingConditions(reason string, updated time.Time) []rollout.Condition
 	return []rollout.Condition{{Type: "Progressing", Status: "True", Reason: reason, Updated: updated}}
 }
 
-func TestCounts(t *testing.T) {
+func TestMachineCounts(t *testing.T) {
 	o := rollingUpdate(
 		5,
 		1,
 		0,
-		withMachines(withMachine(oldSet(1, 3, 3, 3), 0, makeFailed, makePreserved), newMachine("out", makeDeleting)),
-		withMachine(currentSet(2, 2, 2, 2), 1, makeFailed),
+		withMachines(
+			withMachine(oldSet(1, 3, 3, 3), 0, asFailedMachine, asPreservedMachine),
+			newMachine("out", asDeletingMachine),
+		),
+		withMachine(currentSet(2, 2, 2, 2), 1, asFailedMachine),
 	)
-	status := rollout.Report(o)
+	status := rollout.PlannedStatus(o)
 	assert.Equal(
 		t,
-		rollout.Counts{Replicas: 6, Updated: 2, Ready: 3, Available: 3, Unavailable: 2, PreservedFailed: 1},
+		rollout.MachineCounts{Replicas: 6, Updated: 2, Ready: 3, Available: 3, Unavailable: 2, PreservedFailed: 1},
 		status.Counts,
 	)
 	assert.Equal(t, []string{"ms2-01"}, status.Failed)
 	t.Run("a change of one number alone is seen", func(t *testing.T) {
-		before := rollout.Report(rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, makeFailed)))
-		after := rollout.Report(rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, makeFailed, makePreserved)))
+		before := rollout.PlannedStatus(rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine)))
+		after := rollout.PlannedStatus(
+			rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine, asPreservedMachine)),
+		)
 		before.Counts.PreservedFailed++
 		assert.Equal(t, before.Counts, after.Counts)
 		assert.NotEqual(t, 0, after.Counts.PreservedFailed)
 	})
 }
 
-func TestAvailable(t *testing.T) {
+func TestAvailableCondition(t *testing.T) {
 	for _, row := range []struct {
 		name           string
-		in             rollout.Observed
+		in             rollout.Facts
 		status, reason string
 	}{
 		{"all", rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)), "True", "MinimumReplicasAvailable"},
 		{"as many as needed", rollingUpdate(3, 1, 1, currentSet(1, 3, 3, 2)), "True", "MinimumReplicasAvailable"},
 		{"too few", rollingUpdate(3, 1, 1, currentSet(1, 3, 3, 1)), "False", "MinimumReplicasUnavailable"},
-		{"a preserved failed one is not missed", rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, makeFailed, makePreserved)), "True", "MinimumReplicasAvailable"},
+		{"a preserved failed one is not missed", rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine, asPreservedMachine)), "True", "MinimumReplicasAvailable"},
 		{"none wanted", rollingUpdate(0, 1, 0), "True", "MinimumReplicasAvailable"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c := rollout.Report(row.in).Conditions[0]
+			c := rollout.PlannedStatus(row.in).Conditions[0]
 			assert.Equal(t, []string{"Available", row.status, row.reason}, []string{c.Type, c.Status, c.Reason})
 		})
 	}
 }
 
-func withCreateError(o rollout.Observed) rollout.Observed        { o.NoSet = "quota exceeded"; return o }
-func withDeploymentDeletion(o rollout.Observed) rollout.Observed { o.Deleting = true; return o }
+func withCreateError(o rollout.Facts) rollout.Facts        { o.NoSet = "quota exceeded"; return o }
+func withDeploymentDeletion(o rollout.Facts) rollout.Facts { o.Deleting = true; return o }
 
-func TestProgressing(t *testing.T) {
-	half := func() rollout.Observed { return rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1)) }
-	reported := func(o rollout.Observed, reason string, updated time.Time) rollout.Observed {
-		o.Reported = rollout.Report(o)
+func TestProgressingCondition(t *testing.T) {
+	half := func() rollout.Facts { return rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1)) }
+	reported := func(o rollout.Facts, reason string, updated time.Time) rollout.Facts {
+		o.Reported = rollout.PlannedStatus(o)
 		o.Reported.Conditions = progressingConditions(reason, updated)
 		return o
 	}
-	due := func(o rollout.Observed) rollout.Observed { o.Deadline = new(time.Minute); return o }
-	held := func(o rollout.Observed) rollout.Observed { o.Held = "cancelled by ann"; return o }
-	progress := func(o rollout.Observed) rollout.Observed { o.Reported.Counts.Available--; return o }
-	unrecorded := func(o rollout.Observed) rollout.Observed { o.Progress = rollout.Progress{}; return o }
-	brought := func(o rollout.Observed) rollout.Observed {
+	due := func(o rollout.Facts) rollout.Facts { o.Deadline = new(time.Minute); return o }
+	held := func(o rollout.Facts) rollout.Facts { o.Held = "cancelled by ann"; return o }
+	progress := func(o rollout.Facts) rollout.Facts { o.Reported.Counts.Available--; return o }
+	unrecorded := func(o rollout.Facts) rollout.Facts { o.Progress = rollout.Progress{}; return o }
+	brought := func(o rollout.Facts) rollout.Facts {
 		o.Progress = rollout.Progress{Revision: o.Progress.Revision - 1}
 		return o
 	}
-	again := func(s rollout.Set) rollout.Set { s.History = "1"; return s }
-	early := timeAt(-time.Hour)
+	again := func(s rollout.MachineSet) rollout.MachineSet { s.History = "1"; return s }
+	early := epochPlus(-time.Hour)
 	for _, row := range []struct {
 		name           string
-		in             rollout.Observed
+		in             rollout.Facts
 		status, reason string
 		updated        time.Time
 	}{
@@ -111,15 +116,15 @@ func TestProgressing(t *testing.T) {
 		{"resumed", reported(half(), "DeploymentPaused", early), "Unknown", "DeploymentResumed", epoch},
 		{"resumed, and its time begins anew", reported(due(half()), "DeploymentResumed", early), "True", "MachineSetUpdated", epoch},
 		{"held", reported(held(half()), "MachineSetUpdated", early), "Unknown", "RolloutHeld", epoch},
-		{"waits at a step", withSteps(rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 1, 1, 1)), rollout.Step{Size: countBound(1), Approve: true}), "Unknown", "RolloutWaiting", epoch},
+		{"waits at a step", withRolloutSteps(rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 1, 1, 1)), rollout.Step{Size: countBound(1), Approve: true}), "Unknown", "RolloutWaiting", epoch},
 		{"invalid", invalidDeployment(half()), "False", "Invalid", epoch},
 		{"paused, and the template has no set", pausedDeployment(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), "Unknown", "DeploymentPaused", epoch},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c := rollout.Report(row.in).Conditions[1]
+			c := rollout.PlannedStatus(row.in).Conditions[1]
 			assert.Equal(t, []string{"Progressing", row.status, row.reason}, []string{c.Type, c.Status, c.Reason})
 			assert.Equal(t, row.updated, c.Updated)
-			assert.Len(t, rollout.Report(row.in).Conditions, 2)
+			assert.Len(t, rollout.PlannedStatus(row.in).Conditions, 2)
 		})
 	}
 	t.Run("late is told by the decision, too", func(t *testing.T) {
@@ -129,7 +134,7 @@ func TestProgressing(t *testing.T) {
 }
 
 // The rows say when the freeze of a deployment ends.
-func TestThaw(t *testing.T) {
+func TestEndOfAFreeze(t *testing.T) {
 	for _, row := range []struct {
 		name                          string
 		frozen, unfreeze, thaws, sets bool
@@ -144,7 +149,7 @@ func TestThaw(t *testing.T) {
 	} {
 		o := rollingUpdate(3, 1, 0, currentSet(3, 3, 3, 3))
 		o.MCM.Frozen, o.MCM.Unfreeze, o.MCM.Thaws, o.Sets[0].MCM.Frozen = row.frozen, row.unfreeze, row.thaws, row.sets
-		plan := rollout.Plan(o)
+		plan := rollout.PlanDeployment(o)
 		assert.Equal(t, row.want, plan.Thaw, row.name)
 		assert.True(t, !plan.Thaw || plan.Unreported, row.name)
 	}
@@ -156,17 +161,17 @@ func TestTheConditionsReplicaFailureAndFrozen(t *testing.T) {
 	assert.Equal(
 		t,
 		rollout.Condition{Type: "ReplicaFailure", Status: "True", Reason: "FailedDelete", Message: "old"},
-		rollout.Report(o).Conditions[2],
+		rollout.PlannedStatus(o).Conditions[2],
 	)
 	o.Sets[1].Failure = rollout.Problem{Reason: "FailedCreate", Message: "new"}
-	assert.Equal(t, "FailedCreate", rollout.Report(o).Conditions[2].Reason, "what the current set says comes first")
+	assert.Equal(t, "FailedCreate", rollout.PlannedStatus(o).Conditions[2].Reason, "what the current set says comes first")
 	o.Sets[1].MCM.Frozen = true
 	assert.Equal(
 		t,
 		"No machine is created while the label freeze of set ms2 is True",
-		rollout.Report(o).Conditions[3].Message,
+		rollout.PlannedStatus(o).Conditions[3].Message,
 	)
 	o.MCM.Frozen = true
-	assert.Equal(t, "No machine is created while the label freeze is True", rollout.Report(o).Conditions[3].Message)
-	assert.Equal(t, "MachineDeploymentStateSync", rollout.Report(o).Conditions[3].Reason)
+	assert.Equal(t, "No machine is created while the label freeze is True", rollout.PlannedStatus(o).Conditions[3].Message)
+	assert.Equal(t, "MachineDeploymentStateSync", rollout.PlannedStatus(o).Conditions[3].Reason)
 }

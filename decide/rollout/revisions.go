@@ -14,7 +14,7 @@ import (
 
 // Rollback writes an old set's template into the deployment, and clears spec.rollbackTo.
 type Rollback struct {
-	Set      *Target // nil: no set has the revision, and only spec.rollbackTo is cleared
+	Set      *ObjectTarget // nil: no set has the revision, and only spec.rollbackTo is cleared
 	Revision int64
 	// Reason is the reason of the event: DeploymentRollback, DeploymentRollbackRevisionNotFound,
 	// DeploymentRollbackTemplateUnchanged or DeploymentRollbackTemplateNotFound.
@@ -25,18 +25,18 @@ type Rollback struct {
 
 // requestedRollback returns the rollback for spec.rollbackTo; nil: no rollback was requested.
 func (p *planner) requestedRollback() *Rollback {
-	if p.o.RollbackTo == nil {
+	if p.facts.RollbackTo == nil {
 		return nil
 	}
-	switch set := p.setOfRevision(*p.o.RollbackTo); {
+	switch set := p.setOfRevision(*p.facts.RollbackTo); {
 	case set == nil:
-		why := fmt.Sprintf("there is no set of revision %d to return to", *p.o.RollbackTo)
-		return &Rollback{Revision: *p.o.RollbackTo, Reason: "DeploymentRollbackRevisionNotFound", Why: why}
-	case set.Current, set.Twin():
+		why := fmt.Sprintf("there is no set of revision %d to return to", *p.facts.RollbackTo)
+		return &Rollback{Revision: *p.facts.RollbackTo, Reason: "DeploymentRollbackRevisionNotFound", Why: why}
+	case set.Current, set.IsTwin():
 		why := fmt.Sprintf("revision %d has the deployment's present template", set.Revision)
 		return &Rollback{Revision: set.Revision, Reason: "DeploymentRollbackTemplateUnchanged", Why: why}
-	case set.Lacks() != "":
-		why := fmt.Sprintf("revision %d cannot return: %s does not exist any more", set.Revision, set.Lacks())
+	case set.MissingObject() != "":
+		why := fmt.Sprintf("revision %d cannot return: %s does not exist any more", set.Revision, set.MissingObject())
 		return &Rollback{Revision: set.Revision, Reason: vocabulary.ReasonDeploymentRollbackTemplateNotFound, Why: why}
 	default:
 		return set.rollbackToSet("")
@@ -46,7 +46,7 @@ func (p *planner) requestedRollback() *Rollback {
 // rollbackToSet returns the rollback to a set's template. because is the reason of an automatic rollback.
 func (set *setPlan) rollbackToSet(because string) *Rollback {
 	return &Rollback{
-		Set:       new(set.target("its template returns")),
+		Set:       new(set.asTarget("its template returns")),
 		Revision:  set.Revision,
 		Reason:    vocabulary.ReasonDeploymentRollback,
 		Automatic: because != "",
@@ -62,26 +62,26 @@ func (p *planner) setOfRevision(revision int64) *setPlan {
 	if revision == 0 && len(sets) > 1 {
 		return sets[1]
 	}
-	return list.Find(sets, func(set *setPlan) bool { return revision != 0 && set.Revision == revision })
+	return list.FindFirst(sets, func(set *setPlan) bool { return revision != 0 && set.Revision == revision })
 }
 
 // automaticRollback returns the rollback of a failed revision if the policy requires one. A template restored by an
 // automatic rollback is not rolled back automatically again: two bad revisions would alternate for ever.
 func (p *planner) automaticRollback(failed []string) *Rollback {
-	if p.o.Stopped() != "" || p.current.UID == p.o.RolledBackTo || p.isComplete() {
+	if p.facts.StopReason() != "" || p.current.UID == p.facts.RolledBackTo || p.isComplete() {
 		return nil
 	}
-	a, why := p.o.Automatic, ""
+	a, why := p.facts.Automatic, ""
 	switch {
 	case a.Failed && len(failed) > a.MaxFailed:
 		why = fmt.Sprintf("%s of the new template failed, %d allowed", machineCount(len(failed)), a.MaxFailed)
 	case a.OnDeadline && p.isLate():
-		why = fmt.Sprintf("no progress for %s", phrase.Length(p.o.Deadline.Round(time.Second)))
+		why = fmt.Sprintf("no progress for %s", phrase.DurationText(p.facts.Deadline.Round(time.Second)))
 	}
 	// An automatic rollback returns only to another template whose objects exist.
 	old := slices.DeleteFunc(
 		p.oldSets(),
-		func(set *setPlan) bool { return set.Current || set.Twin() || set.Lacks() != "" },
+		func(set *setPlan) bool { return set.Current || set.IsTwin() || set.MissingObject() != "" },
 	)
 	if why == "" || len(old) == 0 {
 		return nil
@@ -94,9 +94,9 @@ func (p *planner) automaticRollback(failed []string) *Rollback {
 // unbounded, and an object's annotations may have 256 KiB in all.
 const maxHistoryEntries = 20
 
-// Revise sets the revision of the current set.
-type Revise struct {
-	Target
+// RevisionChange sets the revision of the current set.
+type RevisionChange struct {
+	ObjectTarget
 	Revision int64
 	History  string // the set's last old revisions
 }
@@ -104,7 +104,7 @@ type Revise struct {
 // highestRevision returns the revision that the current set has or gets: the highest revision of all sets.
 func (p *planner) highestRevision() int64 {
 	revision := int64(1)
-	for _, s := range p.o.Sets {
+	for _, s := range p.facts.Sets {
 		if p.current == nil || s.UID != p.current.UID {
 			s.Revision++ // the current set's revision exceeds each other set's revision
 		}
@@ -113,22 +113,27 @@ func (p *planner) highestRevision() int64 {
 	return revision
 }
 
-// reviseCurrent gives the current set the highest revision. The history gets an entry only if the revision changes.
-func (p *planner) reviseCurrent() *Revise {
+// revisionChangeOfCurrentSet gives the current set the highest revision. The history gets an entry only if the revision
+// changes.
+func (p *planner) revisionChangeOfCurrentSet() *RevisionChange {
 	revision := p.highestRevision()
 	if p.current == nil || p.current.Revision == revision {
 		return nil
 	}
-	former := phrase.If(p.current.Revision > 0, "%d", p.current.Revision)
-	history := phrase.Parts(append(strings.Split(p.current.History, ","), former)...)
+	former := phrase.TextIf(p.current.Revision > 0, "%d", p.current.Revision)
+	history := phrase.NonEmptyTexts(append(strings.Split(p.current.History, ","), former)...)
 	history = history[max(len(history)-maxHistoryEntries, 0):]
-	return &Revise{p.current.target(fmt.Sprintf("it is revision %d now", revision)), revision, strings.Join(history, ",")}
+	return &RevisionChange{
+		p.current.asTarget(fmt.Sprintf("it is revision %d now", revision)),
+		revision,
+		strings.Join(history, ","),
+	}
 }
 
 // setsBeyondHistory returns the old sets without machines beyond the history limit, from the lowest revision to the
 // highest.
-func (p *planner) setsBeyondHistory() []Target {
-	if p.o.HistoryLimit == nil {
+func (p *planner) setsBeyondHistory() []ObjectTarget {
+	if p.facts.HistoryLimit == nil {
 		return nil
 	}
 	old := p.oldSets()
@@ -136,8 +141,8 @@ func (p *planner) setsBeyondHistory() []Target {
 	empty := func(set *setPlan) bool {
 		return set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.Counted == 0 && set.ActedOn == 0
 	}
-	why := fmt.Sprintf("%d old sets are kept", *p.o.HistoryLimit)
-	return targets(list.Where(old[:max(len(old)-max(*p.o.HistoryLimit, 0), 0)], empty), why)
+	why := fmt.Sprintf("%d old sets are kept", *p.facts.HistoryLimit)
+	return targetsOfSets(list.Filter(old[:max(len(old)-max(*p.facts.HistoryLimit, 0), 0)], empty), why)
 }
 
 // PausePoint is a rollout step that has its machines but has not ended.
@@ -150,72 +155,72 @@ type PausePoint struct {
 }
 
 func (at *PausePoint) waitSentence(now time.Time) string {
-	return at.Reached() + " and waits until " +
-		cmp.Or(phrase.If(at.Approve, "a person passes it"), phrase.Clock(at.Until, now))
+	return at.ReachedClause() + " and waits until " +
+		cmp.Or(phrase.TextIf(at.Approve, "a person passes it"), phrase.ClockText(at.Until, now))
 }
 
-// Reached returns a clause with the step's number and size. The clause does not say how long the step waits.
-func (at *PausePoint) Reached() string {
+// ReachedClause returns a clause with the step's number and size. The clause does not say how long the step waits.
+func (at *PausePoint) ReachedClause() string {
 	return fmt.Sprintf("step %d of %d has its %s", at.Step+1, at.Of, machineCount(at.Size))
 }
 
-// progress returns the updated record of the revision being rolled out, and its pause point, if any. progress sets
-// stepTarget to the number of new machines that the current step requires.
-func (p *planner) progress() (Progress, *PausePoint) {
-	record := p.o.Progress
+// currentProgress returns the updated record of the revision being rolled out, and its pause point, if any.
+// currentProgress sets stepTarget to the number of new machines that the current step requires.
+func (p *planner) currentProgress() (Progress, *PausePoint) {
+	record := p.facts.Progress
 	if p.current == nil {
 		return record, nil
 	}
 	if revision := p.highestRevision(); record.Revision != revision {
 		record = Progress{Revision: revision}
 	}
-	record.Failed = p.addFailed(record.Failed)
-	if !p.o.usesSteps() || !p.hasOldMachines() {
+	record.Failed = p.addFailedMachines(record.Failed)
+	if !p.facts.usesSteps() || !p.hasOldMachines() {
 		return record, nil
 	}
-	for ; record.Step < len(p.o.Steps); record.Step, record.Reached = record.Step+1, (time.Time{}) {
-		step := p.o.Steps[record.Step]
-		if record.Step < p.o.Approved { // an approved step is skipped even if it lacks machines
+	for ; record.Step < len(p.facts.Steps); record.Step, record.Reached = record.Step+1, (time.Time{}) {
+		step := p.facts.Steps[record.Step]
+		if record.Step < p.facts.Approved { // an approved step is skipped even if it lacks machines
 			continue
 		}
-		p.stepTarget = min(step.Size.Of(p.o.Replicas, true), p.o.Replicas)
+		p.stepTarget = min(step.Size.CountOfTotal(p.facts.Replicas, true), p.facts.Replicas)
 		if record.Reached.IsZero() {
-			over := sumOver(p.sets, sizeOf) > p.o.Replicas && p.o.Strategy == RollingUpdate
+			over := sumOverSets(p.sets, sizeOfSet) > p.facts.Replicas && p.facts.Strategy == RollingUpdate
 			if over || p.current.availableMachines < p.stepTarget {
 				return record, nil
 			}
-			record.Reached = p.o.Now.Truncate(time.Second)
+			record.Reached = p.facts.Now.Truncate(time.Second)
 		}
-		at := &PausePoint{Step: record.Step, Of: len(p.o.Steps), Size: p.stepTarget, Approve: step.Approve}
+		at := &PausePoint{Step: record.Step, Of: len(p.facts.Steps), Size: p.stepTarget, Approve: step.Approve}
 		if !step.Approve {
 			at.Until = record.Reached.Add(step.Wait)
 		}
-		if step.Approve || p.o.Now.Before(at.Until) {
+		if step.Approve || p.facts.Now.Before(at.Until) {
 			return record, at
 		}
 	}
-	p.stepTarget = p.o.Replicas
+	p.stepTarget = p.facts.Replicas
 	return record, nil
 }
 
 // hasOldMachines reports whether machines of other templates exist.
 func (p *planner) hasOldMachines() bool {
-	return sumOver(
+	return sumOverSets(
 		p.oldSets(),
 		func(set *setPlan) int { return max(set.size, set.activeMachines+set.terminatingMachines) },
 	) > 0
 }
 
-// addFailed adds new machines that failed to the known names, up to MaxFailed + 1 names in all. If MaxFailed does not
-// apply, addFailed adds no name. addFailed keeps the known names.
-func (p *planner) addFailed(known []string) []string {
-	if !p.o.Automatic.Failed {
+// addFailedMachines adds new machines that failed to the known names, up to MaxFailed + 1 names in all. If MaxFailed
+// does not apply, addFailedMachines adds no name. addFailedMachines keeps the known names.
+func (p *planner) addFailedMachines(known []string) []string {
+	if !p.facts.Automatic.Failed {
 		return known
 	}
 	known = slices.Clone(known)
-	recorded := list.Set(known, list.Identity)
+	recorded := list.KeySet(known, list.Identity)
 	for _, m := range p.current.Machines {
-		if m.Failed && !recorded[m.Name] && len(known) <= p.o.Automatic.MaxFailed {
+		if m.Failed && !recorded[m.Name] && len(known) <= p.facts.Automatic.MaxFailed {
 			known = append(known, m.Name)
 		}
 	}

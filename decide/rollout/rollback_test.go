@@ -10,7 +10,7 @@ import (
 )
 
 func TestRollback(t *testing.T) {
-	to := func(revision int64, sets ...rollout.Set) *rollout.Rollback {
+	to := func(revision int64, sets ...rollout.MachineSet) *rollout.Rollback {
 		o := rollingUpdate(3, 1, 0, sets...)
 		o.RollbackTo = &revision
 		return rollout.Decide(o).Rollback
@@ -18,7 +18,7 @@ func TestRollback(t *testing.T) {
 	r := to(1, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
 	t.Run("the set of the revision gives its template", func(t *testing.T) {
 		assert.Equal(t, &rollout.Rollback{
-			Set:      &rollout.Target{Name: "ms1", UID: "uid-ms1", Version: "5", Why: "its template returns"},
+			Set:      &rollout.ObjectTarget{Name: "ms1", UID: "uid-ms1", Version: "5", Why: "its template returns"},
 			Revision: 1, Reason: "DeploymentRollback", Why: "return to revision 1, set ms1",
 		}, r)
 	})
@@ -46,10 +46,10 @@ func TestRollback(t *testing.T) {
 }
 
 func TestAutomaticRollback(t *testing.T) {
-	bad := func(failures int, policy rollout.AutoRollback) rollout.Observed {
+	bad := func(failures int, policy rollout.AutoRollback) rollout.Facts {
 		o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 5, 5, 5), currentSet(3, 2, 2, 0))
 		for i := range failures {
-			o.Sets[2] = withMachine(o.Sets[2], i, makeFailed)
+			o.Sets[2] = withMachine(o.Sets[2], i, asFailedMachine)
 		}
 		o.Automatic = policy
 		return o
@@ -60,9 +60,9 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.Nil(t, rollout.Decide(o).Record)
 	})
 	// recorded returns the deployment with its failed machines recorded.
-	recorded := func(o rollout.Observed) rollout.Observed {
+	recorded := func(o rollout.Facts) rollout.Facts {
 		if record := rollout.Decide(o).Record; record != nil {
-			o.Progress = o.Progress.Recorded(*record)
+			o.Progress = o.Progress.MergedWith(*record)
 		}
 		return o
 	}
@@ -90,49 +90,49 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.Nil(t, d.Rollback)
 		assert.Equal(t, []string{"ms3-00"}, d.Record.Failed)
 		o.Progress = *d.Record
-		o.Sets[2] = withMachines(currentSet(3, 2, 1, 1), newMachine("ms3-99", makeFailed))
+		o.Sets[2] = withMachines(currentSet(3, 2, 1, 1), newMachine("ms3-99", asFailedMachine))
 		assert.NotNil(t, rollout.Decide(recorded(o)).Rollback)
 	})
 	t.Run("the deadline passed", func(t *testing.T) {
 		o := bad(0, rollout.AutoRollback{OnDeadline: true})
 		o.Deadline = new(time.Minute)
-		o.Reported.Counts = rollout.Report(o).Counts
+		o.Reported.Counts = rollout.PlannedStatus(o).Counts
 		o.Reported.Conditions = []rollout.Condition{
-			{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: timeAt(-59 * time.Second)},
+			{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: epochPlus(-59 * time.Second)},
 		}
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback)
-		assert.Equal(t, timeAt(time.Second), d.Recheck)
-		o.Now = timeAt(time.Second)
+		assert.Equal(t, epochPlus(time.Second), d.Recheck)
+		o.Now = epochPlus(time.Second)
 		assert.Equal(t, "return to revision 2, set ms2: no progress for 1m", rollout.Decide(o).Rollback.Why)
 		away := o
 		away.Absent = 20 * time.Second
 		assert.Nil(t, rollout.Decide(away).Rollback, "no worker was at work for 20 s of that minute")
-		assert.Equal(t, timeAt(21*time.Second), rollout.Decide(away).Recheck)
+		assert.Equal(t, epochPlus(21*time.Second), rollout.Decide(away).Recheck)
 		o.Held = "cancelled"
 		assert.Nil(t, rollout.Decide(o).Rollback)
 	})
 	t.Run("a new revision has its own time: the lateness of the one before is not its own", func(t *testing.T) {
 		o := bad(0, rollout.AutoRollback{OnDeadline: true})
 		o.Deadline = new(time.Minute)
-		o.Reported.Counts = rollout.Report(o).Counts
+		o.Reported.Counts = rollout.PlannedStatus(o).Counts
 		o.Reported.Counts.Updated, o.Reported.Counts.Available = 9, 9
 		o.Reported.Conditions = []rollout.Condition{
-			{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: timeAt(-time.Hour)},
+			{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: epochPlus(-time.Hour)},
 		}
 		assert.NotNil(t, rollout.Decide(o).Rollback, "it is late")
 		assert.Zero(t, rollout.Decide(o).Recheck, "and nothing more comes with time")
 		o.Progress.Revision--
 		assert.Nil(t, rollout.Decide(o).Rollback, "a fix is given its chance")
 		assert.NotNil(t, rollout.Decide(o).Record)
-		assert.Equal(t, "NewMachineSetCreated", rollout.Report(o).Conditions[1].Reason)
-		assert.Equal(t, o.Now, rollout.Report(o).Conditions[1].Updated)
+		assert.Equal(t, "NewMachineSetCreated", rollout.PlannedStatus(o).Conditions[1].Reason)
+		assert.Equal(t, o.Now, rollout.PlannedStatus(o).Conditions[1].Updated)
 	})
 	t.Run("a set of the same template is none to return to", func(t *testing.T) {
 		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
 		twin := o.Sets[1]
 		twin.Current = true
-		o.Sets = []rollout.Set{o.Sets[2], twin}
+		o.Sets = []rollout.MachineSet{o.Sets[2], twin}
 		assert.Nil(t, rollout.Decide(recorded(o)).Rollback)
 	})
 	t.Run("what came by a rollback does not roll back again", func(t *testing.T) {
@@ -142,21 +142,21 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.Nil(t, rollout.Decide(recorded(o)).Rollback)
 	})
 	// begun returns a deployment without failed machines whose record leads to a rollback.
-	begun := func() rollout.Observed {
+	begun := func() rollout.Facts {
 		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1, OnDeadline: true})
 		o.Deadline = new(time.Minute)
-		o.Progress.Step, o.Progress.Reached = 1, timeAt(-time.Minute)
+		o.Progress.Step, o.Progress.Reached = 1, epochPlus(-time.Minute)
 		o = recorded(o)
 		o.Sets[2] = currentSet(3, 2, 2, 0)
-		o.Reported.Counts = rollout.Report(o).Counts
+		o.Reported.Counts = rollout.PlannedStatus(o).Counts
 		o.Reported.Conditions = []rollout.Condition{
-			{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: timeAt(-time.Hour)},
+			{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: epochPlus(-time.Hour)},
 		}
 		return o
 	}
 	// written returns the deployment after the rollback was written: the old template is back, and the annotation names
 	// it.
-	written := func() rollout.Observed {
+	written := func() rollout.Facts {
 		o := begun()
 		o.Sets[1].Current, o.Sets[2].Current, o.RolledBackTo = true, false, "uid-ms2"
 		return o
@@ -164,7 +164,7 @@ func TestAutomaticRollback(t *testing.T) {
 	t.Run("the machines that failed are on record first, beside what was there", func(t *testing.T) {
 		assert.Equal(
 			t,
-			rollout.Progress{Revision: 3, Step: 1, Reached: timeAt(-time.Minute), Failed: []string{"ms3-00", "ms3-01"}},
+			rollout.Progress{Revision: 3, Step: 1, Reached: epochPlus(-time.Minute), Failed: []string{"ms3-00", "ms3-01"}},
 			begun().Progress,
 		)
 	})
@@ -178,12 +178,12 @@ func TestAutomaticRollback(t *testing.T) {
 		revised := rollout.Decide(o).Revise
 		assert.Equal(t, int64(4), revised.Revision)
 		o.Sets[1].Revision, o.Sets[1].History = revised.Revision, revised.History
-		o.Sets[1] = withMachine(withMachine(o.Sets[1], 0, makeFailed), 1, makeFailed)
+		o.Sets[1] = withMachine(withMachine(o.Sets[1], 0, asFailedMachine), 1, asFailedMachine)
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback)
 		assert.Equal(t, &rollout.Progress{Revision: 4, Failed: []string{"ms2-00", "ms2-01"}}, d.Record)
-		assert.Equal(t, "FoundNewMachineSet", rollout.Report(o).Conditions[1].Reason)
-		assert.Equal(t, o.Now, rollout.Report(o).Conditions[1].Updated)
+		assert.Equal(t, "FoundNewMachineSet", rollout.PlannedStatus(o).Conditions[1].Reason)
+		assert.Equal(t, o.Now, rollout.PlannedStatus(o).Conditions[1].Updated)
 		assert.Nil(t, rollout.Decide(recorded(o)).Rollback)
 	})
 	t.Run("a template that somebody wrote afterwards does, and has its own time and record", func(t *testing.T) {
@@ -193,9 +193,9 @@ func TestAutomaticRollback(t *testing.T) {
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback)
 		assert.Equal(t, &rollout.Progress{Revision: 4}, d.Record)
-		assert.Equal(t, "NewMachineSetCreated", rollout.Report(o).Conditions[1].Reason)
+		assert.Equal(t, "NewMachineSetCreated", rollout.PlannedStatus(o).Conditions[1].Reason)
 		o.Progress = *d.Record
-		o.Sets[3] = withMachines(withMachine(o.Sets[3], 0, makeFailed), newMachine("ms4-99", makeFailed))
+		o.Sets[3] = withMachines(withMachine(o.Sets[3], 0, asFailedMachine), newMachine("ms4-99", asFailedMachine))
 		assert.NotNil(t, rollout.Decide(recorded(o)).Rollback)
 	})
 	t.Run("a person who wants the same set has asked for it", func(t *testing.T) {
@@ -211,8 +211,8 @@ func TestAutomaticRollback(t *testing.T) {
 		o.Sets[0].Current, o.Sets[1].Current = true, false
 		o.Sets[0].Revision, o.Sets[0].History = 4, "1"
 		assert.Equal(t, &rollout.Progress{Revision: 4}, rollout.Decide(o).Record)
-		o.Sets[0] = withMachine(withMachines(o.Sets[0], newMachine("ms1-99", makeFailed)), 0, makeFailed)
-		o.Sets[0] = withMachines(o.Sets[0], newMachine("ms1-98", makeFailed))
+		o.Sets[0] = withMachine(withMachines(o.Sets[0], newMachine("ms1-99", asFailedMachine)), 0, asFailedMachine)
+		o.Sets[0] = withMachines(o.Sets[0], newMachine("ms1-98", asFailedMachine))
 		assert.NotNil(t, rollout.Decide(recorded(o)).Rollback)
 	})
 	t.Run("one that is held now is not rolled back", func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestHistory(t *testing.T) {
 		assert.Nil(t, d.Revise)
 		assert.Equal(t, []string{"ms1"}, targetNames(d.Sync))
 	})
-	limited := func(limit int, sets ...rollout.Set) []string {
+	limited := func(limit int, sets ...rollout.MachineSet) []string {
 		o := rollingUpdate(1, 1, 0, append(sets, currentSet(9, 1, 1, 1))...)
 		o.HistoryLimit = &limit
 		return targetNames(rollout.Decide(o).Delete)
@@ -276,8 +276,8 @@ func TestHistory(t *testing.T) {
 			1,
 			1,
 			0,
-			withActedOn(oldSet(1, 0, 0, 0), 2),
-			withCounted(oldSet(2, 0, 0, 0), 1),
+			withActedOnSize(oldSet(1, 0, 0, 0), 2),
+			withCountedMachines(oldSet(2, 0, 0, 0), 1),
 			currentSet(3, 1, 1, 1),
 		)
 		o.HistoryLimit = new(0)

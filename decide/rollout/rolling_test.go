@@ -11,7 +11,7 @@ import (
 func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
 	for _, row := range []struct {
 		name string
-		in   rollout.Observed
+		in   rollout.Facts
 		want map[string]int
 	}{
 		{"0 to 2", rollingUpdate(2, 2, 0, currentSet(1, 0, 0, 0)), map[string]int{"ms1": 2}},
@@ -19,22 +19,22 @@ func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
 		{"not above 3 and 2", rollingUpdate(3, 2, 0, oldSet(1, 3, 3, 3), currentSet(2, 1, 0, 0)), map[string]int{"ms2": 2}},
 		{
 			"machines on their way out count",
-			rollingUpdate(1, 0, 0, withMachines(oldSet(1, 0, 0, 0), newMachine("out", makeDeleting)), currentSet(2, 0, 0, 0)),
+			rollingUpdate(1, 0, 0, withMachines(oldSet(1, 0, 0, 0), newMachine("out", asDeletingMachine)), currentSet(2, 0, 0, 0)),
 			map[string]int{},
 		},
 		{
 			"unless they are not to",
-			withFreeWhenDeleting(rollingUpdate(1, 0, 0, withMachines(oldSet(1, 0, 0, 0), newMachine("out", makeDeleting)), currentSet(2, 0, 0, 0))),
+			withPlacesFreeWhenDeleting(rollingUpdate(1, 0, 0, withMachines(oldSet(1, 0, 0, 0), newMachine("out", asDeletingMachine)), currentSet(2, 0, 0, 0))),
 			map[string]int{"ms2": 1},
 		},
 		{
 			"what a set is about to make counts, and what it says that it has",
-			rollingUpdate(3, 2, 0, withCounted(oldSet(1, 3, 3, 3), 4), currentSet(2, 1, 0, 0)),
+			rollingUpdate(3, 2, 0, withCountedMachines(oldSet(1, 3, 3, 3), 4), currentSet(2, 1, 0, 0)),
 			map[string]int{},
 		},
 		{
 			"a set that has not seen its size may still make machines",
-			rollingUpdate(4, 2, 0, withActedOn(oldSet(1, 3, 3, 3), 5), currentSet(2, 1, 1, 1)),
+			rollingUpdate(4, 2, 0, withActedOnSize(oldSet(1, 3, 3, 3), 5), currentSet(2, 1, 1, 1)),
 			map[string]int{},
 		},
 		{
@@ -56,16 +56,19 @@ func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
 	})
 }
 
-func withFreeWhenDeleting(o rollout.Observed) rollout.Observed { o.FreeWhenDeleting = true; return o }
-func withCounted(s rollout.Set, n int) rollout.Set             { s.Counted = n; return s }
-func withActedOn(s rollout.Set, n int) rollout.Set             { s.ActedOn = n; return s }
-func withDeletion(s rollout.Set) rollout.Set                   { s.Deleting = true; return s }
-func setList(s ...rollout.Set) []rollout.Set                   { return s }
-func rollingUpdateOf(r, s, u int, l []rollout.Set) rollout.Observed {
+func withPlacesFreeWhenDeleting(o rollout.Facts) rollout.Facts { o.FreeWhenDeleting = true; return o }
+
+func withCountedMachines(s rollout.MachineSet, n int) rollout.MachineSet { s.Counted = n; return s }
+
+func withActedOnSize(s rollout.MachineSet, n int) rollout.MachineSet { s.ActedOn = n; return s }
+
+func withDeletion(s rollout.MachineSet) rollout.MachineSet    { s.Deleting = true; return s }
+func listOfSets(s ...rollout.MachineSet) []rollout.MachineSet { return s }
+func rollingUpdateOfSets(r, s, u int, l []rollout.MachineSet) rollout.Facts {
 	return rollingUpdate(r, s, u, l...)
 }
 
-func withAllMachines(s rollout.Set, f func(*rollout.Member)) rollout.Set {
+func withAllMachines(s rollout.MachineSet, f func(*rollout.Member)) rollout.MachineSet {
 	for i := range s.Machines {
 		s = withMachine(s, i, f)
 	}
@@ -76,73 +79,73 @@ func TestARollingUpdateSizesOldSets(t *testing.T) {
 	held := map[string]int{}
 	for _, row := range []struct {
 		name string
-		in   rollout.Observed
+		in   rollout.Facts
 		want map[string]int
 	}{
-		{"no replicas", rollingUpdateOf(10, 1, 0, setList(oldSet(1, 0, 0, 0), currentSet(2, 10, 10, 10))), held},
-		{"exactly as many available as needed", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1))), held},
-		{"fewer available than needed", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 2, 1), currentSet(2, 2, 1, 1))), held},
-		{"being scaled down already", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 3, 3), currentSet(2, 1, 1, 1))), held},
-		{"a machine under in-place update", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 2, 2), withMachine(oldSet(2, 1, 1, 1), 0, makeUpdating), currentSet(3, 1, 1, 1))), held},
-		{"another one is being scaled down", rollingUpdateOf(6, 3, 1, setList(oldSet(1, 2, 3, 3), oldSet(2, 3, 3, 3), currentSet(3, 3, 0, 0))), held},
-		{"all unavailable, surge 1", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 3, 3, 0), currentSet(2, 1, 1, 0))), held},
-		{"all unavailable, surge 0", rollingUpdateOf(3, 0, 1, setList(oldSet(1, 2, 2, 0), currentSet(2, 1, 1, 0))), held},
-		{"this round takes from the new set", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 1, 1, 1), currentSet(2, 4, 4, 3))), map[string]int{"ms2": 3}},
-		{"this round takes from an old set", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 2, 2), oldSet(2, 1, 1, 1), currentSet(3, 1, 1, 1))), map[string]int{"ms1": 1}},
-		{"the new set has unavailable ones", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 0))), held},
-		{"all available", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 1))), map[string]int{"ms1": 2}},
+		{"no replicas", rollingUpdateOfSets(10, 1, 0, listOfSets(oldSet(1, 0, 0, 0), currentSet(2, 10, 10, 10))), held},
+		{"exactly as many available as needed", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1))), held},
+		{"fewer available than needed", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 1), currentSet(2, 2, 1, 1))), held},
+		{"being scaled down already", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 3, 3), currentSet(2, 1, 1, 1))), held},
+		{"a machine under in-place update", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 2), withMachine(oldSet(2, 1, 1, 1), 0, asUpdatingMachine), currentSet(3, 1, 1, 1))), held},
+		{"another one is being scaled down", rollingUpdateOfSets(6, 3, 1, listOfSets(oldSet(1, 2, 3, 3), oldSet(2, 3, 3, 3), currentSet(3, 3, 0, 0))), held},
+		{"all unavailable, surge 1", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 0), currentSet(2, 1, 1, 0))), held},
+		{"all unavailable, surge 0", rollingUpdateOfSets(3, 0, 1, listOfSets(oldSet(1, 2, 2, 0), currentSet(2, 1, 1, 0))), held},
+		{"this round takes from the new set", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 1, 1, 1), currentSet(2, 4, 4, 3))), map[string]int{"ms2": 3}},
+		{"this round takes from an old set", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 2), oldSet(2, 1, 1, 1), currentSet(3, 1, 1, 1))), map[string]int{"ms1": 1}},
+		{"the new set has unavailable ones", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 0))), held},
+		{"all available", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 1))), map[string]int{"ms1": 2}},
 		{
 			"unavailable ones first",
-			rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 2, 2), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 0), currentSet(4, 1, 1, 1))),
+			rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 2), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 0), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms2": 0, "ms3": 0},
 		},
 		{
 			"then available ones",
-			rollingUpdateOf(3, 1, 0, setList(oldSet(1, 3, 3, 3), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 0), currentSet(4, 1, 1, 1))),
+			rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 3), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 0), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms2": 0, "ms3": 0, "ms1": 2},
 		},
 		{
 			"not misled by replicas without machine",
-			rollingUpdateOf(3, 1, 0, setList(oldSet(1, 4, 3, 3), oldSet(2, 2, 1, 0), oldSet(3, 5, 2, 0), currentSet(4, 1, 1, 1))),
+			rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 4, 3, 3), oldSet(2, 2, 1, 0), oldSet(3, 5, 2, 0), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms2": 0, "ms3": 0, "ms1": 2},
 		},
 		{
 			"stops before too few are available",
-			rollingUpdateOf(3, 1, 0, setList(oldSet(1, 1, 1, 1), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 1), currentSet(4, 1, 1, 1))),
+			rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 1, 1, 1), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 1), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms2": 0},
 		},
 		{
 			"stops in time, not misled",
-			rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 1, 1), oldSet(2, 3, 1, 0), oldSet(3, 3, 2, 1), currentSet(4, 1, 1, 1))),
+			rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 1, 1), oldSet(2, 3, 1, 0), oldSet(3, 3, 2, 1), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms1": 1, "ms2": 0, "ms3": 2},
 		},
-		{"an earlier scale-down is counted", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 3, 4, 4), currentSet(2, 2, 2, 2))), map[string]int{"ms1": 1}},
-		{"a scale-down of the new set is counted", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 3, 3, 3), currentSet(2, 4, 4, 4))), map[string]int{"ms1": 0, "ms2": 3}},
-		{"a scale-down of an old set is counted", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 1, 1, 0), oldSet(2, 3, 3, 3), currentSet(3, 2, 2, 2))), map[string]int{"ms1": 0, "ms2": 1}},
+		{"an earlier scale-down is counted", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 4, 4), currentSet(2, 2, 2, 2))), map[string]int{"ms1": 1}},
+		{"a scale-down of the new set is counted", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 3), currentSet(2, 4, 4, 4))), map[string]int{"ms1": 0, "ms2": 3}},
+		{"a scale-down of an old set is counted", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 1, 1, 0), oldSet(2, 3, 3, 3), currentSet(3, 2, 2, 2))), map[string]int{"ms1": 0, "ms2": 1}},
 		{
 			"a sick machine goes first for sure: nothing is risked",
-			rollingUpdateOf(3, 1, 0, setList(withMachine(oldSet(1, 3, 3, 3), 2, makeUnhealthy), currentSet(2, 1, 1, 1))),
+			rollingUpdateOfSets(3, 1, 0, listOfSets(withMachine(oldSet(1, 3, 3, 3), 2, asUnhealthyMachine), currentSet(2, 1, 1, 1))),
 			map[string]int{"ms1": 2},
 		},
 		{
 			"but not where a person chose an available one",
-			rollingUpdateOf(3, 1, 0, setList(withMachine(withMachine(oldSet(1, 3, 3, 3), 2, makeUnhealthy), 0, func(m *rollout.Member) { m.First = true }), currentSet(2, 2, 2, 1))), held,
+			rollingUpdateOfSets(3, 1, 0, listOfSets(withMachine(withMachine(oldSet(1, 3, 3, 3), 2, asUnhealthyMachine), 0, func(m *rollout.Member) { m.First = true }), currentSet(2, 2, 2, 1))), held,
 		},
 		{
 			"a failed machine that is preserved is not waited for",
-			rollingUpdateOf(3, 1, 0, setList(oldSet(1, 1, 1, 1), withMachine(currentSet(2, 3, 3, 3), 0, makeFailed, makePreserved))),
+			rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 1, 1, 1), withMachine(currentSet(2, 3, 3, 3), 0, asFailedMachine, asPreservedMachine))),
 			map[string]int{"ms1": 0},
 		},
 		{
 			"fewer wanted: new machines that are not available go before a bound is broken for long",
-			rollingUpdateOf(6, 3, 1, setList(oldSet(1, 6, 6, 6), withAllMachines(currentSet(2, 6, 6, 0), makeUnhealthy))),
+			rollingUpdateOfSets(6, 3, 1, listOfSets(oldSet(1, 6, 6, 6), withAllMachines(currentSet(2, 6, 6, 0), asUnhealthyMachine))),
 			map[string]int{"ms1": 5, "ms2": 4},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := rollout.Decide(row.in)
 			assert.Equal(t, row.want, changedSizes(d))
-			assert.Empty(t, forcedSets(d))
+			assert.Empty(t, setsWithForcedResize(d))
 			if len(row.want) == 0 && !d.Complete {
 				assert.NotEmpty(t, d.Hold)
 				assert.Equal(t, d.Hold, d.Why)
@@ -151,9 +154,15 @@ func TestARollingUpdateSizesOldSets(t *testing.T) {
 	}
 	t.Run("the old set has unavailable ones, and might take an available one: only to end a deadlock", func(t *testing.T) {
 		d := rollout.Decide(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 2), currentSet(2, 1, 1, 1)))
-		assert.Equal(t, []string{"ms1"}, forcedSets(d))
+		assert.Equal(t, []string{"ms1"}, setsWithForcedResize(d))
 		d = rollout.Decide(
-			rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 2), withMachines(currentSet(2, 1, 1, 1), newMachine("out", makeDeleting))),
+			rollingUpdate(
+				3,
+				1,
+				0,
+				oldSet(1, 3, 3, 2),
+				withMachines(currentSet(2, 1, 1, 1), newMachine("out", asDeletingMachine)),
+			),
 		)
 		assert.Empty(t, changedSizes(d))
 	})
@@ -163,7 +172,7 @@ func TestADeadlockIsBroken(t *testing.T) {
 	none := []string(nil)
 	for _, row := range []struct {
 		name string
-		in   rollout.Observed
+		in   rollout.Facts
 		want []string
 	}{
 		{"no replicas in old sets", rollingUpdate(10, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 10, 10, 10)), none},
@@ -174,11 +183,11 @@ func TestADeadlockIsBroken(t *testing.T) {
 		{"this round scales an old set", rollingUpdate(8, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 5)), none},
 		{"the new set has unavailable machines", rollingUpdate(9, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 3)), none},
 		{"nothing else can move", rollingUpdate(9, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 5)), []string{"ms1"}},
-		{"nor while a machine is under update", rollingUpdate(9, 1, 0, withMachine(oldSet(1, 5, 5, 5), 0, makeUpdating), currentSet(2, 5, 5, 5)), none},
+		{"nor while a machine is under update", rollingUpdate(9, 1, 0, withMachine(oldSet(1, 5, 5, 5), 0, asUpdatingMachine), currentSet(2, 5, 5, 5)), none},
 		{"the oldest one that can", rollingUpdate(9, 1, 0, oldSet(1, 2, 2, 2), oldSet(2, 3, 3, 2), currentSet(3, 5, 5, 5)), []string{"ms2"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, forcedSets(rollout.Decide(row.in)))
+			assert.Equal(t, row.want, setsWithForcedResize(rollout.Decide(row.in)))
 		})
 	}
 }
@@ -186,19 +195,21 @@ func TestADeadlockIsBroken(t *testing.T) {
 // A set whose status does not show its new size may still create machines. Machines that the set may still create take
 // places, but do not count as existing.
 func TestTheReasonOfNoGrowthCountsExistingMachines(t *testing.T) {
-	gone := func(s rollout.Set) rollout.Set { return withMachines(s, newMachine("out", makeDeleting)) }
+	gone := func(s rollout.MachineSet) rollout.MachineSet {
+		return withMachines(s, newMachine("out", asDeletingMachine))
+	}
 	for _, row := range []struct {
 		name, want string
-		old        rollout.Set
+		old        rollout.MachineSet
 	}{
 		{"all are there", "3 machines existing or being deleted, 3 allowed", gone(oldSet(1, 1, 1, 1))},
 		{
 			"the set has not said that it has seen its size", "3 machines existing or being deleted, 3 allowed; 1 more may exist or be created",
-			withActedOn(gone(oldSet(1, 1, 1, 1)), 2),
+			withActedOnSize(gone(oldSet(1, 1, 1, 1)), 2),
 		},
 		{
 			"the set counts one that was not read", "2 machines existing or being deleted, 3 allowed; 1 more may exist or be created",
-			withCounted(oldSet(1, 1, 1, 1), 2),
+			withCountedMachines(oldSet(1, 1, 1, 1), 2),
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Planned is the result of one evaluation of a deployment.
-type Planned struct {
+// PlanResult is the result of one evaluation of a deployment.
+type PlanResult struct {
 	Decision   Decision
 	Status     Status
 	Unreported bool               // the status differs from Status, or observedGeneration is old, or Thaw is true
@@ -25,15 +25,15 @@ type Planned struct {
 	Replaces   bool               // once Status is written, replacements are the most urgent pending work
 }
 
-// Plan plans the next changes of a deployment. A change that must be visible before sizes change is a decision of its
-// own. All other changes share one decision, so that each decision costs one round. The sizes never allow more machines
-// than Replicas and surge, unless Replicas became smaller. No decision removes available machines below Replicas minus
-// maxUnavailable. Only Forced resizes may do so, and the strategies Recreate and OnDelete, which promise no
-// availability. The same facts in any order give the same plan.
-func Plan(o Observed) Planned {
-	p := newPlanner(o.Sorted())
-	plan := Planned{Status: p.report()} // the report must not contain the sizes that the decision changes
-	plan.Thaw = o.freezeEnded()
+// PlanDeployment plans the next changes of a deployment. A change that must be visible before sizes change is a
+// decision of its own. All other changes share one decision, so that each decision costs one round. The sizes never
+// allow more machines than Replicas and surge, unless Replicas became smaller. No decision removes available machines
+// below Replicas minus maxUnavailable. Only Forced resizes may do so, and the strategies Recreate and OnDelete, which
+// promise no availability. The same facts in any order give the same plan.
+func PlanDeployment(o Facts) PlanResult {
+	p := newPlanner(o.SortedCopy())
+	plan := PlanResult{Status: p.buildStatus()} // the report must not contain the sizes that the decision changes
+	plan.Thaw = o.hasFreezeEnded()
 	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.statusMatches(plan.Status)
 	plan.Decision = p.decide()
 	left := o.remainingWork(plan.Decision)
@@ -41,8 +41,8 @@ func Plan(o Observed) Planned {
 	return plan
 }
 
-// Decide returns the Decision of Plan.
-func Decide(o Observed) Decision { return newPlanner(o.Sorted()).decide() }
+// Decide returns the Decision of PlanDeployment.
+func Decide(o Facts) Decision { return newPlanner(o.SortedCopy()).decide() }
 
 func (p *planner) decide() Decision {
 	d, exclusive := p.exclusiveDecision()
@@ -57,7 +57,7 @@ func (p *planner) decide() Decision {
 
 // statusMatches reports whether the status equals want. Conditions of types that Millwright does not write are not
 // compared.
-func (o Observed) statusMatches(want Status) bool {
+func (o Facts) statusMatches(want Status) bool {
 	differs := func(c Condition) bool {
 		is := o.reportedCondition(c.Type)
 		return is.Status != c.Status || is.Reason != c.Reason || is.Message != c.Message
@@ -75,28 +75,28 @@ func (o Observed) statusMatches(want Status) bool {
 
 // pendingWork returns the deployment's pending work for this plan. left is the work that stays pending once the status
 // is written.
-func (o Observed) pendingWork(plan Planned, left attention.Decision) attention.Decision {
+func (o Facts) pendingWork(plan PlanResult, left attention.Decision) attention.Decision {
 	d, replicas := plan.Decision, plan.Status.Counts.Replicas
 	return cmp.Or(
 		attention.DecisionIf(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
 		attention.DecisionIf(o.Orphaning || o.Deleting && o.suspensionReason() != "", attention.Deletion, "%s", d.Why),
 		attention.DecisionIf(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machineCount(replicas)),
 		attention.DecisionIf(!o.Finalizer && o.suspensionReason() == "", attention.Scale, "new: our finalizer is missing"),
-		left.PrecededBy(o.Generation != o.ObservedGeneration, attention.Scale,
+		left.PrecedingDecision(o.Generation != o.ObservedGeneration, attention.Scale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
-		left.PrecededBy(plan.Unreported && !d.Acts(), attention.Scale, "status is out of date"),
+		left.PrecedingDecision(plan.Unreported && !d.HasActions(), attention.Scale, "status is out of date"),
 		left,
 	)
 }
 
 // remainingWork returns the work that stays pending once the status is written.
-func (o Observed) remainingWork(d Decision) attention.Decision {
+func (o Facts) remainingWork(d Decision) attention.Decision {
 	calm := attention.Decision{Why: d.Why}
 	return cmp.Or(
-		attention.DecisionIf(d.Acts(), attention.Scale, "%s", d.Why),
+		attention.DecisionIf(d.HasActions(), attention.Scale, "%s", d.Why),
 		attention.DecisionIf(d.Rolling && d.HoldBy != HeldBy, attention.Rollout, "%s", d.Why),
 		o.pendingReplacements(),
-		calm.PrecededBy(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
+		calm.PrecedingDecision(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
 		calm,
 	)
 }
@@ -110,23 +110,23 @@ const (
 	HeldByFault    = "Invalid" // the deployment is invalid
 )
 
-// teardown deletes all sets of a deployment that is being deleted. With --cascade=orphan, teardown waits until the
+// tearDownSets deletes all sets of a deployment that is being deleted. With --cascade=orphan, teardown waits until the
 // garbage collector has removed the sets' owner references.
-func (p *planner) teardown() Decision {
-	if p.o.Orphaning {
+func (p *planner) tearDownSets() Decision {
+	if p.facts.Orphaning {
 		return Decision{
 			Why: "deleted with --cascade=orphan: waits until the garbage collector has removed the owner reference of " +
-				phrase.Count(len(p.o.Sets), "set") + " and the finalizer orphan",
+				phrase.CountText(len(p.facts.Sets), "set") + " and the finalizer orphan",
 		}
 	}
 	const why = "the deployment is being deleted"
 	d := Decision{
-		Done:       len(p.o.Sets) == 0,
-		SetChanges: SetChanges{Delete: targets(p.sets, why)},
-		Why:        fmt.Sprintf("%s, %s left", why, phrase.Count(len(p.o.Sets), "set")),
+		Done:       len(p.facts.Sets) == 0,
+		SetChanges: SetChanges{Delete: targetsOfSets(p.sets, why)},
+		Why:        fmt.Sprintf("%s, %s left", why, phrase.CountText(len(p.facts.Sets), "set")),
 	}
-	if d.boundLists(); len(d.Delete) > 0 {
-		d.Why = fmt.Sprintf("delete %s: %s", phrase.Count(len(d.Delete), "set"), why)
+	if d.limitLists(); len(d.Delete) > 0 {
+		d.Why = fmt.Sprintf("delete %s: %s", phrase.CountText(len(d.Delete), "set"), why)
 	}
 	return d
 }
@@ -134,7 +134,7 @@ func (p *planner) teardown() Decision {
 // resizeSets sets each set's size according to the strategy.
 func (p *planner) resizeSets() {
 	p.acknowledgeMoves()
-	if p.o.Stopped() != "" || p.current == nil {
+	if p.facts.StopReason() != "" || p.current == nil {
 		p.followReplicas()
 		return
 	}
@@ -145,26 +145,26 @@ func (p *planner) resizeSets() {
 			"machines that were updated in place are in it now",
 		)
 	}
-	if p.o.Strategy != RollingUpdate {
-		p.directTransfers(nil)
+	if p.facts.Strategy != RollingUpdate {
+		p.assignTransfers(nil)
 	}
 	switch {
-	case p.o.Strategy == Recreate:
+	case p.facts.Strategy == Recreate:
 		p.resizeRecreate()
-	case p.o.Strategy == OnDelete:
+	case p.facts.Strategy == OnDelete:
 		p.resizeOnDelete()
-	case p.o.isInPlace():
+	case p.facts.isInPlace():
 		p.resizeInPlace()
 	default:
-		p.rolling()
+		p.resizeRolling()
 	}
 }
 
 // decideSizes decides the sizes of the sets and the changes that depend on the sizes.
 func (p *planner) decideSizes() Decision {
-	record, pause := p.progress()
+	record, pause := p.currentProgress()
 	p.resizeSets()
-	stopped := p.o.Stopped()
+	stopped := p.facts.StopReason()
 	d := Decision{
 		Rolling:  p.hasOldMachines() && p.current != nil,
 		NoSet:    p.current == nil,
@@ -180,14 +180,14 @@ func (p *planner) decideSizes() Decision {
 		p.handOverMachines(&d)
 	}
 	p.markNodes(&d, stopped == "")
-	if d.Complete || p.o.Paused {
+	if d.Complete || p.facts.Paused {
 		d.Delete = p.setsBeyondHistory()
 	}
-	d.boundLists()
+	d.limitLists()
 	if pause != nil {
-		d.recheckBy(pause.Until)
+		d.limitRecheckTime(pause.Until)
 	}
-	d.recheckBy(p.o.wakeTime())
+	d.limitRecheckTime(p.facts.wakeTime())
 	p.setHold(&d, stopped)
 	d.Why = p.decisionSentence(d)
 	return d
@@ -196,14 +196,14 @@ func (p *planner) decideSizes() Decision {
 // setHold sets HoldBy and Hold to the reason why the rollout waits.
 func (p *planner) setHold(d *Decision, stopped string) {
 	switch {
-	case p.o.Paused:
+	case p.facts.Paused:
 		d.HoldBy, d.Hold = HeldByPause, stopped
 	case stopped != "":
-		d.HoldBy, d.Hold = HeldBy, phrase.Cut(stopped, maxReasonBytes)
+		d.HoldBy, d.Hold = HeldBy, phrase.CutText(stopped, maxReasonBytes)
 	case d.NoSet:
-		d.HoldBy, d.Hold = HeldByMachines, phrase.Cut(p.o.noCreateProblem().Message, maxReasonBytes)
+		d.HoldBy, d.Hold = HeldByMachines, phrase.CutText(p.facts.noCreateProblem().Message, maxReasonBytes)
 	case d.Pause != nil:
-		d.HoldBy, d.Hold = HeldByStep, d.Pause.waitSentence(p.o.Now)
+		d.HoldBy, d.Hold = HeldByStep, d.Pause.waitSentence(p.facts.Now)
 	case p.idleReason != "" && len(d.Select)+len(d.Move)+len(d.Ask) == 0:
 		d.HoldBy, d.Hold = HeldByMachines, p.idleReason
 	}
@@ -211,17 +211,17 @@ func (p *planner) setHold(d *Decision, stopped string) {
 
 // decisionSentence returns the Why of a decision.
 func (p *planner) decisionSentence(d Decision) string {
-	why := append(resizeSentences(d.Resize), phrase.Parts(
-		phrase.If(
+	why := append(resizeSentences(d.Resize), phrase.NonEmptyTexts(
+		phrase.TextIf(
 			len(d.Ask) > 0,
 			"ask a runtime extension whether it can update the machines of %s in place",
-			phrase.Count(len(d.Ask), "set"),
+			phrase.CountText(len(d.Ask), "set"),
 		),
-		phrase.If(len(d.Move) > 0, "hand over %s", machineCount(len(d.Move))),
-		phrase.If(len(d.Select) > 0, "select %s for the in-place update", machineCount(len(d.Select))),
+		phrase.TextIf(len(d.Move) > 0, "hand over %s", machineCount(len(d.Move))),
+		phrase.TextIf(len(d.Select) > 0, "select %s for the in-place update", machineCount(len(d.Select))),
 	)...)
 	if n := len(d.Delete); n > 0 {
-		why = append(why, fmt.Sprintf("delete %s: %d are kept", phrase.Count(n, "old set"), *p.o.HistoryLimit))
+		why = append(why, fmt.Sprintf("delete %s: %d are kept", phrase.CountText(n, "old set"), *p.facts.HistoryLimit))
 	}
 	switch {
 	case len(why) > 0:
@@ -229,15 +229,15 @@ func (p *planner) decisionSentence(d Decision) string {
 	case d.Hold != "":
 		return d.Hold
 	case d.Complete:
-		return fmt.Sprintf("%s wanted and there, all of revision %d", machineCount(p.o.Replicas), p.current.Revision)
+		return fmt.Sprintf("%s wanted and there, all of revision %d", machineCount(p.facts.Replicas), p.current.Revision)
 	default:
-		return fmt.Sprintf("%s wanted, %d available", machineCount(p.o.Replicas), p.availableMachines())
+		return fmt.Sprintf("%s wanted, %d available", machineCount(p.facts.Replicas), p.availableMachines())
 	}
 }
 
 // resizeSentences describes the sizes that change, as many as fit into maxSentenceBytes. The last sentence counts the
 // other sizes.
-func resizeSentences(resizes []Resize) []string {
+func resizeSentences(resizes []SetResize) []string {
 	var why []string
 	room, others := maxSentenceBytes, 0
 	for _, r := range resizes {
@@ -260,31 +260,31 @@ func resizeSentences(resizes []Resize) []string {
 // exclusiveDecision returns a decision that must precede all others; found is false if there is none.
 func (p *planner) exclusiveDecision() (d Decision, found bool) {
 	switch r, owned := p.requestedRollback(), p.changeOwnership(); {
-	case p.o.suspensionReason() != "":
-		why := phrase.Cut(p.o.suspensionReason(), maxReasonBytes)
+	case p.facts.suspensionReason() != "":
+		why := phrase.CutText(p.facts.suspensionReason(), maxReasonBytes)
 		return Decision{HoldBy: HeldByPause, Hold: why, Complete: p.isComplete(), Why: why}, true
-	case p.o.Deleting:
-		return p.teardown(), true
-	case p.o.Invalid != "":
-		why := phrase.Cut(p.o.Invalid, maxReasonBytes)
+	case p.facts.Deleting:
+		return p.tearDownSets(), true
+	case p.facts.Invalid != "":
+		why := phrase.CutText(p.facts.Invalid, maxReasonBytes)
 		return Decision{HoldBy: HeldByFault, Hold: why, Why: why}, true
-	case owned.Acts():
+	case owned.HasActions():
 		return owned, true
-	case r != nil && !p.o.Paused:
+	case r != nil && !p.facts.Paused:
 		return Decision{Rollback: r, Why: r.Why}, true
 	}
-	if p.o.markChosen(&d); d.Acts() {
-		d.boundLists()
+	if p.facts.markChosenMachines(&d); d.HasActions() {
+		d.limitLists()
 		d.Why = fmt.Sprintf("mark %s for the cluster autoscaler, unmark %d", machineCount(len(d.Mark)), len(d.Unmark))
 		return d, true
 	}
-	if d = p.alignSets(); d.Acts() {
+	if d = p.alignSets(); d.HasActions() {
 		return d, true
 	}
 	if p.current == nil {
 		return p.createTemplateSet()
 	}
-	record, _ := p.progress()
+	record, _ := p.currentProgress()
 	r := p.automaticRollback(record.Failed)
 	if r == nil {
 		return d, false
@@ -294,28 +294,28 @@ func (p *planner) exclusiveDecision() (d Decision, found bool) {
 		// The record is written first, because a failed machine may be gone when the template is written.
 		d.Rollback = r
 	}
-	d.boundLists()
+	d.limitLists()
 	return d, true
 }
 
 // alignSets decides which sets may create machines, and copies the deployment's settings to sets that differ.
 func (p *planner) alignSets() (d Decision) {
 	if p.current != nil {
-		if p.allowScaleUp(&d); d.Acts() {
-			d.boundLists()
+		if p.allowScaleUp(&d); d.HasActions() {
+			d.limitLists()
 			d.Why = "allow the current set to create machines, and no old set"
 			return d
 		}
-		d.Revise = p.reviseCurrent()
+		d.Revise = p.revisionChangeOfCurrentSet()
 	}
 	// The write for Revise also copies the settings.
-	drifted := list.Where(p.sets, func(set *setPlan) bool { return set.Drift && (set != p.current || d.Revise == nil) })
-	d.Sync = targets(drifted, "it differs from the deployment")
-	d.boundLists()
+	drifted := list.Filter(p.sets, func(set *setPlan) bool { return set.Drift && (set != p.current || d.Revise == nil) })
+	d.Sync = targetsOfSets(drifted, "it differs from the deployment")
+	d.limitLists()
 	if d.Revise != nil {
 		drifted = append(drifted, p.current)
 	}
-	d.Why = "bring " + phrase.If(len(drifted) != 1, "%s", phrase.Count(len(drifted), "set"))
+	d.Why = "bring " + phrase.TextIf(len(drifted) != 1, "%s", phrase.CountText(len(drifted), "set"))
 	if len(drifted) == 1 {
 		d.Why += "set " + drifted[0].Name
 	}
@@ -325,10 +325,10 @@ func (p *planner) alignSets() (d Decision) {
 
 // createTemplateSet creates the set of the template, unless the deployment is stopped or must not create sets.
 func (p *planner) createTemplateSet() (d Decision, found bool) {
-	if p.o.Stopped() != "" || p.o.noCreateProblem().Reason != "" { // the existing sets follow spec.replicas
+	if p.facts.StopReason() != "" || p.facts.noCreateProblem().Reason != "" { // the existing sets follow spec.replicas
 		return d, false
 	}
-	if why := p.o.creationBlocker(); why != "" {
+	if why := p.facts.creationBlocker(); why != "" {
 		return Decision{NoSet: true, HoldBy: HeldByMachines, Hold: why, Why: why}, true
 	}
 	return p.createSet(), true
@@ -339,39 +339,41 @@ func (p *planner) createTemplateSet() (d Decision, found bool) {
 func (p *planner) allowScaleUp(d *Decision) {
 	switch {
 	case !p.current.NoScaleUp:
-	case p.current.size > p.current.activeMachines && sumOver(p.sets, p.occupiedPlaces) > p.o.Replicas+p.surge:
+	case p.current.size > p.current.activeMachines && sumOverSets(p.sets, p.occupiedPlaces) > p.facts.Replicas+p.surge:
 		// The set gave machines away and must not create them again.
 		p.current.setSize(p.current.activeMachines, fmt.Sprintf("it has %s left", machineCount(p.current.activeMachines)))
 		p.addResizes(d)
 		return
 	default:
-		d.AllowScaleUp = append(d.AllowScaleUp, p.current.target("it is the current set"))
+		d.AllowScaleUp = append(d.AllowScaleUp, p.current.asTarget("it is the current set"))
 	}
-	if p.o.Stopped() != "" || !p.o.isInPlace() && p.o.Strategy != OnDelete {
+	if p.facts.StopReason() != "" || !p.facts.isInPlace() && p.facts.Strategy != OnDelete {
 		return
 	}
 	mayCreate := func(set *setPlan) bool { return !set.NoScaleUp && (set.size > 0 || set.activeMachines > 0) }
-	d.ForbidScaleUp = targets(list.Where(p.oldSets(), mayCreate), "it is old: its machines are not created again")
+	d.ForbidScaleUp = targetsOfSets(list.Filter(p.oldSets(), mayCreate), "it is old: its machines are not created again")
 }
 
 // changeOwnership releases sets that the selector no longer matches, and adopts matching sets without a controller.
 // Releases and adoptions precede the decision whether the template has a set.
 func (p *planner) changeOwnership() Decision {
 	const foreign, ours = "the selector does not match its labels", "the selector matches its labels, and it has no owner"
-	adoptable := list.Where(p.o.Orphans, func(s Orphan) bool { return s.Matches && !s.Deleting })
+	adoptable := list.Filter(p.facts.Orphans, func(s Orphan) bool { return s.Matches && !s.Deleting })
 	d := Decision{
 		SetChanges: SetChanges{
-			Release: targets(list.Where(p.sets, func(set *setPlan) bool { return set.isForeign() }), foreign),
+			Release: targetsOfSets(list.Filter(p.sets, func(set *setPlan) bool { return set.isForeign() }), foreign),
 			Adopt: list.Map(
 				adoptable,
-				func(s Orphan) Target { return Target{Name: s.Name, UID: s.UID, Version: s.Version, Why: ours} },
+				func(s Orphan) ObjectTarget {
+					return ObjectTarget{Name: s.Name, UID: s.UID, Version: s.Version, Why: ours}
+				},
 			),
 		},
 	}
-	d.boundLists()
-	d.Why = strings.Join(phrase.Parts(
-		phrase.If(len(d.Release) > 0, "release %s: %s", phrase.Count(len(d.Release), "set"), foreign),
-		phrase.If(len(d.Adopt) > 0, "adopt %s: %s", phrase.Count(len(d.Adopt), "set"), ours),
+	d.limitLists()
+	d.Why = strings.Join(phrase.NonEmptyTexts(
+		phrase.TextIf(len(d.Release) > 0, "release %s: %s", phrase.CountText(len(d.Release), "set"), foreign),
+		phrase.TextIf(len(d.Adopt) > 0, "adopt %s: %s", phrase.CountText(len(d.Adopt), "set"), ours),
 	), "; ")
 	return d
 }
@@ -381,18 +383,18 @@ func (p *planner) changeOwnership() Decision {
 const maxReleasedSets = 2
 
 // creationBlocker returns the reason why no set is created for a template without a set; empty: a set is created.
-func (o Observed) creationBlocker() string {
-	leaving := list.Find(o.Sets, func(s Set) bool {
+func (o Facts) creationBlocker() string {
+	leaving := list.FindFirst(o.Sets, func(s MachineSet) bool {
 		return s.Current && s.Deleting && (s.Orphaning || s.Finalizer && len(s.Machines) == 0)
 	})
-	released := list.Count(o.Orphans, func(s Orphan) bool { return s.Released && !s.Deleting })
+	released := list.CountWhere(o.Orphans, func(s Orphan) bool { return s.Released && !s.Deleting })
 	return cmp.Or(
-		phrase.If(
+		phrase.TextIf(
 			leaving.Name != "",
 			"set %s is being deleted and has let go of its machines: when it is gone, a new one takes them",
 			leaving.Name,
 		),
-		phrase.If(
+		phrase.TextIf(
 			released >= maxReleasedSets,
 			"%d sets that were released have no owner: something changes the labels of the sets that are created",
 			released,
@@ -400,15 +402,20 @@ func (o Observed) creationBlocker() string {
 	)
 }
 
-// createSet returns the Creation of the current template's set, with the size that resizeSets gives this set.
+// createSet returns the SetCreation of the current template's set, with the size that resizeSets gives this set.
 func (p *planner) createSet() Decision {
-	current := &setPlan{Set: Set{Name: "the new set", Current: true, Revision: p.highestRevision()}}
+	current := &setPlan{MachineSet: MachineSet{Name: "the new set", Current: true, Revision: p.highestRevision()}}
 	p.current, p.sets = current, append(p.sets, current)
-	p.progress()
+	p.currentProgress()
 	p.resizeSets()
 	return Decision{
 		SetChanges: SetChanges{
-			Create: &Creation{Replicas: current.size, Revision: current.Revision, Desired: p.o.Replicas, Max: maxReplicas(p.o)},
+			Create: &SetCreation{
+				Replicas: current.size,
+				Revision: current.Revision,
+				Desired:  p.facts.Replicas,
+				Max:      maxReplicas(p.facts),
+			},
 		},
 		Rolling: p.hasOldMachines(),
 		Why: fmt.Sprintf(
@@ -419,4 +426,4 @@ func (p *planner) createSet() Decision {
 	}
 }
 
-func machineCount(n int) string { return phrase.Count(n, "machine") }
+func machineCount(n int) string { return phrase.CountText(n, "machine") }

@@ -38,7 +38,7 @@ type sequence struct {
 	replicas, surge, unavailable int
 	newReplicas                  int  // spec.replicas from turn 5 on; 0: unchanged
 	changesTemplate              bool // the template changes again in turn 5
-	deletedAtATime               int  // number of machines that a person deletes at a time
+	machinesDeletedAtATime       int  // number of machines that a person deletes at a time
 	isClusterAPI                 bool // the sets are Cluster API sets
 }
 
@@ -105,28 +105,28 @@ func sequences() []sequence {
 			unavailable:     1,
 			changesTemplate: true,
 		},
-		{name: "OnDelete, 3 replicas, 1 deleted at a time", strategy: onDelete, replicas: 3, deletedAtATime: 1},
-		{name: "OnDelete, 6 replicas, 2 deleted at a time", strategy: onDelete, replicas: 6, deletedAtATime: 2},
+		{name: "OnDelete, 3 replicas, 1 deleted at a time", strategy: onDelete, replicas: 3, machinesDeletedAtATime: 1},
+		{name: "OnDelete, 6 replicas, 2 deleted at a time", strategy: onDelete, replicas: 6, machinesDeletedAtATime: 2},
 		{
-			name:           "OnDelete, 6 replicas, 1 deleted at a time, scaled to 9 on the way",
-			strategy:       onDelete,
-			replicas:       6,
-			deletedAtATime: 1,
-			newReplicas:    9,
+			name:                   "OnDelete, 6 replicas, 1 deleted at a time, scaled to 9 on the way",
+			strategy:               onDelete,
+			replicas:               6,
+			machinesDeletedAtATime: 1,
+			newReplicas:            9,
 		},
 		{
-			name:           "OnDelete, 12 replicas, 1 deleted at a time, scaled to 6 on the way",
-			strategy:       onDelete,
-			replicas:       12,
-			deletedAtATime: 1,
-			newReplicas:    6,
+			name:                   "OnDelete, 12 replicas, 1 deleted at a time, scaled to 6 on the way",
+			strategy:               onDelete,
+			replicas:               12,
+			machinesDeletedAtATime: 1,
+			newReplicas:            6,
 		},
 		{
-			name:            "OnDelete, 6 replicas, 1 deleted at a time, another template on the way",
-			strategy:        onDelete,
-			replicas:        6,
-			deletedAtATime:  1,
-			changesTemplate: true,
+			name:                   "OnDelete, 6 replicas, 1 deleted at a time, another template on the way",
+			strategy:               onDelete,
+			replicas:               6,
+			machinesDeletedAtATime: 1,
+			changesTemplate:        true,
 		},
 	}
 }
@@ -136,7 +136,7 @@ func (s sequence) run(t *testing.T, seed uint64, random bool) (*world, string) {
 	t.Helper()
 	w := newWorld(
 		seed,
-		rollout.Observed{
+		rollout.Facts{
 			Settings: rollout.Settings{
 				Replicas:    s.replicas,
 				Strategy:    s.strategy,
@@ -156,8 +156,8 @@ func (s sequence) run(t *testing.T, seed uint64, random bool) (*world, string) {
 		if turn == 5 && (s.newReplicas > 0 || s.changesTemplate) {
 			s.changeSpec(w)
 		}
-		if s.deletedAtATime > 0 && turn%6 == 3 {
-			w.deleteOldMachines(s.deletedAtATime)
+		if s.machinesDeletedAtATime > 0 && turn%6 == 3 {
+			w.deleteOldMachines(s.machinesDeletedAtATime)
 		}
 		w.runTurn(random)
 		if line := fmt.Sprintf(
@@ -171,7 +171,7 @@ func (s sequence) run(t *testing.T, seed uint64, random bool) (*world, string) {
 			fmt.Fprintf(&trace, "%4d  %s\n", turn, line)
 		}
 		w.turnTexts, before = nil, w.stateLine()
-		if turn > 5 && w.isDone() {
+		if turn > 5 && w.isRolloutDone() {
 			return w, trace.String()
 		}
 	}
@@ -180,7 +180,7 @@ func (s sequence) run(t *testing.T, seed uint64, random bool) (*world, string) {
 }
 
 func (s sequence) changeSpec(w *world) {
-	w.edits++
+	w.editCount++
 	if s.changesTemplate {
 		w.template = "v3"
 		w.appendTrace("another template")
@@ -197,7 +197,7 @@ func (w *world) deleteOldMachines(n int) {
 		for _, u := range sortedMachines(g.machines) {
 			if n > 0 && g.template != w.template && g.NoScaleUp && !u.Deleting {
 				n--
-				w.deleteByHand(g, u)
+				w.deleteMachineByHand(g, u)
 				w.appendTrace("a person deletes %s", u.Name)
 			}
 		}
@@ -211,7 +211,7 @@ func TestSequences(t *testing.T) {
 			assert.Empty(t, w.brokenPromise)
 			assert.Zero(t, w.forcedResizes)
 			compareGolden(t, strings.NewReplacer(", ", "-", " ", "-").Replace(s.name), trace)
-			for seed := range uint64(decidetest.Seeds(20)) {
+			for seed := range uint64(decidetest.SeedCount(20)) {
 				w, _ := s.run(t, seed, true)
 				require.Empty(t, w.brokenPromise, "seed %d", seed)
 			}
@@ -227,7 +227,7 @@ func TestSequencesOfClusterAPI(t *testing.T) {
 		}
 		s.isClusterAPI = true
 		t.Run(s.name, func(t *testing.T) {
-			for seed := range uint64(decidetest.Seeds(40)) {
+			for seed := range uint64(decidetest.SeedCount(40)) {
 				w, _ := s.run(t, seed, seed > 0)
 				require.Empty(t, w.brokenPromise, "seed %d", seed)
 				require.Zero(t, w.forcedResizes, "seed %d", seed)

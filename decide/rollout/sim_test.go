@@ -15,19 +15,19 @@ import (
 // runTurn lets each actor act once, in a fixed or random order. In a random turn, each actor is skipped with
 // probability 1/4.
 func (w *world) runTurn(random bool) {
-	actors := []func(){w.rolloutTurn}
-	if w.turnsPerUserAction > 0 && w.dice.randomOneIn(w.turnsPerUserAction) {
+	actors := []func(){w.takeRolloutTurn}
+	if w.turnsPerUserAction > 0 && w.dice.hasChanceOneIn(w.turnsPerUserAction) {
 		actors = append(actors, w.actAsPerson)
 	}
 	for _, g := range w.sets {
-		actors = append(actors, func() { w.setTurn(g) })
+		actors = append(actors, func() { w.takeSetTurn(g) })
 	}
 	actors = append(actors, func() { w.passTime(500 * time.Millisecond) })
 	if random {
-		actors = shuffled(&w.dice, actors)
+		actors = shuffledItems(&w.dice, actors)
 	}
 	for _, act := range actors {
-		if !random || !w.dice.randomOneIn(4) {
+		if !random || !w.dice.hasChanceOneIn(4) {
 			act()
 		}
 	}
@@ -40,9 +40,9 @@ func (w *world) actAsPerson() {
 	for _, g := range w.sets {
 		for _, u := range sortedMachines(g.machines) {
 			switch {
-			case g.template == w.template || w.dice.randomBelow(3) > 0:
+			case g.template == w.template || w.dice.randomIntBelow(3) > 0:
 			case w.spec.Strategy == rollout.OnDelete && !u.Deleting:
-				w.deleteByHand(g, u)
+				w.deleteMachineByHand(g, u)
 			case w.spec.Strategy == rollout.InPlaceManual && u.MCM.Candidate && !u.Updating && !u.MCM.Updated && !u.Deleting:
 				w.beginUpdate(u)
 				w.removalTimes = append(w.removalTimes, w.now)
@@ -53,14 +53,14 @@ func (w *world) actAsPerson() {
 
 // approveStep approves the pending step if the last decision read the current spec.
 func (w *world) approveStep() {
-	if g := w.lastDecision.Pause; g != nil && g.Approve && w.decidedAtEdit == w.edits {
+	if g := w.lastDecision.Pause; g != nil && g.Approve && w.decidedAtEdit == w.editCount {
 		w.spec.Approved, w.approvedRevision = g.Step+1, w.lastDecision.Revision
 	}
 }
 
-// deleteByHand acts as a person who deletes a machine. The machine's set creates a replacement at once, unless the set
-// has the label scale-up-disabled.
-func (w *world) deleteByHand(g *worldSet, u *worldMachine) {
+// deleteMachineByHand acts as a person who deletes a machine. The machine's set creates a replacement at once, unless
+// the set has the label scale-up-disabled.
+func (w *world) deleteMachineByHand(g *worldSet, u *worldMachine) {
 	u.isReplacedEarly = !g.NoScaleUp
 	w.deleteMachine(u)
 	w.removalTimes = append(w.removalTimes, w.now)
@@ -74,7 +74,7 @@ func (w *world) changeTemplate(template string) {
 }
 
 // checkRequests records a broken promise if a decision ignores a pause, a hold or a step without approval.
-func (w *world) checkRequests(o rollout.Observed, d rollout.Decision) {
+func (w *world) checkRequests(o rollout.Facts, d rollout.Decision) {
 	if o.Paused || o.Held != "" {
 		w.checkHold(o, d)
 		return
@@ -96,7 +96,7 @@ func (w *world) checkRequests(o rollout.Observed, d rollout.Decision) {
 		}
 	}
 	if len(d.Select) > 0 && o.Strategy != rollout.InPlaceAuto {
-		w.recordBroken("selecting is left to people: %s", d.Why)
+		w.recordBrokenPromise("selecting is left to people: %s", d.Why)
 	}
 	if may >= o.Replicas {
 		return
@@ -109,37 +109,40 @@ func (w *world) checkRequests(o rollout.Observed, d rollout.Decision) {
 		}
 	}
 	if past {
-		w.recordBroken("nobody passed the step of %d: %s", may, d.Why)
+		w.recordBrokenPromise("nobody passed the step of %d: %s", may, d.Why)
 	}
 }
 
 // checkHold records a broken promise if old machines are deleted or nodes are updated although the rollout is held.
-func (w *world) checkHold(o rollout.Observed, d rollout.Decision) {
+func (w *world) checkHold(o rollout.Facts, d rollout.Decision) {
 	if d.Create != nil || len(d.Move)+len(d.Select) > 0 {
-		w.recordBroken("it goes on while it is held: %s", d.Why)
+		w.recordBrokenPromise("it goes on while it is held: %s", d.Why)
 	}
 	old := map[string]bool{}
 	total, active := 0, 0
 	for _, s := range o.Sets {
 		old[s.UID] = !s.Current
-		moved := list.Count(s.Machines, func(m rollout.Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting })
+		moved := list.CountWhere(
+			s.Machines,
+			func(m rollout.Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting },
+		)
 		if total += s.Replicas + moved; s.Replicas > 0 {
 			active++
 		}
 	}
-	surge, _ := rollout.Bounds(o)
+	surge, _ := rollout.SurgeAndUnavailable(o)
 	if active == 1 {
 		surge = 0 // a single set has the size spec.replicas, without surge
 	}
 	for _, r := range d.Resize {
 		if old[r.UID] && r.To < r.From && total <= o.Replicas+surge {
-			w.recordBroken("old machines go while it is held: %s", d.Why)
+			w.recordBrokenPromise("old machines go while it is held: %s", d.Why)
 		}
 	}
 }
 
 // maxNewMachines returns how many new machines may exist before a person approves the next step.
-func maxNewMachines(o rollout.Observed) int {
+func maxNewMachines(o rollout.Facts) int {
 	for i, step := range o.Steps {
 		if step.Approve && i >= o.Approved && (o.Strategy == rollout.RollingUpdate || o.Strategy == rollout.InPlaceAuto) {
 			n := step.Size.Value
@@ -152,22 +155,22 @@ func maxNewMachines(o rollout.Observed) int {
 	return o.Replicas
 }
 
-// isDone reports whether the rollout is complete and no actor has pending work.
-func (w *world) isDone() bool {
-	return w.lastDecision.Complete && !w.lastDecision.Acts() && w.pendingDecision == nil && w.isSettled() &&
-		rollout.Decide(w.observe()).Complete
+// isRolloutDone reports whether the rollout is complete and no actor has pending work.
+func (w *world) isRolloutDone() bool {
+	return w.lastDecision.Complete && !w.lastDecision.HasActions() && w.pendingDecision == nil && w.isSettled() &&
+		rollout.Decide(w.observeDeployment()).Complete
 }
 
-// runUntilDone runs turns until isDone is true. runUntilDone returns false if the rollout needs more than the given
-// number of turns.
+// runUntilDone runs turns until isRolloutDone is true. runUntilDone returns false if the rollout needs more than the
+// given number of turns.
 func (w *world) runUntilDone(random bool, turns int) bool {
 	for range turns {
-		if w.isDone() {
+		if w.isRolloutDone() {
 			return true
 		}
 		w.runTurn(random)
 	}
-	return w.isDone()
+	return w.isRolloutDone()
 }
 
 // createFirstTemplate runs until all machines of the first template are available.
@@ -182,48 +185,48 @@ func (w *world) createFirstTemplate(t *testing.T) {
 	)
 }
 
-func randomStrategy(d *dice) rollout.Strategy {
-	return pickRandom(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.RollingUpdate, rollout.Recreate,
+func randomStrategy(d *randomSource) rollout.Strategy {
+	return pickRandomItem(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.RollingUpdate, rollout.Recreate,
 		rollout.InPlaceAuto, rollout.InPlaceAuto, rollout.InPlaceManual, rollout.OnDelete)
 }
 
-func randomSpec(d *dice) rollout.Observed {
-	o := rollout.Observed{
+func randomSpec(d *randomSource) rollout.Facts {
+	o := rollout.Facts{
 		Settings: rollout.Settings{
-			Replicas:    d.randomBelow(13),
+			Replicas:    d.randomIntBelow(13),
 			Strategy:    randomStrategy(d),
-			Surge:       countBound(d.randomBelow(5)),
-			Unavailable: countBound(d.randomBelow(4)),
+			Surge:       countBound(d.randomIntBelow(5)),
+			Unavailable: countBound(d.randomIntBelow(4)),
 		},
-		MCM: rollout.MCMDeployment{Guard: d.randomOneIn(2)},
+		MCM: rollout.MCMDeployment{Guard: d.hasChanceOneIn(2)},
 	}
-	o.FreeWhenDeleting = d.randomOneIn(3)
-	if d.randomOneIn(4) {
-		o.Surge, o.Unavailable = percentBound(d.randomBelow(60)), percentBound(d.randomBelow(60))
+	o.FreeWhenDeleting = d.hasChanceOneIn(3)
+	if d.hasChanceOneIn(4) {
+		o.Surge, o.Unavailable = percentBound(d.randomIntBelow(60)), percentBound(d.randomIntBelow(60))
 	}
-	if d.randomOneIn(3) {
+	if d.hasChanceOneIn(3) {
 		o.Steps = []rollout.Step{
-			{Size: countBound(1), Wait: time.Duration(d.randomBelow(5)) * time.Second},
-			{Size: percentBound(50), Wait: time.Second, Approve: d.randomOneIn(2)},
+			{Size: countBound(1), Wait: time.Duration(d.randomIntBelow(5)) * time.Second},
+			{Size: percentBound(50), Wait: time.Second, Approve: d.hasChanceOneIn(2)},
 		}
 	}
-	if d.randomOneIn(2) {
-		o.HistoryLimit = new(d.randomBelow(3))
+	if d.hasChanceOneIn(2) {
+		o.HistoryLimit = new(d.randomIntBelow(3))
 	}
 	return o
 }
 
 // changeSpec changes the spec at random.
 func (w *world) changeSpec() {
-	w.edits++
-	switch w.dice.randomBelow(7) {
+	w.editCount++
+	switch w.dice.randomIntBelow(7) {
 	case 6:
 		w.spec.Strategy = randomStrategy(&w.dice)
 		w.minServing = min(w.minServing, w.servingMachines()) // which machines count as serving depends on the strategy
 	case 0:
-		w.spec.Replicas = w.dice.randomBelow(13)
+		w.spec.Replicas = w.dice.randomIntBelow(13)
 	case 1:
-		w.changeTemplate(fmt.Sprintf("v%d", w.dice.randomBelow(5)))
+		w.changeTemplate(fmt.Sprintf("v%d", w.dice.randomIntBelow(5)))
 	case 2:
 		w.changeTemplate("v1")
 	case 3:
@@ -231,7 +234,7 @@ func (w *world) changeSpec() {
 	case 4:
 		w.setHold(w.spec.Held == "")
 	default:
-		w.spec.Surge, w.spec.Unavailable = countBound(w.dice.randomBelow(5)), countBound(w.dice.randomBelow(4))
+		w.spec.Surge, w.spec.Unavailable = countBound(w.dice.randomIntBelow(5)), countBound(w.dice.randomIntBelow(4))
 	}
 	w.updateBounds()
 }
@@ -250,12 +253,12 @@ func (w *world) endPauseAndHold() { w.spec.Paused, w.spec.Held = false, "" }
 // Three promises hold with any changes of the spec and any order of actors. There are never more machines than replicas
 // plus surge. No decision takes available machines below replicas minus maxUnavailable. The rollout ends.
 func TestThePromisesHoldInAnyOrder(t *testing.T) {
-	for seed := range uint64(decidetest.Seeds(2000)) {
-		w := newRolloutWorld(t, seed, randomSpec(new(dice(seed*977))))
-		w.turnsPerUserAction = 2 + w.dice.randomBelow(15)
+	for seed := range uint64(decidetest.SeedCount(2000)) {
+		w := newRolloutWorld(t, seed, randomSpec(new(randomSource(seed*977))))
+		w.turnsPerUserAction = 2 + w.dice.randomIntBelow(15)
 		random := seed%4 != 0
-		for range 1 + w.dice.randomBelow(4) {
-			for range w.dice.randomBelow(15) {
+		for range 1 + w.dice.randomIntBelow(4) {
+			for range w.dice.randomIntBelow(15) {
 				w.runTurn(random)
 			}
 			w.changeSpec()
@@ -278,45 +281,45 @@ func TestThePromisesHoldInAnyOrder(t *testing.T) {
 // The promises also hold with the facts and the strategies of Cluster API, and with machines that fail at their
 // creation. Half of the seeds have an extension that updates machines in place.
 func TestPromisesHoldWithTheFactsOfClusterAPI(t *testing.T) {
-	for seed := range uint64(decidetest.Seeds(2000)) {
-		promisesHoldWithTheFactsOfClusterAPI(t, seed, func(d *dice) bool { return d.randomOneIn(2) })
+	for seed := range uint64(decidetest.SeedCount(2000)) {
+		promisesHoldWithTheFactsOfClusterAPI(t, seed, func(d *randomSource) bool { return d.hasChanceOneIn(2) })
 	}
 	// With the following 5 of 15,000 seeds, an in-place update once broke a promise.
 	for _, seed := range []uint64{2781, 8102, 10509, 12676, 13662} {
-		promisesHoldWithTheFactsOfClusterAPI(t, seed, func(d *dice) bool { d.randomOneIn(2); return true })
+		promisesHoldWithTheFactsOfClusterAPI(t, seed, func(d *randomSource) bool { d.hasChanceOneIn(2); return true })
 	}
 }
 
-func promisesHoldWithTheFactsOfClusterAPI(t *testing.T, seed uint64, extension func(*dice) bool) {
+func promisesHoldWithTheFactsOfClusterAPI(t *testing.T, seed uint64, extension func(*randomSource) bool) {
 	t.Helper()
-	d := new(dice(seed * 733))
+	d := new(randomSource(seed * 733))
 	spec := randomSpec(d)
-	spec.Strategy = pickRandom(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.OnDelete)
+	spec.Strategy = pickRandomItem(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.OnDelete)
 	spec.ClusterAPI.Extension = extension(d)
 	w := newWorld(seed, spec)
 	w.isClusterAPI = true
-	w.extensionAnswer = func() rollout.Answer {
-		return pickRandom(&w.dice, possibleAnswer, possibleAnswer, impossibleAnswer, failedAnswer)
+	w.extensionAnswer = func() rollout.ExtensionAnswer {
+		return pickRandomItem(&w.dice, possibleAnswer, possibleAnswer, impossibleAnswer, failedAnswer)
 	}
 	w.createFirstTemplate(t)
-	w.creationTime = func() time.Duration { return time.Duration(w.dice.randomBelow(6)) * 700 * time.Millisecond }
-	w.deletionTime = func() time.Duration { return time.Duration(w.dice.randomBelow(6)) * 600 * time.Millisecond }
-	w.actsLate, w.template, w.turnsPerUserAction = seed%2 == 1, "v2", 2+w.dice.randomBelow(15)
+	w.creationTime = func() time.Duration { return time.Duration(w.dice.randomIntBelow(6)) * 700 * time.Millisecond }
+	w.deletionTime = func() time.Duration { return time.Duration(w.dice.randomIntBelow(6)) * 600 * time.Millisecond }
+	w.actsLate, w.template, w.turnsPerUserAction = seed%2 == 1, "v2", 2+w.dice.randomIntBelow(15)
 	if seed%3 == 0 {
-		w.newMachineFails = func() bool { return w.dice.randomOneIn(4) }
+		w.newMachineFails = func() bool { return w.dice.hasChanceOneIn(4) }
 	}
-	for range 1 + w.dice.randomBelow(4) {
-		for range w.dice.randomBelow(15) {
+	for range 1 + w.dice.randomIntBelow(4) {
+		for range w.dice.randomIntBelow(15) {
 			w.runTurn(true)
 		}
-		w.edits++
-		switch w.dice.randomBelow(5) {
+		w.editCount++
+		switch w.dice.randomIntBelow(5) {
 		case 0:
-			w.spec.Replicas = w.dice.randomBelow(13)
+			w.spec.Replicas = w.dice.randomIntBelow(13)
 		case 1:
 			w.spec.Paused = !w.spec.Paused
 		default:
-			w.changeTemplate(fmt.Sprintf("v%d", w.dice.randomBelow(5)))
+			w.changeTemplate(fmt.Sprintf("v%d", w.dice.randomIntBelow(5)))
 		}
 		w.updateBounds()
 	}
@@ -337,10 +340,10 @@ func promisesHoldWithTheFactsOfClusterAPI(t *testing.T, seed uint64, extension f
 // For a while, new machines fail. Replacements of failed machines may exceed the bounds. All other promises hold, and
 // the rollout ends.
 func TestPromisesHoldWhereMachinesFail(t *testing.T) {
-	for seed := range uint64(decidetest.Seeds(666)) {
-		spec := randomSpec(new(dice(seed * 31)))
-		spec.Strategy = pickRandom(
-			new(dice(seed)),
+	for seed := range uint64(decidetest.SeedCount(666)) {
+		spec := randomSpec(new(randomSource(seed * 31)))
+		spec.Strategy = pickRandomItem(
+			new(randomSource(seed)),
 			rollout.RollingUpdate,
 			rollout.RollingUpdate,
 			rollout.Recreate,
@@ -349,7 +352,7 @@ func TestPromisesHoldWhereMachinesFail(t *testing.T) {
 		w := newWorld(seed, spec)
 		w.createFirstTemplate(t)
 		w.template, w.turnsPerUserAction = "v2", 6
-		w.newMachineFails = func() bool { return w.dice.randomOneIn(4) }
+		w.newMachineFails = func() bool { return w.dice.hasChanceOneIn(4) }
 		for i := range 60 {
 			w.runTurn(true)
 			if i%20 == 19 {
@@ -365,12 +368,12 @@ func TestPromisesHoldWhereMachinesFail(t *testing.T) {
 
 // newRolloutWorld returns a world at the beginning of its second template. Creations and deletions of machines take
 // random times.
-func newRolloutWorld(t *testing.T, seed uint64, spec rollout.Observed) *world {
+func newRolloutWorld(t *testing.T, seed uint64, spec rollout.Facts) *world {
 	t.Helper()
 	w := newWorld(seed, spec)
 	w.createFirstTemplate(t)
-	w.creationTime = func() time.Duration { return time.Duration(w.dice.randomBelow(6)) * 700 * time.Millisecond }
-	w.deletionTime = func() time.Duration { return time.Duration(w.dice.randomBelow(6)) * 600 * time.Millisecond }
+	w.creationTime = func() time.Duration { return time.Duration(w.dice.randomIntBelow(6)) * 700 * time.Millisecond }
+	w.deletionTime = func() time.Duration { return time.Duration(w.dice.randomIntBelow(6)) * 600 * time.Millisecond }
 	w.actsLate = seed%2 == 1
 	w.template = "v2"
 	return w
@@ -404,11 +407,11 @@ func (w *world) availableMachines(template string) int {
 // During a hold, changes that had begun may still end. After these changes, no old machine is deleted until the hold
 // ends, even if spec.replicas grows. The rollout continues after the hold.
 func TestNoOldMachineGoesWhileItIsHeld(t *testing.T) {
-	stayed, seeds := 0, decidetest.Seeds(200)
+	stayed, seeds := 0, decidetest.SeedCount(200)
 	for seed := range uint64(seeds) {
-		w := newRolloutWorld(t, seed, randomSpec(new(dice(seed*613))))
+		w := newRolloutWorld(t, seed, randomSpec(new(randomSource(seed*613))))
 		w.turnsPerUserAction = 5
-		for range w.dice.randomBelow(30) {
+		for range w.dice.randomIntBelow(30) {
 			w.runTurn(true)
 		}
 		w.setHold(true)
@@ -418,9 +421,9 @@ func TestNoOldMachineGoesWhileItIsHeld(t *testing.T) {
 		}
 		before := w.oldMachineNames()
 		for i := range 50 {
-			if w.runTurn(true); i == 20 && w.dice.randomOneIn(2) {
-				w.edits++
-				w.spec.Replicas += w.dice.randomBelow(4)
+			if w.runTurn(true); i == 20 && w.dice.hasChanceOneIn(2) {
+				w.editCount++
+				w.spec.Replicas += w.dice.randomIntBelow(4)
 				w.updateBounds()
 			}
 		}
@@ -448,10 +451,10 @@ func TestNoOldMachineGoesWhileItIsHeld(t *testing.T) {
 // With FreeWhenDeleting, machines whose deletion never ends do not block new machines. The other machines never exceed
 // replicas plus surge.
 func TestNobodyWaitsForMachinesThatHoldNoPlace(t *testing.T) {
-	for seed := range uint64(decidetest.Seeds(200)) {
-		d := new(dice(seed * 271))
+	for seed := range uint64(decidetest.SeedCount(200)) {
+		d := new(randomSource(seed * 271))
 		spec := randomSpec(d)
-		spec.Strategy, spec.FreeWhenDeleting = pickRandom(d, rollout.RollingUpdate, rollout.OnDelete), true
+		spec.Strategy, spec.FreeWhenDeleting = pickRandomItem(d, rollout.RollingUpdate, rollout.OnDelete), true
 		w := newRolloutWorld(t, seed, spec)
 		w.deletionTime, w.turnsPerUserAction = func() time.Duration { return 24 * time.Hour }, 5
 		for turn := 0; turn < 2000 && (len(w.oldMachineNames()) > 0 || w.availableMachines(w.template) < spec.Replicas); turn++ {
@@ -475,18 +478,18 @@ func TestNobodyWaitsForMachinesThatHoldNoPlace(t *testing.T) {
 // Without approval of a step, there are never more new machines than the step allows. Once all steps are approved, the
 // rollout ends.
 func TestNothingGoesPastAStageThatNobodyPassed(t *testing.T) {
-	waited, seeds := 0, decidetest.Seeds(200)
+	waited, seeds := 0, decidetest.SeedCount(200)
 	for seed := range uint64(seeds) {
-		d := new(dice(seed * 389))
+		d := new(randomSource(seed * 389))
 		spec := randomSpec(d)
-		spec.Strategy = pickRandom(d, rollout.RollingUpdate, rollout.InPlaceAuto)
+		spec.Strategy = pickRandomItem(d, rollout.RollingUpdate, rollout.InPlaceAuto)
 		spec.Steps = []rollout.Step{
-			{Size: countBound(1 + d.randomBelow(3)), Approve: true},
-			{Size: percentBound(30 + d.randomBelow(60)), Approve: true},
+			{Size: countBound(1 + d.randomIntBelow(3)), Approve: true},
+			{Size: percentBound(30 + d.randomIntBelow(60)), Approve: true},
 		}
 		w := newRolloutWorld(t, seed, spec)
 		may := 0
-		for turn := 0; turn < 2000 && !w.isDone(); turn++ {
+		for turn := 0; turn < 2000 && !w.isRolloutDone(); turn++ {
 			w.runTurn(true)
 			fresh := -len(w.oldMachineNames())
 			for _, g := range w.sets {
@@ -494,13 +497,13 @@ func TestNothingGoesPastAStageThatNobodyPassed(t *testing.T) {
 			}
 			may = max(may, maxNewMachines(w.spec)) // the next step may allow fewer machines
 			require.LessOrEqual(t, fresh, may, "seed %d %s:%s", seed, w.spec.Strategy, w.stateLine())
-			if w.dice.randomOneIn(25) {
+			if w.dice.hasChanceOneIn(25) {
 				w.approveStep()
 			}
 		}
 		require.True(
 			t,
-			w.isDone(),
+			w.isRolloutDone(),
 			"seed %d %s: does not end:%s; %s",
 			seed,
 			w.spec.Strategy,

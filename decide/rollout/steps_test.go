@@ -14,8 +14,8 @@ import (
 
 func TestSteps(t *testing.T) {
 	steps := []rollout.Step{{Size: countBound(1), Approve: true}, {Size: percentBound(50), Wait: time.Hour}}
-	at10 := func(step int, reached time.Time, approved int, sets ...rollout.Set) rollout.Observed {
-		o := withSteps(rollingUpdate(10, 2, 0, sets...), steps...)
+	at10 := func(step int, reached time.Time, approved int, sets ...rollout.MachineSet) rollout.Facts {
+		o := withRolloutSteps(rollingUpdate(10, 2, 0, sets...), steps...)
 		o.Progress = rollout.Progress{Revision: 2, Step: step, Reached: reached}
 		o.Approved = approved
 		return o
@@ -40,18 +40,18 @@ func TestSteps(t *testing.T) {
 		assert.Equal(t, 1, d.Record.Step)
 	})
 	t.Run("the second one waits by the clock", func(t *testing.T) {
-		d := rollout.Decide(at10(1, timeAt(-10*time.Minute), 1, oldSet(1, 5, 5, 5), currentSet(2, 5, 5, 5)))
+		d := rollout.Decide(at10(1, epochPlus(-10*time.Minute), 1, oldSet(1, 5, 5, 5), currentSet(2, 5, 5, 5)))
 		assert.Equal(t, "Step", d.HoldBy)
-		assert.Equal(t, timeAt(50*time.Minute), d.Recheck)
+		assert.Equal(t, epochPlus(50*time.Minute), d.Recheck)
 		assert.Contains(t, d.Hold, "waits until 00:50:00 UTC")
 	})
 	t.Run("and is over", func(t *testing.T) {
-		d := rollout.Decide(at10(1, timeAt(-time.Hour), 1, oldSet(1, 5, 5, 5), currentSet(2, 5, 5, 5)))
+		d := rollout.Decide(at10(1, epochPlus(-time.Hour), 1, oldSet(1, 5, 5, 5), currentSet(2, 5, 5, 5)))
 		assert.Equal(t, map[string]int{"ms2": 7}, changedSizes(d))
 		assert.Equal(t, 2, d.Record.Step)
 	})
 	t.Run("scaled out at a step: old machines come, and of the new ones their part", func(t *testing.T) {
-		o := at10(1, timeAt(-10*time.Minute), 1, oldSet(1, 5, 5, 5), currentSet(2, 5, 5, 5))
+		o := at10(1, epochPlus(-10*time.Minute), 1, oldSet(1, 5, 5, 5), currentSet(2, 5, 5, 5))
 		o.Replicas = 20
 		assert.Equal(t, map[string]int{"ms1": 10, "ms2": 10}, changedSizes(rollout.Decide(o)))
 	})
@@ -81,7 +81,7 @@ func TestSteps(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	t.Run("the steps of a rolling update", func(t *testing.T) {
-		plan := simulate.Plan(rollingUpdate(2, 1, 0, oldSet(1, 2, 2, 2)))
+		plan := simulate.PredictSteps(rollingUpdate(2, 1, 0, oldSet(1, 2, 2, 2)))
 		var steps []string
 		for _, s := range plan {
 			steps = append(steps, s.Step)
@@ -92,15 +92,19 @@ func TestPlan(t *testing.T) {
 			"resize set (new) 1→2: room for 1 machine, 2 wanted",
 			"resize set ms1 1→0: 3 available, 2 needed",
 		}, steps)
-		assert.Equal(t, []simulate.Size{{Set: "ms1", Replicas: 1}, {Set: "(new)", Replicas: 1, Current: true}}, plan[1].Sizes)
+		assert.Equal(
+			t,
+			[]simulate.SizeOfSet{{Set: "ms1", Replicas: 1}, {Set: "(new)", Replicas: 1, Current: true}},
+			plan[1].Sizes,
+		)
 	})
 	t.Run("paused, with steps: what would follow", func(t *testing.T) {
-		o := withSteps(
+		o := withRolloutSteps(
 			pausedDeployment(rollingUpdate(4, 1, 0, oldSet(1, 4, 4, 4))),
 			rollout.Step{Size: countBound(1), Approve: true},
 			rollout.Step{Size: countBound(2), Wait: time.Hour},
 		)
-		plan := simulate.Plan(o)
+		plan := simulate.PredictSteps(o)
 		assert.Equal(t, "paused; these steps follow when it resumes", plan[0].Step)
 		var held int
 		for _, s := range plan {
@@ -109,16 +113,18 @@ func TestPlan(t *testing.T) {
 			}
 		}
 		assert.Equal(t, 2, held)
-		assert.Equal(t, []simulate.Size{{Set: "(new)", Replicas: 4, Current: true}}, plan[len(plan)-1].Sizes)
+		assert.Equal(t, []simulate.SizeOfSet{{Set: "(new)", Replicas: 4, Current: true}}, plan[len(plan)-1].Sizes)
 	})
 	t.Run("an undo", func(t *testing.T) {
 		o := rollingUpdate(2, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 2, 2, 2))
 		o.RollbackTo = new(int64(1))
-		assert.Equal(t, []simulate.Foreseen{{Step: "return to revision 1, set ms1"}}, simulate.Plan(o))
+		assert.Equal(t, []simulate.ForeseenStep{{Step: "return to revision 1, set ms1"}}, simulate.PredictSteps(o))
 	})
 	t.Run(
 		"nothing to do",
-		func(t *testing.T) { assert.Empty(t, simulate.Plan(rollingUpdate(2, 1, 0, currentSet(1, 2, 2, 2)))) },
+		func(t *testing.T) {
+			assert.Empty(t, simulate.PredictSteps(rollingUpdate(2, 1, 0, currentSet(1, 2, 2, 2))))
+		},
 	)
 	t.Run("in place, with a machine that is going and one that comes", func(t *testing.T) {
 		o := withStrategy(
@@ -127,19 +133,19 @@ func TestPlan(t *testing.T) {
 				3,
 				0,
 				1,
-				withMachine(withMachines(oldSet(1, 3, 3, 3), newMachine("out", makeDeleting)), 0, makeUnhealthy),
+				withMachine(withMachines(oldSet(1, 3, 3, 3), newMachine("out", asDeletingMachine)), 0, asUnhealthyMachine),
 			),
 		)
 		o.HistoryLimit, o.MCM.Guard = new(0), true
-		plan := simulate.Plan(o)
+		plan := simulate.PredictSteps(o)
 		assert.Equal(t, "delete 1 old set: 0 are kept", plan[len(plan)-1].Step)
-		assert.Equal(t, []simulate.Size{{Set: "(new)", Replicas: 3, Current: true}}, plan[len(plan)-1].Sizes)
+		assert.Equal(t, []simulate.SizeOfSet{{Set: "(new)", Replicas: 3, Current: true}}, plan[len(plan)-1].Sizes)
 	})
 	t.Run("every strategy but OnDelete ends with the new set alone", func(t *testing.T) {
 		for _, s := range []rollout.Strategy{rollout.RollingUpdate, rollout.Recreate, rollout.InPlaceAuto} {
-			plan := simulate.Plan(withStrategy(s, rollingUpdate(7, 2, 1, oldSet(1, 4, 4, 4), currentSet(2, 3, 3, 3))))
+			plan := simulate.PredictSteps(withStrategy(s, rollingUpdate(7, 2, 1, oldSet(1, 4, 4, 4), currentSet(2, 3, 3, 3))))
 			require.NotEmpty(t, plan)
-			assert.Equal(t, []simulate.Size{{Set: "ms2", Replicas: 7, Current: true}}, plan[len(plan)-1].Sizes, s)
+			assert.Equal(t, []simulate.SizeOfSet{{Set: "ms2", Replicas: 7, Current: true}}, plan[len(plan)-1].Sizes, s)
 		}
 	})
 }
@@ -147,19 +153,19 @@ func TestPlan(t *testing.T) {
 func TestIdeal(t *testing.T) {
 	for _, row := range []struct {
 		name     string
-		in       rollout.Observed
+		in       rollout.Facts
 		want     time.Duration
 		complete bool
 	}{
 		{"100 machines, surge 10: ten times a creation and a deletion", rollingUpdate(100, 10, 0, oldSet(1, 100, 100, 100)), 30 * time.Second, true},
 		{"surge of all", rollingUpdate(100, 100, 0, oldSet(1, 100, 100, 100)), 3 * time.Second, true},
 		{"no surge: each machine goes before one comes", rollingUpdate(3, 0, 1, oldSet(1, 3, 3, 3)), 9 * time.Second, true},
-		{"a machine on its way out holds no place", withFreeWhenDeleting(rollingUpdate(100, 10, 0, oldSet(1, 100, 100, 100))), 21 * time.Second, true},
-		{"steps", withSteps(rollingUpdate(2, 1, 0, oldSet(1, 2, 2, 2)), rollout.Step{Size: countBound(1), Wait: time.Minute}, rollout.Step{Size: countBound(2), Approve: true}), 65 * time.Second, true},
+		{"a machine on its way out holds no place", withPlacesFreeWhenDeleting(rollingUpdate(100, 10, 0, oldSet(1, 100, 100, 100))), 21 * time.Second, true},
+		{"steps", withRolloutSteps(rollingUpdate(2, 1, 0, oldSet(1, 2, 2, 2)), rollout.Step{Size: countBound(1), Wait: time.Minute}, rollout.Step{Size: countBound(2), Approve: true}), 65 * time.Second, true},
 		{"OnDelete never ends by itself", withStrategy(rollout.OnDelete, rollingUpdate(3, 0, 0, oldSet(1, 3, 3, 3))), 0, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			took, complete := simulate.Ideal(row.in, 2*time.Second, time.Second)
+			took, complete := simulate.IdealDuration(row.in, 2*time.Second, time.Second)
 			assert.Equal(t, row.complete, complete)
 			assert.Equal(t, row.want, took)
 		})
@@ -168,12 +174,12 @@ func TestIdeal(t *testing.T) {
 
 func TestIdealOfMachinesThatDiffer(t *testing.T) {
 	latencies := []time.Duration{time.Second, 5 * time.Second, 3 * time.Second}
-	took, complete := simulate.IdealOf(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)), func() time.Duration {
+	took, complete := simulate.IdealDurationOfMachines(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)), func() time.Duration {
 		next := latencies[0]
 		latencies = latencies[1:]
 		return next
 	}, time.Second)
 	assert.True(t, complete)
 	assert.Equal(t, 12*time.Second, took, "each creation and a deletion, one after the other")
-	assert.Empty(t, latencies, "IdealOf calls create once for each new machine")
+	assert.Empty(t, latencies, "IdealDurationOfMachines calls create once for each new machine")
 }

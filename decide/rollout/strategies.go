@@ -10,9 +10,9 @@ import (
 	"millwright/decide/phrase"
 )
 
-// rolling sizes all sets of a rolling update: it raises the current set where there is room, and lowers old sets where
-// enough machines are available. The sizes also follow a changed spec.replicas.
-func (p *planner) rolling() {
+// resizeRolling sizes all sets of a rolling update: it raises the current set where there is room, and lowers old sets
+// where enough machines are available. The sizes also follow a changed spec.replicas.
+func (p *planner) resizeRolling() {
 	if p.waitsForAnswer() {
 		return
 	}
@@ -20,21 +20,21 @@ func (p *planner) rolling() {
 	if p.hasTransfers() {
 		surge = 0 // an in-place update needs no surge except the machine that addSurgeMachine adds
 	}
-	why := p.growCurrent(surge)
-	p.growNewestOld()
+	why := p.growCurrentSet(surge)
+	p.growNewestOldSet()
 	p.shrinkOldSets()
-	p.trimCurrent()
+	p.trimCurrentSet()
 	p.addSurgeMachine()
 	p.breakDeadlock()
-	p.noteIdleReason(why)
+	p.recordIdleReason(why)
 }
 
-// growCurrent raises the current set as far as there is room, and returns the reason why the set gets no more machines;
-// empty: the set has all machines.
-func (p *planner) growCurrent(surge int) string {
+// growCurrentSet raises the current set as far as there is room, and returns the reason why the set gets no more
+// machines; empty: the set has all machines.
+func (p *planner) growCurrentSet(surge int) string {
 	current, goal := p.current, p.newMachineGoal()
-	if current.size > p.o.Replicas {
-		current.setSize(p.o.Replicas, fmt.Sprintf("%d wanted in all", p.o.Replicas))
+	if current.size > p.facts.Replicas {
+		current.setSize(p.facts.Replicas, fmt.Sprintf("%d wanted in all", p.facts.Replicas))
 	}
 	if current.size >= goal {
 		return ""
@@ -44,11 +44,11 @@ func (p *planner) growCurrent(surge int) string {
 	return why
 }
 
-// growNewestOld raises the newest old set while the rollout step allows no more new machines. A waiting rollout thus
+// growNewestOldSet raises the newest old set while the rollout step allows no more new machines. A waiting rollout thus
 // keeps the wanted number of machines.
-func (p *planner) growNewestOld() {
+func (p *planner) growNewestOldSet() {
 	old := p.oldSets()
-	missing := p.oldMachinesToKeep() - sumOver(old, sizeOf)
+	missing := p.oldMachinesToKeep() - sumOverSets(old, sizeOfSet)
 	if missing <= 0 || len(old) == 0 {
 		return
 	}
@@ -56,13 +56,17 @@ func (p *planner) growNewestOld() {
 	room, _ := p.remainingPlaces(p.surge)
 	last.raiseSize(
 		min(room, missing),
-		fmt.Sprintf("%d wanted in all, and this step has %s of the new template", p.o.Replicas, machineCount(p.stepTarget)),
+		fmt.Sprintf(
+			"%d wanted in all, and this step has %s of the new template",
+			p.facts.Replicas,
+			machineCount(p.stepTarget),
+		),
 	)
 }
 
 // oldMachinesToKeep returns how many old machines the rollout step keeps.
 func (p *planner) oldMachinesToKeep() int {
-	return max(p.o.Replicas-max(p.stepTarget, p.current.size), 0)
+	return max(p.facts.Replicas-max(p.stepTarget, p.current.size), 0)
 }
 
 // newestSet returns the youngest set that has machines. If no set has machines, newestSet returns the youngest set.
@@ -81,18 +85,18 @@ func newestSet(sets []*setPlan) *setPlan {
 func (p *planner) shrinkOldSets() {
 	old := p.oldSets()
 	waiting := max(p.current.size-p.current.availableMachines, 0)
-	spare := sumOver(
+	spare := sumOverSets(
 		p.sets,
-		sizeOf,
-	) - p.minAvailable - waiting - sumOver(
+		sizeOfSet,
+	) - p.minAvailable - waiting - sumOverSets(
 		old,
 		func(set *setPlan) int { return set.updatingMachines },
 	)
-	spare = min(spare, sumOver(old, sizeOf)-p.oldMachinesToKeep())
+	spare = min(spare, sumOverSets(old, sizeOfSet)-p.oldMachinesToKeep())
 	if p.hasTransfers() {
 		spare = min(spare, p.remainingTransfers())
 	}
-	old = list.Where(old, func(set *setPlan) bool { return !set.deletesBeforeTransfer })
+	old = list.Filter(old, func(set *setPlan) bool { return !set.deletesBeforeTransfer })
 	for _, set := range old {
 		spare -= p.lowerSize(set, min(spare, set.leavingMachines), "the autoscaler chose machines of it")
 		broken := set.size - set.availableMachines - set.updatingMachines
@@ -107,11 +111,12 @@ func (p *planner) shrinkOldSets() {
 	}
 }
 
-// trimCurrent removes unavailable new machines if there are too many machines in all, as after a smaller spec.replicas.
-func (p *planner) trimCurrent() {
-	over := sumOver(p.sets, sizeOf) - p.o.Replicas - p.surge
+// trimCurrentSet removes unavailable new machines if there are too many machines in all, as after a smaller
+// spec.replicas.
+func (p *planner) trimCurrentSet() {
+	over := sumOverSets(p.sets, sizeOfSet) - p.facts.Replicas - p.surge
 	idle := p.current.size - p.current.availableMachines
-	p.lowerSize(p.current, min(over, idle), fmt.Sprintf("%d are allowed in all", p.o.Replicas+p.surge))
+	p.lowerSize(p.current, min(over, idle), fmt.Sprintf("%d are allowed in all", p.facts.Replicas+p.surge))
 }
 
 // breakDeadlock lowers an old set with an unavailable machine if no other size can change: no machine is being created
@@ -122,7 +127,7 @@ func (p *planner) breakDeadlock() {
 		return set.size != set.activeMachines || set.terminatingMachines > 0 || set.ActedOn != set.size
 	}
 	stuck := p.leavesSizesUnchanged() && p.current.availableMachines == p.current.activeMachines &&
-		sumOver(p.oldSets(), sizeOf) > p.oldMachinesToKeep()
+		sumOverSets(p.oldSets(), sizeOfSet) > p.oldMachinesToKeep()
 	if !stuck || slices.ContainsFunc(p.sets, busy) {
 		return
 	}
@@ -136,31 +141,31 @@ func (p *planner) breakDeadlock() {
 }
 
 func (p *planner) availableMachines() int {
-	return sumOver(p.sets, func(set *setPlan) int { return set.availableMachines })
+	return sumOverSets(p.sets, func(set *setPlan) int { return set.availableMachines })
 }
 
-// noteIdleReason records the reason why no size changes.
-func (p *planner) noteIdleReason(why string) {
+// recordIdleReason records the reason why no size changes.
+func (p *planner) recordIdleReason(why string) {
 	if !p.leavesSizesUnchanged() {
 		return
 	}
-	old := sumOver(p.oldSets(), sizeOf)
-	updating := sumOver(p.sets, func(set *setPlan) int { return set.updatingMachines })
+	old := sumOverSets(p.oldSets(), sizeOfSet)
+	updating := sumOverSets(p.sets, func(set *setPlan) int { return set.updatingMachines })
 	switch joining := p.current.size - p.current.availableMachines; {
 	case updating > 0 && p.hasTransfers():
 		p.idleReason = fmt.Sprintf(
 			"%s %s updated in place: %d available, %d needed",
 			machineCount(updating),
-			phrase.OneOf(updating, "is", "are"),
+			phrase.SingularOrPlural(updating, "is", "are"),
 			p.availableMachines(),
 			p.minAvailable,
 		)
 	case joining > 0 && p.current.size > 0:
-		kind := cmp.Or(phrase.If(old > 0, "new machine"), "machine")
-		is := func(n int) string { return phrase.OneOf(n, "is", "are") }
+		kind := cmp.Or(phrase.TextIf(old > 0, "new machine"), "machine")
+		is := func(n int) string { return phrase.SingularOrPlural(n, "is", "are") }
 		p.idleReason = fmt.Sprintf(
 			"%s %s not available yet: %d %s available, %d %s needed",
-			phrase.Count(
+			phrase.CountText(
 				joining,
 				kind,
 			),
@@ -185,7 +190,7 @@ func (p *planner) resizeRecreate() {
 		left += max(set.activeMachines+set.terminatingMachines, set.Counted)
 	}
 	if left == 0 {
-		p.idleReason = p.growCurrent(0)
+		p.idleReason = p.growCurrentSet(0)
 		return
 	}
 	p.idleReason = fmt.Sprintf("%s of old templates still there", machineCount(left))
@@ -195,14 +200,14 @@ func (p *planner) resizeRecreate() {
 // deletes no machine. If spec.replicas became smaller, unavailable new machines are removed first, then old machines.
 func (p *planner) resizeOnDelete() {
 	p.lowerOldSetsToActive()
-	p.growCurrent(0)
-	over := max(sumOver(p.sets, sizeOf)-p.o.Replicas, 0)
+	p.growCurrentSet(0)
+	over := max(sumOverSets(p.sets, sizeOfSet)-p.facts.Replicas, 0)
 	idle, why := min(
 		over,
 		max(p.current.size-p.current.availableMachines, 0),
 	), fmt.Sprintf(
 		"%d wanted in all",
-		p.o.Replicas,
+		p.facts.Replicas,
 	)
 	p.current.setSize(p.current.size-idle, why)
 	over -= idle // even if setSize refused the change: the old machines stay in service
@@ -211,7 +216,7 @@ func (p *planner) resizeOnDelete() {
 		set.setSize(set.size-by, why)
 		over -= by
 	}
-	if old := sumOver(p.oldSets(), sizeOf); old > 0 {
+	if old := sumOverSets(p.oldSets(), sizeOfSet); old > 0 {
 		p.idleReason = fmt.Sprintf("%s of old templates stay until somebody deletes them", machineCount(old))
 	}
 }
@@ -229,8 +234,8 @@ func (p *planner) lowerOldSetsToActive() {
 // for its first set. A single set takes the whole change. Of several sets, the current or youngest set grows, and all
 // sets shrink in proportion to their sizes.
 func (p *planner) followReplicas() {
-	p.keepTransfers()
-	nonEmpty := list.Where(p.sets, func(set *setPlan) bool { return set.size != 0 })
+	p.continueTransfers()
+	nonEmpty := list.Filter(p.sets, func(set *setPlan) bool { return set.size != 0 })
 	missing := p.missingMachines()
 	switch {
 	case len(p.sets) == 0:
@@ -240,7 +245,7 @@ func (p *planner) followReplicas() {
 	case missing > 0:
 		p.enlargeSet(cmp.Or(p.current, newestSet(p.sets)), missing)
 	case len(nonEmpty) == 1:
-		nonEmpty[0].setSize(p.o.Replicas, fmt.Sprintf("%d wanted in all", p.o.Replicas))
+		nonEmpty[0].setSize(p.facts.Replicas, fmt.Sprintf("%d wanted in all", p.facts.Replicas))
 	default:
 		p.shareSurplus(nonEmpty, -missing-p.surge)
 	}
@@ -249,7 +254,7 @@ func (p *planner) followReplicas() {
 // enlargeSet raises a set by at most by machines, as far as there is room.
 func (p *planner) enlargeSet(set *setPlan, by int) {
 	room, _ := p.remainingPlaces(p.surge)
-	set.raiseSize(min(room, by), fmt.Sprintf("%d wanted in all", p.o.Replicas))
+	set.raiseSize(min(room, by), fmt.Sprintf("%d wanted in all", p.facts.Replicas))
 }
 
 // shareSurplus removes a surplus from sets in proportion to their sizes. The largest set loses the remainder of the
@@ -260,20 +265,20 @@ func (p *planner) shareSurplus(sets []*setPlan, over int) {
 	if over <= 0 {
 		return
 	}
-	why := fmt.Sprintf("%d wanted in all, shared among the sets", p.o.Replicas)
+	why := fmt.Sprintf("%d wanted in all, shared among the sets", p.facts.Replicas)
 	take := func(set *setPlan, n int) { over -= p.lowerSize(set, min(n, over), why) }
 	for _, set := range sets {
 		take(set, set.chosenMachines)
 	}
 	slices.SortStableFunc(sets, func(x, y *setPlan) int { return cmp.Compare(y.size, x.size) })
 	parts := make([]int, len(sets))
-	total := sumOver(sets, sizeOf)
+	total := sumOverSets(sets, sizeOfSet)
 	for i, set := range sets {
 		before := set.Max
 		if before <= 0 || before < total-over {
 			before = total
 		}
-		parts[i] = set.size - int(math.Round(float64(set.size)*float64(p.o.Replicas+p.surge)/float64(before)))
+		parts[i] = set.size - int(math.Round(float64(set.size)*float64(p.facts.Replicas+p.surge)/float64(before)))
 	}
 	for i, set := range sets {
 		take(set, parts[i])

@@ -12,17 +12,17 @@ import (
 // worldMachine is a machine of the world.
 type worldMachine struct {
 	rollout.Member
-	readyAt         time.Time
-	goneAt          time.Time
+	readyTime       time.Time
+	deletionEndTime time.Time
 	willFail        bool // the machine fails instead of becoming ready
 	isReplacedEarly bool // the set replaces the failed or manually deleted machine before it is gone
-	updateBegun     bool // the in-place update by an extension has begun
+	hasUpdateBegun  bool // the in-place update by an extension has begun
 }
 
 // worldSet is a set of the world with its own workflow. The workflow decides in one turn and carries the decision out
 // in its next turn.
 type worldSet struct {
-	rollout.Set
+	rollout.MachineSet
 	template        string
 	intendedSize    int // size that the set's workflow acts on
 	machines        []*worldMachine
@@ -34,7 +34,7 @@ type worldSet struct {
 
 // asClusterAPIReports returns the facts that the status of a Cluster API set shows: whether the set has seen its
 // generation, but not the size that it has acted on. Source: seen() and set() of observe/capi/deployment.
-func (g *worldSet) asClusterAPIReports(s rollout.Set) rollout.Set {
+func (g *worldSet) asClusterAPIReports(s rollout.MachineSet) rollout.MachineSet {
 	if s.ActedOn = s.Replicas; g.reportedGeneration < g.generation {
 		s.ActedOn = g.formerSize
 	}
@@ -49,11 +49,11 @@ func (g *worldSet) asClusterAPIReports(s rollout.Set) rollout.Set {
 // world is a small cluster in which rollout.Decide and scale.Decide run a deployment. The world checks the promises
 // after every action.
 type world struct {
-	dice               dice
+	dice               randomSource
 	now                time.Time
-	spec               rollout.Observed // the deployment's spec
+	spec               rollout.Facts // the deployment's spec
 	template           string
-	edits              int   // number of changes of the deployment
+	editCount          int   // number of changes of the deployment
 	decidedAtEdit      int   // value of edits at the last decision
 	approvedRevision   int64 // the revision that spec.Approved applies to
 	sets               []*worldSet
@@ -62,26 +62,26 @@ type world struct {
 	creationTime       func() time.Duration
 	deletionTime       func() time.Duration
 	newMachineFails    func() bool
-	isClusterAPI       bool                  // the sets are Cluster API sets
-	actsLate           bool                  // other actors may act between a decision and its writes
-	extensionAnswer    func() rollout.Answer // an extension's answer about a set
-	turnsPerUserAction int                   // people act in one of turnsPerUserAction turns; zero: never
+	isClusterAPI       bool                           // the sets are Cluster API sets
+	actsLate           bool                           // other actors may act between a decision and its writes
+	extensionAnswer    func() rollout.ExtensionAnswer // an extension's answer about a set
+	turnsPerUserAction int                            // people act in one of turnsPerUserAction turns; zero: never
 	pendingDecision    *rollout.Decision
 
-	turnTexts     []string
-	brokenPromise string      // the first broken promise
-	maxMachines   int         // largest number of machines that may exist
-	minServing    int         // number of machines that must serve
-	failureTimes  []time.Time // times of machine failures
-	removalTimes  []time.Time // times at which people deleted or selected machines
-	forcedResizes int
-	forcedAt      time.Time
-	lastDecision  rollout.Decision
+	turnTexts        []string
+	brokenPromise    string      // the first broken promise
+	maxMachines      int         // largest number of machines that may exist
+	minServing       int         // number of machines that must serve
+	failureTimes     []time.Time // times of machine failures
+	removalTimes     []time.Time // times at which people deleted or selected machines
+	forcedResizes    int
+	forcedResizeTime time.Time
+	lastDecision     rollout.Decision
 }
 
-func newWorld(seed uint64, spec rollout.Observed) *world {
+func newWorld(seed uint64, spec rollout.Facts) *world {
 	w := &world{
-		dice:            dice(seed),
+		dice:            randomSource(seed),
 		now:             epoch,
 		spec:            spec,
 		template:        "v1",
@@ -93,19 +93,19 @@ func newWorld(seed uint64, spec rollout.Observed) *world {
 	return w
 }
 
-// observe returns the facts that the deployment's activity would read.
-func (w *world) observe() rollout.Observed {
+// observeDeployment returns the facts that the deployment's activity would read.
+func (w *world) observeDeployment() rollout.Facts {
 	o := w.spec
 	o.Now, o.Sets, o.Approved = w.now, nil, 0
 	for _, g := range w.sets {
-		s := g.Set
+		s := g.MachineSet
 		if s.Current = g.template == w.template; s.Current && s.Revision == w.approvedRevision {
 			o.Approved = w.spec.Approved
 		}
 		s.Machines = nil
 		for _, u := range g.machines {
 			m := u.Member
-			m.ClusterAPI.Unacknowledged = u.ClusterAPI.Moved && !g.acknowledges(u)
+			m.ClusterAPI.Unacknowledged = u.ClusterAPI.Moved && !g.acknowledgesMachine(u)
 			s.Machines = append(s.Machines, m)
 		}
 		if w.isClusterAPI {
@@ -116,23 +116,23 @@ func (w *world) observe() rollout.Observed {
 	return o
 }
 
-// rolloutTurn takes one turn of the rollout: it decides, and carries the decision out at once or in its next turn.
-func (w *world) rolloutTurn() {
+// takeRolloutTurn takes one turn of the rollout: it decides, and carries the decision out at once or in its next turn.
+func (w *world) takeRolloutTurn() {
 	if w.pendingDecision == nil {
-		o := w.observe()
+		o := w.observeDeployment()
 		d := rollout.Decide(o)
-		w.pendingDecision, w.lastDecision, w.decidedAtEdit = &d, d, w.edits
+		w.pendingDecision, w.lastDecision, w.decidedAtEdit = &d, d, w.editCount
 		w.checkRequests(o, d)
-		if w.actsLate && w.dice.randomOneIn(2) {
+		if w.actsLate && w.dice.hasChanceOneIn(2) {
 			return
 		}
 	}
 	d := *w.pendingDecision
 	w.pendingDecision = nil
 	before := w.servingMachines()
-	w.carryOut(d)
-	w.checkServing(before, "rollout: "+d.Why)
-	status := rollout.Report(w.observe())
+	w.carryOutDecision(d)
+	w.checkServingMachines(before, "rollout: "+d.Why)
+	status := rollout.PlannedStatus(w.observeDeployment())
 	w.spec.Reported = status
 	w.checkMaxMachines("rollout: " + d.Why)
 }
@@ -148,12 +148,12 @@ func (w *world) setByUID(uid, version string) *worldSet {
 
 func (g *worldSet) bumpVersion() { g.Version += "+" }
 
-func (w *world) carryOut(d rollout.Decision) {
-	if d.Create != nil && w.decidedAtEdit == w.edits {
+func (w *world) carryOutDecision(d rollout.Decision) {
+	if d.Create != nil && w.decidedAtEdit == w.editCount {
 		w.addSet(w.template, *d.Create)
 	}
 	if d.Record != nil {
-		w.spec.Progress = w.spec.Progress.Recorded(*d.Record)
+		w.spec.Progress = w.spec.Progress.MergedWith(*d.Record)
 	}
 	for _, t := range d.AllowScaleUp {
 		if g := w.setByUID(t.UID, t.Version); g != nil {
@@ -182,7 +182,7 @@ func (w *world) carryOut(d rollout.Decision) {
 			w.appendTrace("resize %s %d→%d", g.Name, r.From, r.To)
 		}
 		if r.Forced {
-			w.forcedResizes, w.forcedAt = w.forcedResizes+1, w.now
+			w.forcedResizes, w.forcedResizeTime = w.forcedResizes+1, w.now
 		}
 		if g.reportedGeneration == g.generation {
 			g.formerSize = g.Replicas
@@ -200,10 +200,10 @@ func (w *world) carryOut(d rollout.Decision) {
 	w.changeMachines(d)
 }
 
-func (w *world) addSet(template string, c rollout.Creation) *worldSet {
+func (w *world) addSet(template string, c rollout.SetCreation) *worldSet {
 	w.createdSets++
 	name := fmt.Sprintf("ms%d", w.createdSets)
-	g := &worldSet{template: template, generation: 1, Set: rollout.Set{
+	g := &worldSet{template: template, generation: 1, MachineSet: rollout.MachineSet{
 		Name: name, UID: "uid-" + name, Version: "1", Created: w.now.Add(time.Duration(w.createdSets)), Replicas: c.Replicas,
 		Revision: c.Revision, Desired: c.Desired, Max: c.Max,
 	}}
@@ -214,7 +214,7 @@ func (w *world) addSet(template string, c rollout.Creation) *worldSet {
 
 // changeMachines carries out a decision's changes of machines and nodes.
 func (w *world) changeMachines(d rollout.Decision) {
-	each := func(list []rollout.Target, do func(*worldMachine)) {
+	each := func(list []rollout.ObjectTarget, do func(*worldMachine)) {
 		for _, t := range list {
 			if u := w.machineByUID(t.UID); u != nil && !u.Deleting {
 				do(u)
@@ -256,7 +256,7 @@ func (w *world) changeMachines(d rollout.Decision) {
 // beginUpdate begins the in-place update of a machine. The machine is unavailable during the update.
 func (w *world) beginUpdate(u *worldMachine) {
 	u.Updating, u.Available, u.Ready = true, false, false
-	u.readyAt = w.now.Add(w.creationTime())
+	u.readyTime = w.now.Add(w.creationTime())
 	w.appendTrace("select %s", u.Name)
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // answerExtension records an extension's answer on the sets.
-func (w *world) answerExtension(sets []rollout.Target) {
+func (w *world) answerExtension(sets []rollout.ObjectTarget) {
 	current := slices.IndexFunc(w.sets, func(g *worldSet) bool { return g.template == w.template })
 	for _, t := range sets {
 		if g := w.setByUID(t.UID, t.Version); g != nil && current >= 0 {
@@ -30,8 +30,8 @@ func (w *world) setByName(name string) *worldSet {
 	return nil
 }
 
-// acknowledges reports whether the set's size counts a machine that was moved to the set.
-func (g *worldSet) acknowledges(u *worldMachine) bool {
+// acknowledgesMachine reports whether the set's size counts a machine that was moved to the set.
+func (g *worldSet) acknowledgesMachine(u *worldMachine) bool {
 	return slices.Contains(strings.Split(g.ClusterAPI.Transfer.Acknowledged, ","), u.Name)
 }
 
@@ -49,7 +49,7 @@ func (w *world) moveAndUpdate(g *worldSet, d scale.Decision) {
 	}
 	for _, t := range d.Update {
 		if u := w.machineByUID(t.UID); u != nil && !u.Deleting && w.ownerUID(t.UID) == g.UID {
-			u.ClusterAPI.Moved, u.updateBegun, u.readyAt = false, true, w.now.Add(w.creationTime())
+			u.ClusterAPI.Moved, u.hasUpdateBegun, u.readyTime = false, true, w.now.Add(w.creationTime())
 			w.appendTrace("update %s", u.Name)
 		}
 	}

@@ -10,11 +10,11 @@ import (
 	"millwright/decide/scale"
 )
 
-// setTurn takes one turn of a set's workflow: the workflow decides, or carries out the decision of its last turn.
-func (w *world) setTurn(g *worldSet) {
+// takeSetTurn takes one turn of a set's workflow: the workflow decides, or carries out the decision of its last turn.
+func (w *world) takeSetTurn(g *worldSet) {
 	if g.pendingDecision == nil {
 		g.intendedSize = g.Replicas
-		d := scale.Decide(g.observe(w))
+		d := scale.Decide(g.observeSet(w))
 		if len(d.Create)+len(d.Delete)+len(d.Remediate)+len(d.Move)+len(d.Update) > 0 {
 			g.pendingDecision = &d
 			return
@@ -36,26 +36,26 @@ func (w *world) setTurn(g *worldSet) {
 		}
 	}
 	w.moveAndUpdate(g, d)
-	w.checkServing(before, "set "+g.Name+": "+d.Why)
+	w.checkServingMachines(before, "set "+g.Name+": "+d.Why)
 	w.checkMaxMachines("set " + g.Name + ": " + d.Why)
 }
 
 func (w *world) addMachine(g *worldSet, name string) {
-	u := &worldMachine{willFail: w.newMachineFails(), readyAt: w.now.Add(w.creationTime())}
-	u.Member = newMachine(name, makeUnhealthy, removeNode)
+	u := &worldMachine{willFail: w.newMachineFails(), readyTime: w.now.Add(w.creationTime())}
+	u.Member = newMachine(name, asUnhealthyMachine, withoutNode)
 	u.Created = w.now
 	g.machines = append(g.machines, u)
 }
 
 // deleteMachine begins the deletion of a machine.
 func (w *world) deleteMachine(u *worldMachine) {
-	makeDeleting(&u.Member)
-	u.goneAt = w.now.Add(w.deletionTime())
+	asDeletingMachine(&u.Member)
+	u.deletionEndTime = w.now.Add(w.deletionTime())
 }
 
-// observe returns the facts that the set's activity would read.
-func (g *worldSet) observe(w *world) scale.Observed {
-	o := scale.Observed{
+// observeSet returns the facts that the set's activity would read.
+func (g *worldSet) observeSet(w *world) scale.Facts {
+	o := scale.Facts{
 		Now:        w.now,
 		Naming:     []string{g.Name + "-", ""},
 		Settings:   scale.Settings{Replicas: g.Replicas},
@@ -87,7 +87,7 @@ func (g *worldSet) observe(w *world) scale.Observed {
 			Updating:      u.Updating,
 			Updated:       u.MCM.HandedOver || u.ClusterAPI.Moved,
 			ClusterAPI: scale.ClusterAPIMember{
-				UpdateDue: u.Updating && !u.updateBegun && (!u.ClusterAPI.Moved || g.acknowledges(u)) && w.isClusterAPI,
+				UpdateDue: u.Updating && !u.hasUpdateBegun && (!u.ClusterAPI.Moved || g.acknowledgesMachine(u)) && w.isClusterAPI,
 			},
 			Joined:   u.MCM.Node != "",
 			Priority: u.Priority,
@@ -166,7 +166,7 @@ func (g *worldSet) liveMachines() int {
 // updateBounds applies the bounds of the current spec. A looser bound applies at once. A stricter bound applies once
 // the machines satisfy it.
 func (w *world) updateBounds() {
-	surge, unavailable := rollout.Bounds(w.spec)
+	surge, unavailable := rollout.SurgeAndUnavailable(w.spec)
 	limit, floor := w.spec.Replicas+surge, w.spec.Replicas-unavailable
 	if w.isOnlyScaling() {
 		limit += w.deletingMachines() // outside of a rollout, sizes follow spec.replicas at once
@@ -230,30 +230,30 @@ func (w *world) recentLosses() int {
 	return n
 }
 
-// wasForcedRecently reports whether a Forced resize was written within the last 15 s.
-func (w *world) wasForcedRecently() bool {
-	return w.forcedResizes > 0 && w.now.Sub(w.forcedAt) < 15*time.Second
+// wasResizeForcedRecently reports whether a Forced resize was written within the last 15 s.
+func (w *world) wasResizeForcedRecently() bool {
+	return w.forcedResizes > 0 && w.now.Sub(w.forcedResizeTime) < 15*time.Second
 }
 
-// recordBroken records the first broken promise.
-func (w *world) recordBroken(format string, values ...any) {
+// recordBrokenPromise records the first broken promise.
+func (w *world) recordBrokenPromise(format string, values ...any) {
 	if w.brokenPromise == "" {
 		w.brokenPromise = fmt.Sprintf("%s: %s;%s", w.now.Sub(epoch), fmt.Sprintf(format, values...), w.stateLine())
 	}
 }
 
-// checkServing records a broken promise if a decision left too few serving machines. Losses by failures or by people
-// are not counted against the decision.
-func (w *world) checkServing(before int, act string) {
-	if n := w.servingMachines(); n < before && n+w.recentLosses() < w.minServing && !w.wasForcedRecently() {
-		w.recordBroken("%s: %d serve, %d did, %d have to", act, n, before, w.minServing)
+// checkServingMachines records a broken promise if a decision left too few serving machines. Losses by failures or by
+// people are not counted against the decision.
+func (w *world) checkServingMachines(before int, act string) {
+	if n := w.servingMachines(); n < before && n+w.recentLosses() < w.minServing && !w.wasResizeForcedRecently() {
+		w.recordBrokenPromise("%s: %d serve, %d did, %d have to", act, n, before, w.minServing)
 	}
 }
 
 // checkMaxMachines records a broken promise if there are too many machines.
 func (w *world) checkMaxMachines(after string) {
 	if n := w.existingMachines(); n > w.maxMachines {
-		w.recordBroken("after %s: %d machines, %d allowed", after, n, w.maxMachines)
+		w.recordBrokenPromise("after %s: %d machines, %d allowed", after, n, w.maxMachines)
 	}
 	w.updateBounds()
 }

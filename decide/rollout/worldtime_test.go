@@ -13,19 +13,19 @@ func (w *world) passTime(d time.Duration) {
 	for _, g := range w.sets {
 		g.machines = slices.DeleteFunc(
 			g.machines,
-			func(u *worldMachine) bool { return u.Deleting && !w.now.Before(u.goneAt) },
+			func(u *worldMachine) bool { return u.Deleting && !w.now.Before(u.deletionEndTime) },
 		)
 		for _, u := range g.machines {
-			if u.Deleting || u.Failed || u.readyAt.IsZero() || w.now.Before(u.readyAt) {
+			if u.Deleting || u.Failed || u.readyTime.IsZero() || w.now.Before(u.readyTime) {
 				continue
 			}
-			u.readyAt = time.Time{}
+			u.readyTime = time.Time{}
 			switch {
 			case u.willFail:
-				makeFailed(&u.Member)
+				asFailedMachine(&u.Member)
 				w.failureTimes = append(w.failureTimes, w.now)
 			case u.Updating:
-				u.Updating, u.MCM.Updated, u.updateBegun = false, !w.isClusterAPI, false
+				u.Updating, u.MCM.Updated, u.hasUpdateBegun = false, !w.isClusterAPI, false
 				u.Available, u.Ready, u.Unhealthy = true, true, false
 			default:
 				u.Available, u.Ready, u.Unhealthy, u.MCM.Node = true, true, false, "node-"+u.Name

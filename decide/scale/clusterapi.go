@@ -71,8 +71,8 @@ func moveSurplus(o *planner, active []Member, surplus int) Decision {
 
 // moveBlocker returns the reason why the surplus is not moved; empty: there is no surplus, or it is moved.
 func moveBlocker(o *planner) string {
-	surplus := list.Count(o.liveMembers, func(m Member) bool { return !m.Updated }) - o.Replicas
-	return phrase.If(
+	surplus := list.CountWhere(o.liveMembers, func(m Member) bool { return !m.Updated }) - o.Replicas
+	return phrase.TextIf(
 		o.ClusterAPI.MoveTo != "" && o.ClusterAPI.NoMove != "" && surplus > 0,
 		"%s to be moved to MachineSet %s wait: %s",
 		machineCount(max(surplus, 0)),
@@ -88,7 +88,7 @@ func beginUpdates(o *planner, active []Member) Decision {
 		return Decision{}
 	}
 	due := firstTargets(
-		list.Where(active, func(m Member) bool { return m.ClusterAPI.UpdateDue }),
+		list.Filter(active, func(m Member) bool { return m.ClusterAPI.UpdateDue }),
 		"it was moved to this set to be updated in place",
 	)
 	return Decision{Update: due, Why: fmt.Sprintf("begin the update in place of %s", machineCount(len(due)))}

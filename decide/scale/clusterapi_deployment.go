@@ -20,10 +20,10 @@ type DeploymentMachines struct {
 	Unsized bool     // spec.replicas is not set yet
 }
 
-// OfDeployment returns the conditions about the machines of a Cluster API MachineDeployment, in a fixed order. replicas
-// is the deployment's wanted number of machines. Source of reasons and messages: Cluster API.
-func OfDeployment(now time.Time, replicas int, deletion Deletion, machines DeploymentMachines) []Condition {
-	o := newPlanner(Observed{
+// DeploymentConditions returns the conditions about the machines of a Cluster API MachineDeployment, in a fixed order.
+// replicas is the deployment's wanted number of machines. Source of reasons and messages: Cluster API.
+func DeploymentConditions(now time.Time, replicas int, deletion Deletion, machines DeploymentMachines) []Condition {
+	o := newPlanner(Facts{
 		Now: now, Settings: Settings{Replicas: replicas}, Deletion: deletion,
 		Members: machines.Members, Missing: machines.Missing, Pauses: machines.Pauses,
 	})
@@ -38,7 +38,7 @@ func OfDeployment(now time.Time, replicas int, deletion Deletion, machines Deplo
 		pausedCondition(o),
 	}
 	for i := range all {
-		all[i].Message = phrase.Message(all[i].Message)
+		all[i].Message = phrase.CutMessage(all[i].Message)
 	}
 	return all
 }
@@ -47,17 +47,17 @@ func OfDeployment(now time.Time, replicas int, deletion Deletion, machines Deplo
 // version come first.
 func rollingOutCondition(o *planner) Condition {
 	const kind = vocabulary.ConditionRollingOut
-	old := list.Where(o.Members, func(m Member) bool { return m.UpToDate == False })
+	old := list.Filter(o.Members, func(m Member) bool { return m.UpToDate == False })
 	if len(old) == 0 {
 		return Condition{kind, False, vocabulary.ReasonNotRollingOut, ""}
 	}
 	var reasons []string
 	for _, m := range old {
-		reasons = append(reasons, phrase.Parts(strings.Split(m.UpToDateWhy, "\n")...)...)
+		reasons = append(reasons, phrase.NonEmptyTexts(strings.Split(m.UpToDateWhy, "\n")...)...)
 	}
 	ofVersion := func(reason string) bool { return strings.HasPrefix(reason, "* Version") }
 	slices.SortFunc(reasons, func(a, b string) int {
-		return cmp.Or(list.FalseFirst(!ofVersion(a), !ofVersion(b)), cmp.Compare(a, b))
+		return cmp.Or(list.CompareFalseFirst(!ofVersion(a), !ofVersion(b)), cmp.Compare(a, b))
 	})
 	text := append([]string{fmt.Sprintf("Rolling out %d not up-to-date replicas", len(old))}, slices.Compact(reasons)...)
 	return Condition{kind, True, kind, strings.Join(text, "\n")}
@@ -65,7 +65,7 @@ func rollingOutCondition(o *planner) Condition {
 
 // unsizedCondition returns the condition of a deployment without spec.replicas.
 func unsizedCondition(is bool, kind string) Condition {
-	return list.When(
+	return list.ValueIf(
 		is,
 		Condition{kind, Unknown, vocabulary.ReasonWaitingForReplicasSet, "Waiting for spec.replicas set"},
 	)
@@ -74,17 +74,17 @@ func unsizedCondition(is bool, kind string) Condition {
 // deploymentScalingUpCondition is True while the deployment has fewer machines than wanted.
 func deploymentScalingUpCondition(o *planner, noSize bool) Condition {
 	const kind = vocabulary.ConditionScalingUp
-	blocked := phrase.If(len(o.Missing) > 0, " blocked because %s", missingTemplateObjects(o))
+	blocked := phrase.TextIf(len(o.Missing) > 0, " blocked because %s", missingTemplateObjects(o))
 	there := fmt.Sprintf("Scaling up from %d to %d replicas", len(o.Members), o.Replicas) +
-		phrase.If(blocked != "", " is%s", blocked)
+		phrase.TextIf(blocked != "", " is%s", blocked)
 	return cmp.Or(
 		unsizedCondition(noSize, kind),
-		list.When(len(o.Members) < o.wantedReplicas(), Condition{kind, True, kind, there}),
+		list.ValueIf(len(o.Members) < o.wantedReplicas(), Condition{kind, True, kind, there}),
 		Condition{
 			kind,
 			False,
 			vocabulary.ReasonNotScalingUp,
-			phrase.If(blocked != "" && !o.Deleting, "Scaling up would be%s", blocked),
+			phrase.TextIf(blocked != "" && !o.Deleting, "Scaling up would be%s", blocked),
 		},
 	)
 }
@@ -102,7 +102,7 @@ func deploymentScalingDownCondition(o *planner, noSize bool) Condition {
 	)
 	return cmp.Or(
 		unsizedCondition(noSize, kind),
-		list.When(len(o.Members) > o.wantedReplicas(), Condition{kind, True, kind, message}),
+		list.ValueIf(len(o.Members) > o.wantedReplicas(), Condition{kind, True, kind, message}),
 		Condition{kind, False, vocabulary.ReasonNotScalingDown, ""},
 	)
 }
@@ -124,12 +124,12 @@ func deploymentRemediatingCondition(o *planner) Condition {
 	if len(replaced) > 0 {
 		return Condition{kind, True, kind, strings.Join(messageLines(replaced, maxMessageLines, "other issues"), "\n")}
 	}
-	are := phrase.OneOf(len(others), " is ", " are ")
+	are := phrase.SingularOrPlural(len(others), " is ", " are ")
 	return Condition{
 		kind,
 		False,
 		vocabulary.ReasonNotRemediating,
-		phrase.If(
+		phrase.TextIf(
 			len(others) > 0,
 			"%snot healthy (not to be remediated by MachineDeployment/MachineSet)",
 			nameMachines(others)+are,

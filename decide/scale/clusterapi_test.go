@@ -14,11 +14,11 @@ import (
 // Stopped has reasons that stop a Cluster API set in addition to missing templates and the control plane.
 func TestStoppedCreatesNoMachine(t *testing.T) {
 	const why = "Cluster c does not exist"
-	stop := func(o *scale.Observed) { o.Stopped = []string{why} }
+	stop := func(o *scale.Facts) { o.Stopped = []string{why} }
 	t.Run("a missing machine waits", func(t *testing.T) {
 		o := withChange(newSet(3, runningMembers(1)...), stop)
 		d := scale.Decide(o)
-		assert.True(t, isIdle(d))
+		assert.True(t, isIdleDecision(d))
 		assert.Equal(t, "3 wanted, 1 there; none is created: "+why, d.Hold)
 		assert.Equal(
 			t,
@@ -32,7 +32,7 @@ func TestStoppedCreatesNoMachine(t *testing.T) {
 		)
 	})
 	t.Run("it comes after the missing templates", func(t *testing.T) {
-		o := withChange(newSet(1), func(o *scale.Observed) { stop(o); o.Missing = []string{"DockerMachineTemplate"} })
+		o := withChange(newSet(1), func(o *scale.Facts) { stop(o); o.Missing = []string{"DockerMachineTemplate"} })
 		assert.Equal(
 			t,
 			"1 wanted, 0 there; none is created: DockerMachineTemplate does not exist; "+why,
@@ -45,7 +45,7 @@ func TestStoppedCreatesNoMachine(t *testing.T) {
 	})
 	t.Run("marked machines stay, because the set could not replace them", func(t *testing.T) {
 		o := withChange(newSet(1, markedMembers(1)...), stop)
-		assert.True(t, isIdle(scale.Decide(o)))
+		assert.True(t, isIdleDecision(scale.Decide(o)))
 		assert.Equal(t, "* Machine m-1: "+why, reportedCondition(t, o, "Remediating").Message)
 	})
 	t.Run("a complete set waits for nothing", func(t *testing.T) {
@@ -57,9 +57,9 @@ func TestStoppedCreatesNoMachine(t *testing.T) {
 
 func TestAPausedClusterPausesTheSet(t *testing.T) {
 	const why = "Cluster spec.paused is set to true"
-	pause := func(o *scale.Observed) { o.Pauses = []string{"Cluster spec.paused is set to true"} }
+	pause := func(o *scale.Facts) { o.Pauses = []string{"Cluster spec.paused is set to true"} }
 	o := withChange(newSet(3, runningMembers(1)...), pause)
-	assert.True(t, isIdle(scale.Decide(o)))
+	assert.True(t, isIdleDecision(scale.Decide(o)))
 	assert.Equal(t, why, scale.Decide(o).Hold)
 	assert.Equal(
 		t,
@@ -68,12 +68,12 @@ func TestAPausedClusterPausesTheSet(t *testing.T) {
 	)
 	assert.True(
 		t,
-		isIdle(
-			scale.Decide(withChange(newSet(0, runningMembers(2)...), func(o *scale.Observed) { pause(o); o.Deleting = true })),
+		isIdleDecision(
+			scale.Decide(withChange(newSet(0, runningMembers(2)...), func(o *scale.Facts) { pause(o); o.Deleting = true })),
 		),
 		"a deletion waits as well",
 	)
-	both := withChange(o, func(o *scale.Observed) { o.Pauses = append(o.Pauses, phrase.PausedBy("MachineSet")) })
+	both := withChange(o, func(o *scale.Facts) { o.Pauses = append(o.Pauses, phrase.PausedSentence("MachineSet")) })
 	assert.Equal(
 		t,
 		why+", MachineSet has the cluster.x-k8s.io/paused annotation",
@@ -86,7 +86,7 @@ func TestAPausedClusterPausesTheSet(t *testing.T) {
 const randomPattern = "[bcdfghjklmnpqrstvwxz2456789]{5}"
 
 // setWithNaming returns a set with a template for names. "*" separates the template's parts.
-func setWithNaming(template string, n int) scale.Observed {
+func setWithNaming(template string, n int) scale.Facts {
 	o := newSet(n)
 	o.Naming = strings.Split(template, "*")
 	return o
@@ -152,21 +152,21 @@ func TestLongNamesEndWithRandomCharacters(t *testing.T) {
 }
 
 func TestMarkedMachinesThatWait(t *testing.T) {
-	limit := func(n int) func(*scale.Observed) {
-		return func(o *scale.Observed) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, n }
+	limit := func(n int) func(*scale.Facts) {
+		return func(o *scale.Facts) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, n }
 	}
 	const tooMany = "Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 1)"
 	for _, row := range []struct {
 		name     string
-		o        scale.Observed
+		o        scale.Facts
 		want     map[string]string // reasons by machine name
 		outdated bool
 	}{
 		{"none waits", newSet(2, markedMembers(2)...), nil, false},
-		{"one that the health check did not mark", newSet(1, runningMembers(1, makeUnhealthy)...), nil, false},
-		{"one that is healthy again", newSet(1, runningMembers(1, makeMarked, makeHealthy)...), nil, false},
+		{"one that the health check did not mark", newSet(1, runningMembers(1, asUnhealthyMachine)...), nil, false},
+		{"one that is healthy again", newSet(1, runningMembers(1, asMarkedMachine, asHealthyMachine)...), nil, false},
 		{
-			"preflight fails", withChange(newSet(2, markedMembers(2)...), func(o *scale.Observed) { o.Preflight = upgradingControlPlane() }),
+			"preflight fails", withChange(newSet(2, markedMembers(2)...), func(o *scale.Facts) { o.Preflight = upgradingControlPlane() }),
 			map[string]string{
 				"m-1": `ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
 				"m-2": `ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
@@ -174,21 +174,21 @@ func TestMarkedMachinesThatWait(t *testing.T) {
 			false,
 		},
 		{
-			"a template is missing", withChange(newSet(1, markedMembers(1)...), func(o *scale.Observed) { o.Missing = []string{"DockerMachineTemplate"} }),
+			"a template is missing", withChange(newSet(1, markedMembers(1)...), func(o *scale.Facts) { o.Missing = []string{"DockerMachineTemplate"} }),
 			map[string]string{"m-1": "DockerMachineTemplate does not exist"},
 			false,
 		},
 		{
-			"a set of an old revision", withChange(newSet(1, markedMembers(1)...), func(o *scale.Observed) { o.Remediation.Outdated = true }),
+			"a set of an old revision", withChange(newSet(1, markedMembers(1)...), func(o *scale.Facts) { o.Remediation.Outdated = true }),
 			map[string]string{"m-1": "Machine won't be remediated because it is pending removal due to rollout"},
 			true,
 		},
-		{"an old revision without a marked machine", withChange(newSet(1, runningMembers(1)...), func(o *scale.Observed) { o.Remediation.Outdated = true }), nil, true},
+		{"an old revision without a marked machine", withChange(newSet(1, runningMembers(1)...), func(o *scale.Facts) { o.Remediation.Outdated = true }), nil, true},
 		{"one at a time, the newest first", withChange(newSet(3, markedMembers(3)...), limit(1)), map[string]string{"m-1": tooMany, "m-2": tooMany}, false},
-		{"one that is being deleted takes the place", withChange(newSet(1, append(markedMembers(1), newMember("x", day, makeUnhealthy, makeMarked, makeDeleting))...), limit(1)), map[string]string{"m-1": tooMany}, false},
+		{"one that is being deleted takes the place", withChange(newSet(1, append(markedMembers(1), newMember("x", day, asUnhealthyMachine, asMarkedMachine, asDeletingMachine))...), limit(1)), map[string]string{"m-1": tooMany}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			plan := scale.Plan(row.o)
+			plan := scale.PlanSet(row.o)
 			members, outdated := plan.Postponed, plan.Outdated
 			assert.Equal(t, row.outdated, outdated)
 			got := map[string]string{}
@@ -196,7 +196,7 @@ func TestMarkedMachinesThatWait(t *testing.T) {
 				got[m.Name] = m.Why
 				assert.Equal(
 					t,
-					scale.Target{Name: m.Name, UID: "uid-" + m.Name, Version: "7", Why: m.Why},
+					scale.MachineTarget{Name: m.Name, UID: "uid-" + m.Name, Version: "7", Why: m.Why},
 					m,
 					"the machine as it was read",
 				)

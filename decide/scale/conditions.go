@@ -23,7 +23,7 @@ func machinesReadyCondition(o *planner) Condition {
 	t := messagesByAnswer{}
 	for _, m := range o.Members {
 		answer, why := m.readiness()
-		t.add(m.Name, answer, why)
+		t.addMessage(m.Name, answer, why)
 	}
 	return t.condition(
 		vocabulary.ConditionMachinesReady,
@@ -32,7 +32,7 @@ func machinesReadyCondition(o *planner) Condition {
 }
 
 // readiness returns a member's readiness. A member that is being deleted is not ready, whatever its node reports.
-func (m Member) readiness() (Answer, string) {
+func (m Member) readiness() (ConditionStatus, string) {
 	switch {
 	case m.Deleting:
 		return False, cmp.Or(m.ReadyWhy, "Deleting: Machine deletion in progress")
@@ -52,9 +52,9 @@ func upToDateCondition(o *planner) Condition {
 	for _, m := range o.Members {
 		switch {
 		case m.UpToDate != "":
-			t.add(m.Name, m.UpToDate, m.UpToDateWhy)
+			t.addMessage(m.Name, m.UpToDate, m.UpToDateWhy)
 		case !o.Now.Before(m.Created.Add(youngMachineAge)):
-			t.add(m.Name, Unknown, "Condition UpToDate not yet reported")
+			t.addMessage(m.Name, Unknown, "Condition UpToDate not yet reported")
 		}
 	}
 	return t.condition(
@@ -68,7 +68,7 @@ func upToDateCondition(o *planner) Condition {
 func remediatingCondition(o *planner) Condition {
 	const kind = vocabulary.ConditionRemediating
 	why := map[string]string{}
-	for _, s := range o.postponed {
+	for _, s := range o.postponedMembers {
 		why[s.name] = s.message
 	}
 	var replaced []machineMessage
@@ -81,10 +81,14 @@ func remediatingCondition(o *planner) Condition {
 			others = append(others, m.Name)
 		}
 	}
-	are := phrase.OneOf(len(others), " is ", " are ")
-	message := phrase.If(len(others) > 0, "%snot healthy (not to be remediated by MachineSet)", nameMachines(others)+are)
+	are := phrase.SingularOrPlural(len(others), " is ", " are ")
+	message := phrase.TextIf(
+		len(others) > 0,
+		"%snot healthy (not to be remediated by MachineSet)",
+		nameMachines(others)+are,
+	)
 	return cmp.Or(
-		list.When(
+		list.ValueIf(
 			len(replaced) > 0,
 			Condition{kind, True, kind, strings.Join(messageLines(replaced, maxMessageLines, "other issues"), "\n")},
 		),
@@ -93,9 +97,9 @@ func remediatingCondition(o *planner) Condition {
 }
 
 // messagesByAnswer holds the messages about machines, by answer.
-type messagesByAnswer map[Answer][]machineMessage
+type messagesByAnswer map[ConditionStatus][]machineMessage
 
-func (t messagesByAnswer) add(name string, a Answer, message string) {
+func (t messagesByAnswer) addMessage(name string, a ConditionStatus, message string) {
 	if a != True && a != False {
 		a = Unknown
 	}
@@ -115,9 +119,9 @@ func (t messagesByAnswer) condition(kind string, why statusReasons) Condition {
 	text = append(text, messageLines(t[Unknown], maxMessageLines-min(len(text), maxMessageLines), "status unknown")...)
 	message := strings.Join(text, "\n")
 	return cmp.Or(
-		list.When(len(t) == 0, Condition{kind, True, vocabulary.ReasonNoReplicas, ""}),
-		list.When(len(t[False]) > 0, Condition{kind, False, why.ifFalse, message}),
-		list.When(len(t[Unknown]) > 0, Condition{kind, Unknown, why.ifUnknown, message}),
+		list.ValueIf(len(t) == 0, Condition{kind, True, vocabulary.ReasonNoReplicas, ""}),
+		list.ValueIf(len(t[False]) > 0, Condition{kind, False, why.ifFalse, message}),
+		list.ValueIf(len(t[Unknown]) > 0, Condition{kind, Unknown, why.ifUnknown, message}),
 		Condition{kind, True, why.ifTrue, ""},
 	)
 }
@@ -150,7 +154,7 @@ func messageLines(all []machineMessage, most int, rest string) []string {
 		left -= len(g.names)
 	}
 	if left > 0 {
-		result = append(result, "And "+phrase.Count(left, "Machine")+" with "+rest)
+		result = append(result, "And "+phrase.CountText(left, "Machine")+" with "+rest)
 	}
 	return result
 }
@@ -209,17 +213,17 @@ func createdCondition(o *planner) Condition {
 		"; ",
 	), o.LastFailure
 	return cmp.Or(
-		list.When(
+		list.ValueIf(
 			lacks && len(o.Missing) > 0,
 			Condition{kind, False, vocabulary.ReasonTemplateNotFound, missingTemplateObjects(o)},
 		),
-		list.When(
+		list.ValueIf(
 			lacks && len(preflight.Decide(o.Preflight)) > 0,
 			Condition{kind, False, vocabulary.ReasonPreflightCheckFailed, blocked},
 		),
-		list.When(lacks && blocked != "", Condition{kind, False, vocabulary.ReasonScaleUpStopped, blocked}),
-		list.When(lacks && o.Invalid != "", Condition{kind, False, vocabulary.ReasonMachineSetInvalid, o.Invalid}),
-		list.When(
+		list.ValueIf(lacks && blocked != "", Condition{kind, False, vocabulary.ReasonScaleUpStopped, blocked}),
+		list.ValueIf(lacks && o.Invalid != "", Condition{kind, False, vocabulary.ReasonMachineSetInvalid, o.Invalid}),
+		list.ValueIf(
 			lacks && failed.Message != "" && !failed.Deleting,
 			Condition{kind, False, vocabulary.ReasonMachineCreationFailed, failed.Message},
 		),
@@ -232,16 +236,16 @@ func createdCondition(o *planner) Condition {
 func scalingUpCondition(o *planner) Condition {
 	const kind = vocabulary.ConditionScalingUp
 	active := o.liveMembers
-	joining := list.Count(active, func(m Member) bool { return !m.Joined && !m.isFailed() })
+	joining := list.CountWhere(active, func(m Member) bool { return !m.Joined && !m.isFailed() })
 	message := fmt.Sprintf("Scaling up from %d to %d replicas", len(active), o.Replicas)
-	if why := phrase.Parts(slices.Concat(creationBlockers(o), o.Pauses, []string{o.Invalid})...); len(why) > 0 {
+	if why := phrase.NonEmptyTexts(slices.Concat(creationBlockers(o), o.Pauses, []string{o.Invalid})...); len(why) > 0 {
 		message += " is blocked because:\n* " + strings.Join(why, "\n* ")
 	}
 	waits := fmt.Sprintf("Scaling up to %d replicas: waiting for %s to become ready", o.Replicas, machineCount(joining))
 	return cmp.Or(
-		list.When(len(active) < o.wantedReplicas(), Condition{kind, True, kind, message}),
-		list.When(len(active) == o.wantedReplicas() && joining > 0, Condition{kind, True, kind, waits}),
-		list.When(
+		list.ValueIf(len(active) < o.wantedReplicas(), Condition{kind, True, kind, message}),
+		list.ValueIf(len(active) == o.wantedReplicas() && joining > 0, Condition{kind, True, kind, waits}),
+		list.ValueIf(
 			!o.Deleting && len(o.Missing) > 0,
 			Condition{
 				kind,
@@ -266,7 +270,7 @@ func scalingDownCondition(o *planner) Condition {
 		o,
 	)
 	return cmp.Or(
-		list.When(
+		list.ValueIf(
 			!o.Orphaning && len(o.Members) > o.wantedReplicas() && len(o.liveMembers) >= o.wantedReplicas(),
 			Condition{kind, True, kind, message},
 		),
@@ -278,10 +282,10 @@ func scalingDownCondition(o *planner) Condition {
 func deletingCondition(o *planner) Condition {
 	const kind = vocabulary.ConditionDeleting
 	return cmp.Or(
-		list.When(!o.Deleting, Condition{kind, False, vocabulary.ReasonNotDeleting, ""}),
-		list.When(o.Orphaning, Condition{kind, True, kind, o.orphaningSentence()}),
-		list.When(len(o.Members) == 0, Condition{kind, True, kind, "Deletion completed"}),
-		Condition{kind, True, kind, "Deleting " + phrase.Count(len(o.Members), "Machine") + staleDeletionsLine(o)},
+		list.ValueIf(!o.Deleting, Condition{kind, False, vocabulary.ReasonNotDeleting, ""}),
+		list.ValueIf(o.Orphaning, Condition{kind, True, kind, o.orphaningSentence()}),
+		list.ValueIf(len(o.Members) == 0, Condition{kind, True, kind, "Deletion completed"}),
+		Condition{kind, True, kind, "Deleting " + phrase.CountText(len(o.Members), "Machine") + staleDeletionsLine(o)},
 	)
 }
 
@@ -301,5 +305,11 @@ func staleDeletionsLine(o *planner) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "\n* " + nameMachines(names) + phrase.OneOf(len(names), " is ", " are ") + "in deletion since more than 15m"
+	return "\n* " + nameMachines(
+		names,
+	) + phrase.SingularOrPlural(
+		len(names),
+		" is ",
+		" are ",
+	) + "in deletion since more than 15m"
 }

@@ -12,28 +12,28 @@ import (
 
 // conditionText is a condition without its type.
 type conditionText struct {
-	status          scale.Answer
+	status          scale.ConditionStatus
 	reason, message string
 }
 
 type conditionRow struct {
-	name string
-	o    scale.Observed
-	want conditionText
+	name  string
+	facts scale.Facts
+	want  conditionText
 }
 
 func checkCondition(t *testing.T, kind string, rows []conditionRow) {
 	t.Helper()
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			c := reportedCondition(t, row.o, kind)
+			c := reportedCondition(t, row.facts, kind)
 			assert.Equal(t, row.want, conditionText{c.Status, c.Reason, c.Message})
 		})
 	}
 }
 
-func TestScalingUp(t *testing.T) {
-	noClass := func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }
+func TestScalingUpCondition(t *testing.T) {
+	noClass := func(o *scale.Facts) { o.Missing = []string{"MachineClass"} }
 	checkCondition(t, "ScalingUp", []conditionRow{
 		{"nothing to do", newSet(0), conditionText{scale.False, "NotScalingUp", ""}},
 		{
@@ -53,7 +53,7 @@ func TestScalingUp(t *testing.T) {
 		},
 		{
 			"blocked by everything",
-			withChange(newSet(3), func(o *scale.Observed) {
+			withChange(newSet(3), func(o *scale.Facts) {
 				o.Missing = []string{"MachineClass", "Secret"}
 				o.Preflight = upgradingControlPlane()
 				o.MCM.Freeze.Label, o.Stopped, o.Invalid = true, []string{noScaleUpReason}, "the selector is empty"
@@ -69,53 +69,53 @@ func TestScalingUp(t *testing.T) {
 			"a set that goes does not tell",
 			withChange(
 				newSet(3, runningMembers(3)...),
-				func(o *scale.Observed) { o.Deleting, o.Missing = true, []string{"MachineClass"} },
+				func(o *scale.Facts) { o.Deleting, o.Missing = true, []string{"MachineClass"} },
 			),
 			conditionText{scale.False, "NotScalingUp", ""},
 		},
 		{
 			"machines that go are gone",
-			newSet(3, runningMembers(3, makeDeleting)...),
+			newSet(3, runningMembers(3, asDeletingMachine)...),
 			conditionText{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas"},
 		},
 		{
 			"machines that were never ready",
-			newSet(3, append(runningMembers(1), newMember("x", 0, makeFresh), newMember("y", 0, makeCrashing))...),
+			newSet(3, append(runningMembers(1), newMember("x", 0, asFreshMachine), newMember("y", 0, asCrashingMachine))...),
 			conditionText{scale.True, "ScalingUp", "Scaling up to 3 replicas: waiting for 2 machines to become ready"},
 		},
 		{
 			"a machine that is not ready any more is no scaling",
-			newSet(2, runningMembers(2, makeNodeUnhealthy)...),
+			newSet(2, runningMembers(2, withUnhealthyNode)...),
 			conditionText{scale.False, "NotScalingUp", ""},
 		},
 		{
 			"nor is one that failed",
-			newSet(1, runningMembers(1, makeNeverJoined, revokeReplacement)...),
+			newSet(1, runningMembers(1, asNeverJoinedMachine, revokeReplacement)...),
 			conditionText{scale.False, "NotScalingUp", ""},
 		},
 		{
 			"nor is it while there are too many",
-			newSet(1, runningMembers(2, makePending)...),
+			newSet(1, runningMembers(2, asPendingMachine)...),
 			conditionText{scale.False, "NotScalingUp", ""},
 		},
 	})
 }
 
-func TestScalingDown(t *testing.T) {
+func TestScalingDownCondition(t *testing.T) {
 	stale := func(names ...string) []scale.Member {
 		var list []scale.Member
 		for _, name := range names {
-			list = append(list, newMember(name, day, makeDeletingFor(20*time.Minute)))
+			list = append(list, newMember(name, day, withDeletionDuration(20*time.Minute)))
 		}
 		return append(list, newMember("machine-9", day))
 	}
-	goes := func(o *scale.Observed) { o.Deleting = true }
+	goes := func(o *scale.Facts) { o.Deleting = true }
 	checkCondition(t, "ScalingDown", []conditionRow{
 		{"nothing to do", newSet(0), conditionText{scale.False, "NotScalingDown", ""}},
 		{"not while scaling up", newSet(1), conditionText{scale.False, "NotScalingDown", ""}},
 		{
 			"also when those that go are many",
-			newSet(2, append(runningMembers(5, makeDeleting), newMember("x", 0))...),
+			newSet(2, append(runningMembers(5, asDeletingMachine), newMember("x", 0))...),
 			conditionText{scale.False, "NotScalingDown", ""},
 		},
 		{
@@ -158,13 +158,13 @@ func TestScalingDown(t *testing.T) {
 		},
 		{
 			"objects count until they are gone",
-			newSet(3, append(runningMembers(3), newMember("z", day, makeDeleting))...),
+			newSet(3, append(runningMembers(3), newMember("z", day, asDeletingMachine))...),
 			conditionText{scale.True, "ScalingDown", "Scaling down from 4 to 3 replicas"},
 		},
 	})
 }
 
-func TestMachinesReady(t *testing.T) {
+func TestMachinesReadyCondition(t *testing.T) {
 	no := func(why string) memberChange { return func(m *scale.Member) { m.Ready, m.ReadyWhy = scale.False, why } }
 	checkCondition(t, "MachinesReady", []conditionRow{
 		{"no machines", newSet(0), conditionText{scale.True, "NoReplicas", ""}},
@@ -172,7 +172,7 @@ func TestMachinesReady(t *testing.T) {
 		{"all", newSet(2, runningMembers(2)...), conditionText{scale.True, "Ready", ""}},
 		{
 			"one has not reported",
-			newSet(2, append(runningMembers(1), newMember("m-2", 0, makeFresh))...),
+			newSet(2, append(runningMembers(1), newMember("m-2", 0, asFreshMachine))...),
 			conditionText{scale.Unknown, "ReadyUnknown", "* Machine m-2: Condition Ready not yet reported"},
 		},
 		{
@@ -185,7 +185,7 @@ func TestMachinesReady(t *testing.T) {
 				newMember(
 					"m-4",
 					day,
-					makeDeleting,
+					asDeletingMachine,
 					func(m *scale.Member) { m.ReadyWhy = "Deleting: Machine deletion in progress, stage: drain" },
 				),
 			),
@@ -211,12 +211,12 @@ func TestMachinesReady(t *testing.T) {
 		},
 		{
 			"one without words",
-			newSet(1, runningMembers(1, makePending)...),
+			newSet(1, runningMembers(1, asPendingMachine)...),
 			conditionText{scale.False, "NotReady", "* Machine m-1: phase Pending"},
 		},
 		{
 			"a deleted one without words",
-			newSet(0, runningMembers(1, makeDeleting)...),
+			newSet(0, runningMembers(1, asDeletingMachine)...),
 			conditionText{scale.False, "NotReady", "* Machine m-1: Deleting: Machine deletion in progress"},
 		},
 		{
@@ -229,8 +229,8 @@ func TestMachinesReady(t *testing.T) {
 				newMember("d", 0, no("four")),
 				newMember("e", 0, no("two")),
 				newMember("f", 0, no("six")),
-				newMember("g", 0, makeFresh),
-				newMember("h", 0, makeFresh),
+				newMember("g", 0, asFreshMachine),
+				newMember("h", 0, asFreshMachine),
 			),
 			conditionText{
 				scale.False,
@@ -256,7 +256,7 @@ func TestMachinesReady(t *testing.T) {
 	})
 }
 
-func TestMachinesUpToDate(t *testing.T) {
+func TestMachinesUpToDateCondition(t *testing.T) {
 	no := func(m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, "This is not up-to-date message" }
 	untold := func(m *scale.Member) { m.UpToDate = "" }
 	checkCondition(t, "MachinesUpToDate", []conditionRow{
@@ -304,8 +304,8 @@ func TestMachinesUpToDate(t *testing.T) {
 	})
 }
 
-func TestRemediating(t *testing.T) {
-	blocked := func(o *scale.Observed) { o.Preflight = upgradingControlPlane() }
+func TestRemediatingCondition(t *testing.T) {
+	blocked := func(o *scale.Facts) { o.Preflight = upgradingControlPlane() }
 	checkCondition(t, "Remediating", []conditionRow{
 		{"none unhealthy", newSet(2, runningMembers(2)...), conditionText{scale.False, "NotRemediating", ""}},
 		{
@@ -313,8 +313,8 @@ func TestRemediating(t *testing.T) {
 			newSet(
 				3,
 				newMember("m1", day),
-				newMember("m2", day, makeUnhealthy),
-				newMember("m3", day, makeUnhealthy, makeMarked),
+				newMember("m2", day, asUnhealthyMachine),
+				newMember("m3", day, asUnhealthyMachine, asMarkedMachine),
 			),
 			conditionText{scale.True, "Remediating", "* Machine m3: Machine is deleting"},
 		},
@@ -324,8 +324,8 @@ func TestRemediating(t *testing.T) {
 				newSet(
 					3,
 					newMember("m1", day),
-					newMember("m3", day, makeUnhealthy, makeMarked, makeDeleting),
-					newMember("m4", day, makeUnhealthy, makeMarked),
+					newMember("m3", day, asUnhealthyMachine, asMarkedMachine, asDeletingMachine),
+					newMember("m4", day, asUnhealthyMachine, asMarkedMachine),
 				),
 				blocked,
 			),
@@ -337,34 +337,34 @@ func TestRemediating(t *testing.T) {
 		},
 		{
 			"one that is not ours",
-			newSet(2, newMember("m1", day), newMember("m2", day, makeUnhealthy)),
+			newSet(2, newMember("m1", day), newMember("m2", day, asUnhealthyMachine)),
 			conditionText{scale.False, "NotRemediating", "Machine m2 is not healthy (not to be remediated by MachineSet)"},
 		},
 		{
 			"two that are not ours",
-			newSet(3, newMember("m1", day, makeUnhealthy), newMember("m2", day, makeUnhealthy), newMember("m3", day)),
+			newSet(3, newMember("m1", day, asUnhealthyMachine), newMember("m2", day, asUnhealthyMachine), newMember("m3", day)),
 			conditionText{scale.False, "NotRemediating", "Machines m1, m2 are not healthy (not to be remediated by MachineSet)"},
 		},
 		{
 			"failed, and to be replaced",
-			newSet(1, runningMembers(1, makeFailed)...),
+			newSet(1, runningMembers(1, asFailedMachine)...),
 			conditionText{scale.True, "Remediating", "* Machine m-1: Machine is deleting"},
 		},
 		{
 			"and until it is gone",
-			newSet(0, runningMembers(1, makeFailed, makeDeleting)...),
+			newSet(0, runningMembers(1, asFailedMachine, asDeletingMachine)...),
 			conditionText{scale.True, "Remediating", "* Machine m-1: Machine is deleting"},
 		},
 		{
 			"failed, and its deployment has not agreed",
-			newSet(1, runningMembers(1, makeFailed, revokeReplacement)...),
+			newSet(1, runningMembers(1, asFailedMachine, revokeReplacement)...),
 			conditionText{scale.False, "NotRemediating", "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
 		},
 	})
 }
 
 func TestDeletingCondition(t *testing.T) {
-	goes := func(o *scale.Observed) { o.Deleting = true }
+	goes := func(o *scale.Facts) { o.Deleting = true }
 	checkCondition(t, "Deleting", []conditionRow{
 		{"not deleted", newSet(1), conditionText{scale.False, "NotDeleting", ""}},
 		{
@@ -378,9 +378,9 @@ func TestDeletingCondition(t *testing.T) {
 			withChange(
 				newSet(
 					3,
-					newMember("m1", day, makeDeletingFor(16*time.Minute)),
-					newMember("m2", day, makeDeletingFor(15*time.Minute)),
-					newMember("m3", day, makeDeleting),
+					newMember("m1", day, withDeletionDuration(16*time.Minute)),
+					newMember("m2", day, withDeletionDuration(15*time.Minute)),
+					newMember("m3", day, asDeletingMachine),
 				),
 				goes,
 			),
@@ -389,7 +389,7 @@ func TestDeletingCondition(t *testing.T) {
 	})
 }
 
-func TestPaused(t *testing.T) {
+func TestPausedCondition(t *testing.T) {
 	checkCondition(t, "Paused", []conditionRow{
 		{"not paused", newSet(1), conditionText{scale.False, "NotPaused", ""}},
 		{
@@ -399,8 +399,8 @@ func TestPaused(t *testing.T) {
 		},
 		{
 			"by both",
-			withChange(newSet(1), func(o *scale.Observed) {
-				o.Pauses = []string{phrase.PausedBy("MachineDeployment"), phrase.PausedBy("MachineSet")}
+			withChange(newSet(1), func(o *scale.Facts) {
+				o.Pauses = []string{phrase.PausedSentence("MachineDeployment"), phrase.PausedSentence("MachineSet")}
 			}),
 			conditionText{
 				scale.True,
@@ -411,18 +411,18 @@ func TestPaused(t *testing.T) {
 	})
 }
 
-func TestMachinesCreated(t *testing.T) {
+func TestMachinesCreatedCondition(t *testing.T) {
 	checkCondition(t, "MachinesCreated", []conditionRow{
 		{"all there", newSet(1, runningMembers(1)...), conditionText{scale.True, "MachinesCreated", ""}},
 		{"under way", newSet(3), conditionText{scale.True, "MachinesCreated", ""}},
 		{
 			"the class is missing",
-			withChange(newSet(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }),
+			withChange(newSet(1), func(o *scale.Facts) { o.Missing = []string{"MachineClass"} }),
 			conditionText{scale.False, "TemplateNotFound", "MachineClass does not exist"},
 		},
 		{
 			"a preflight check fails",
-			withChange(newSet(1), func(o *scale.Observed) {
+			withChange(newSet(1), func(o *scale.Facts) {
 				o.Preflight = upgradingControlPlane()
 				o.Preflight.ControlPlane.Version = "latest"
 			}),
@@ -437,33 +437,33 @@ func TestMachinesCreated(t *testing.T) {
 			"as MCM, more than MCM would freeze",
 			withChange(
 				newSet(1, runningMembers(0)...),
-				func(o *scale.Observed) { o.MCM.Freeze = scale.Freeze{Label: true, EndsAt: 1} },
+				func(o *scale.Facts) { o.MCM.Freeze = scale.FreezeState{Label: true, EndsAt: 1} },
 			),
 			conditionText{scale.True, "MachinesCreated", ""},
 		},
 		{
 			"frozen",
-			withChange(newSet(1), func(o *scale.Observed) { o.MCM.Freeze.Label = true }),
+			withChange(newSet(1), func(o *scale.Facts) { o.MCM.Freeze.Label = true }),
 			conditionText{scale.False, "ScaleUpStopped", "MachineSet is frozen"},
 		},
 		{
 			"invalid",
-			withChange(newSet(1), func(o *scale.Observed) { o.Invalid = "the selector is empty" }),
+			withChange(newSet(1), func(o *scale.Facts) { o.Invalid = "the selector is empty" }),
 			conditionText{scale.False, "MachineSetInvalid", "the selector is empty"},
 		},
 		{
 			"creation failed",
-			withChange(newSet(1), func(o *scale.Observed) { o.LastFailure.Message = "quota" }),
+			withChange(newSet(1), func(o *scale.Facts) { o.LastFailure.Message = "quota" }),
 			conditionText{scale.False, "MachineCreationFailed", "quota"},
 		},
 		{
 			"deletion failed",
-			withChange(newSet(1), func(o *scale.Observed) { o.LastFailure = scale.Failure{Deleting: true, Message: "quota"} }),
+			withChange(newSet(1), func(o *scale.Facts) { o.LastFailure = scale.WriteFailure{Deleting: true, Message: "quota"} }),
 			conditionText{scale.True, "MachinesCreated", ""},
 		},
 		{
 			"what blocks is of no interest when none is missing",
-			withChange(newSet(0), func(o *scale.Observed) { o.Missing, o.MCM.Freeze.Label = []string{"MachineClass"}, true }),
+			withChange(newSet(0), func(o *scale.Facts) { o.Missing, o.MCM.Freeze.Label = []string{"MachineClass"}, true }),
 			conditionText{scale.True, "MachinesCreated", ""},
 		},
 	})

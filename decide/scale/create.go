@@ -36,7 +36,7 @@ func createMachines(o *planner, active []Member) Decision {
 	}
 	n := min(missing, MaxCreate)
 	return Decision{
-		Create: newNames(o, n),
+		Create: newMachineNames(o, n),
 		Hold:   waitReasons(o),
 		Why:    fmt.Sprintf("create %s: %d wanted, %d there", machineCount(n), o.Replicas, len(active)),
 	}
@@ -47,21 +47,23 @@ func creationBlockers(o *planner) []string {
 	// If something removes the labels of new machines, the set releases each machine and would create another without end.
 	// Source of the bound: MCM considers a set overshot from 2 * replicas + 2 machines on.
 	runaway := o.Released > 0 && len(o.liveMembers)+o.Released >= 2*o.Replicas+2
-	return append(list.Map(preflight.Decide(o.Preflight), func(f preflight.Failure) string { return f.Why }), phrase.Parts(
-		missingTemplateObjects(o),
-		phrase.If(o.isFrozen(), "MachineSet is frozen"),
-		strings.Join(o.Stopped, "; "),
-		phrase.If(runaway, "%d Machines that the MachineSet released have no owner", o.Released),
-	)...)
+	return append(
+		list.Map(preflight.Decide(o.Preflight), func(f preflight.CheckFailure) string { return f.Why }),
+		phrase.NonEmptyTexts(
+			missingTemplateObjects(o),
+			phrase.TextIf(o.isFrozen(), "MachineSet is frozen"),
+			strings.Join(o.Stopped, "; "),
+			phrase.TextIf(runaway, "%d Machines that the MachineSet released have no owner", o.Released),
+		)...)
 }
 
 // missingTemplateObjects names the kinds of the template's objects that do not exist; empty: all objects exist.
 func missingTemplateObjects(o *planner) string {
-	return phrase.If(
+	return phrase.TextIf(
 		len(o.Missing) > 0,
 		"%s %s",
 		strings.Join(o.Missing, " and "),
-		phrase.OneOf(len(o.Missing), "does not exist", "do not exist"),
+		phrase.SingularOrPlural(len(o.Missing), "does not exist", "do not exist"),
 	)
 }
 
@@ -69,14 +71,14 @@ func missingTemplateObjects(o *planner) string {
 // missing, or the set creates them.
 func stoppedCreation(o *planner) string {
 	b := creationBlockers(o)
-	return phrase.If(len(o.liveMembers) < o.Replicas && len(b) > 0,
+	return phrase.TextIf(len(o.liveMembers) < o.Replicas && len(b) > 0,
 		"%d wanted, %d there; none is created: %s", o.Replicas, len(o.liveMembers), strings.Join(b, "; "))
 }
 
 // waitReasons returns the changes that the set cannot make now, and the reasons; empty: no change waits.
 func waitReasons(o *planner) string {
-	why := phrase.Parts(stoppedCreation(o), moveBlocker(o))
-	for _, s := range o.postponed {
+	why := phrase.NonEmptyTexts(stoppedCreation(o), moveBlocker(o))
+	for _, s := range o.postponedMembers {
 		if !slices.Contains(why, s.message) {
 			why = append(why, s.message)
 		}
@@ -91,9 +93,9 @@ const (
 	randomLength  = 5
 )
 
-// newNames returns n names that no known machine has. A name that is too long is cut, and ends with the random
+// newMachineNames returns n names that no known machine has. A name that is too long is cut, and ends with the random
 // characters.
-func newNames(o *planner, n int) []string {
+func newMachineNames(o *planner, n int) []string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789" // no vowels, as in Kubernetes, so that no words appear
 	taken := make(map[string]bool, len(o.Members)+len(o.Orphans))
 	for _, m := range o.Members {
@@ -110,7 +112,7 @@ func newNames(o *planner, n int) []string {
 	result := make([]string, 0, n)
 	for len(result) < n {
 		var bits uint64
-		state, bits = splitMix(state)
+		state, bits = nextRandomValue(state)
 		random := ""
 		for range randomLength {
 			random += string(letters[bits%uint64(len(letters))])
@@ -129,9 +131,9 @@ func newNames(o *planner, n int) []string {
 	return result
 }
 
-// splitMix is one step of the SplitMix64 generator, which gives the same values with every version of Go. Source of the
-// constants: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
-func splitMix(state uint64) (next, value uint64) {
+// nextRandomValue is one step of the SplitMix64 generator, which gives the same values with every version of Go. Source
+// of the constants: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
+func nextRandomValue(state uint64) (next, value uint64) {
 	next = state + 0x9e3779b97f4a7c15
 	z := next
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9

@@ -14,7 +14,7 @@ import (
 func TestCreate(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		o      scale.Observed
+		o      scale.Facts
 		create int
 		hold   string
 	}{
@@ -22,22 +22,22 @@ func TestCreate(t *testing.T) {
 		{name: "too few", o: newSet(4, runningMembers(2)...), create: 2},
 		{name: "as many as wanted", o: newSet(3, runningMembers(3)...)},
 		{name: "none wanted and none there", o: newSet(0)},
-		{name: "one that is fresh counts", o: newSet(1, runningMembers(1, makeFresh)...)},
-		{name: "one that failed and may not be replaced yet counts", o: newSet(1, runningMembers(1, makeFailed, revokeReplacement)...)},
-		{name: "one that is being deleted does not", o: newSet(2, append(runningMembers(1), newMember("z", 0, makeDeleting))...), create: 1},
+		{name: "one that is fresh counts", o: newSet(1, runningMembers(1, asFreshMachine)...)},
+		{name: "one that failed and may not be replaced yet counts", o: newSet(1, runningMembers(1, asFailedMachine, revokeReplacement)...)},
+		{name: "one that is being deleted does not", o: newSet(2, append(runningMembers(1), newMember("z", 0, asDeletingMachine))...), create: 1},
 		{name: "at most one batch at a time", o: newSet(1000), create: scale.MaxCreate},
 		{name: "members without any labels", o: newSet(2, runningMembers(1, func(m *scale.Member) { m.MCM.Labelled = false })...), create: 1},
-		{name: "a set that is being deleted creates nothing", o: withChange(newSet(3), func(o *scale.Observed) { o.Deleting = true })},
-		{name: "an invalid set changes nothing", o: withChange(newSet(3, runningMembers(1, makeFailed)...), func(o *scale.Observed) { o.Invalid = "the selector does not match the template" }), hold: "the selector does not match the template"},
-		{name: "what makes no sense in other fields is tolerated", o: withChange(newSet(1), func(o *scale.Observed) { o.Order, o.MCM.Keep, o.Reported.Peak, o.MinReady = "Unheard", -3, -1, -5 }), create: 1},
+		{name: "a set that is being deleted creates nothing", o: withChange(newSet(3), func(o *scale.Facts) { o.Deleting = true })},
+		{name: "an invalid set changes nothing", o: withChange(newSet(3, runningMembers(1, asFailedMachine)...), func(o *scale.Facts) { o.Invalid = "the selector does not match the template" }), hold: "the selector does not match the template"},
+		{name: "what makes no sense in other fields is tolerated", o: withChange(newSet(1), func(o *scale.Facts) { o.Order, o.MCM.Keep, o.Reported.Peak, o.MinReady = "Unheard", -3, -1, -5 }), create: 1},
 		{name: "a size below zero wants none", o: newSet(-2)},
 		{name: "paused", o: withChange(newSet(3), pauseSet), hold: "MachineSet has the cluster.x-k8s.io/paused annotation"},
-		{name: "paused by its owner", o: withChange(newSet(3), func(o *scale.Observed) { o.Pauses = []string{phrase.PausedBy("MachineDeployment")} }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
-		{name: "frozen", o: withChange(newSet(3, runningMembers(1)...), func(o *scale.Observed) { o.MCM.Freeze.Label = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
+		{name: "paused by its owner", o: withChange(newSet(3), func(o *scale.Facts) { o.Pauses = []string{phrase.PausedSentence("MachineDeployment")} }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{name: "frozen", o: withChange(newSet(3, runningMembers(1)...), func(o *scale.Facts) { o.MCM.Freeze.Label = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
 		{name: "not to scale up", o: withChange(newSet(1), stopScaleUp), hold: "1 wanted, 0 there; none is created: MachineSet has the label scale-up-disabled"},
-		{name: "what the template names is missing", o: withChange(newSet(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
-		{name: "a preflight check fails", o: withChange(newSet(1), func(o *scale.Observed) { o.Preflight = upgradingControlPlane() }), hold: `1 wanted, 0 there; none is created: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`},
-		{name: "and is of no interest when none is missing", o: withChange(newSet(1, runningMembers(1)...), func(o *scale.Observed) { o.Preflight = upgradingControlPlane() })},
+		{name: "what the template names is missing", o: withChange(newSet(1), func(o *scale.Facts) { o.Missing = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
+		{name: "a preflight check fails", o: withChange(newSet(1), func(o *scale.Facts) { o.Preflight = upgradingControlPlane() }), hold: `1 wanted, 0 there; none is created: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`},
+		{name: "and is of no interest when none is missing", o: withChange(newSet(1, runningMembers(1)...), func(o *scale.Facts) { o.Preflight = upgradingControlPlane() })},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(row.o)
@@ -45,14 +45,14 @@ func TestCreate(t *testing.T) {
 			assert.Equal(t, row.hold, d.Hold)
 			assert.Empty(t, d.Delete)
 			if row.create == 0 {
-				assert.True(t, isIdle(d))
+				assert.True(t, isIdleDecision(d))
 				assert.True(t, d.Recheck.IsZero(), "what blocks a creation wakes the set when it changes, not the clock")
 			}
 		})
 	}
 }
 
-func withChange(o scale.Observed, change func(*scale.Observed)) scale.Observed {
+func withChange(o scale.Facts, change func(*scale.Facts)) scale.Facts {
 	change(&o)
 	return o
 }
@@ -116,18 +116,18 @@ func TestNames(t *testing.T) {
 // Changes of the template that need no new machine are copied after all other changes, so that a machine that cannot be
 // written delays no other change.
 func TestTheTemplateReachesLiveMachines(t *testing.T) {
-	stale := makeDrifted("node template")
+	stale := withDrift("node template")
 	for _, row := range []struct {
 		name string
-		o    scale.Observed
+		o    scale.Facts
 		sync []string
 	}{
 		{"those that differ", newSet(2, newMember("a", 0), newMember("b", 0, stale)), []string{"b"}},
 		{"no write without a difference", newSet(2, runningMembers(2)...), nil},
-		{"one that is being deleted, too: its timeouts are told to it", newSet(0, newMember("a", 0, stale, makeDeleting)), []string{"a"}},
+		{"one that is being deleted, too: its timeouts are told to it", newSet(0, newMember("a", 0, stale, asDeletingMachine)), []string{"a"}},
 		{"creation comes before", newSet(2, newMember("a", 0, stale)), nil},
-		{"what waits is no hindrance", withChange(newSet(2, newMember("a", 0, stale)), func(o *scale.Observed) { o.MCM.Freeze.Label = true }), []string{"a"}},
-		{"a set that is being deleted still hurries its machines", withChange(newSet(1, newMember("a", 0, stale, makeDeleting)), func(o *scale.Observed) { o.Deleting = true }), []string{"a"}},
+		{"what waits is no hindrance", withChange(newSet(2, newMember("a", 0, stale)), func(o *scale.Facts) { o.MCM.Freeze.Label = true }), []string{"a"}},
+		{"a set that is being deleted still hurries its machines", withChange(newSet(1, newMember("a", 0, stale, asDeletingMachine)), func(o *scale.Facts) { o.Deleting = true }), []string{"a"}},
 		{"a paused one does not", withChange(newSet(1, newMember("a", 0, stale)), pauseSet), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.sync, targetNames(scale.Decide(row.o).Sync)) })

@@ -10,7 +10,7 @@ import (
 )
 
 func TestDelete(t *testing.T) {
-	before, after := timeAt(-time.Hour), timeAt(-time.Minute)
+	before, after := epochPlus(-time.Hour), epochPlus(-time.Minute)
 	a, b, c := newMember("a", 3*time.Hour), newMember("b", 2*time.Hour), newMember("c", time.Hour)
 	of := func(m scale.Member, changes ...memberChange) scale.Member {
 		for _, change := range changes {
@@ -18,42 +18,42 @@ func TestDelete(t *testing.T) {
 		}
 		return m
 	}
-	scaled := func(replicas int, members ...scale.Member) scale.Observed {
+	scaled := func(replicas int, members ...scale.Member) scale.Facts {
 		o := newSet(replicas, members...)
-		o.MCM.Scaled = timeAt(-time.Minute)
+		o.MCM.Scaled = epochPlus(-time.Minute)
 		return o
 	}
 	for _, row := range []struct {
 		name string
-		o    scale.Observed
+		o    scale.Facts
 		want []string
 	}{
-		{"one too many, and one failed", newSet(2, a, of(b, makeFailed), c), []string{"b"}},
-		{"one too many, and one failed that nobody may replace yet", newSet(2, a, of(b, makeFailed, revokeReplacement), c), []string{"b"}},
-		{"failed ones go first, the surplus is counted afterwards", newSet(1, of(a, makeFailed), of(b, makeFailed), c), []string{"b", "a"}},
-		{"failed ones go although the number is right", newSet(2, a, of(b, makeFailed)), []string{"b"}},
-		{"and although it is too small", newSet(9, a, of(b, makeFailed)), []string{"b"}},
+		{"one too many, and one failed", newSet(2, a, of(b, asFailedMachine), c), []string{"b"}},
+		{"one too many, and one failed that nobody may replace yet", newSet(2, a, of(b, asFailedMachine, revokeReplacement), c), []string{"b"}},
+		{"failed ones go first, the surplus is counted afterwards", newSet(1, of(a, asFailedMachine), of(b, asFailedMachine), c), []string{"b", "a"}},
+		{"failed ones go although the number is right", newSet(2, a, of(b, asFailedMachine)), []string{"b"}},
+		{"and although it is too small", newSet(9, a, of(b, asFailedMachine)), []string{"b"}},
 		{"one too many", newSet(2, a, b, c), []string{"c"}},
 		{"two too many", newSet(1, a, b, c), []string{"c", "b"}},
-		{"in the order of deletion", newSet(0, a, of(b, makeDeleteFirst), c), []string{"b", "c", "a"}},
-		{"enough are being deleted", newSet(1, a, of(b, makeDeleting), of(c, makeDeleting)), nil},
-		{"some are being deleted: the difference", newSet(1, a, b, of(c, makeDeleting)), []string{"b"}},
-		{"marked by the autoscaler, the size stays", scaled(2, of(a, makeChosen(before)), b), []string{"a"}},
-		{"the mark is not older than the last change of the size", scaled(2, of(a, makeChosen(after)), b), []string{"a"}},
-		{"marked, and a smaller size", scaled(1, of(a, makeChosen(before)), b), []string{"a"}},
-		{"marked without a new size: not yet meant", newSet(2, of(a, makeChosen(before)), b), nil},
-		{"marked after the size was last changed: not yet meant", scaled(2, of(a, makeChosen(timeAt(0))), b), nil},
+		{"in the order of deletion", newSet(0, a, of(b, asMachineToDeleteFirst), c), []string{"b", "c", "a"}},
+		{"enough are being deleted", newSet(1, a, of(b, asDeletingMachine), of(c, asDeletingMachine)), nil},
+		{"some are being deleted: the difference", newSet(1, a, b, of(c, asDeletingMachine)), []string{"b"}},
+		{"marked by the autoscaler, the size stays", scaled(2, of(a, withChoiceTime(before)), b), []string{"a"}},
+		{"the mark is not older than the last change of the size", scaled(2, of(a, withChoiceTime(after)), b), []string{"a"}},
+		{"marked, and a smaller size", scaled(1, of(a, withChoiceTime(before)), b), []string{"a"}},
+		{"marked without a new size: not yet meant", newSet(2, of(a, withChoiceTime(before)), b), nil},
+		{"marked after the size was last changed: not yet meant", scaled(2, of(a, withChoiceTime(epochPlus(0))), b), nil},
 		{"a mark without a time is a priority and no more", scaled(2, of(a, withPriority(1)), b), nil},
-		{"marked, then scaled out: it goes, another is made afterwards", scaled(5, of(a, makeChosen(before)), b), []string{"a"}},
-		{"marked, and gone already", scaled(1, of(a, makeChosen(before), makeDeleting), b), nil},
-		{"marked, and preserved since", scaled(2, of(a, makeChosen(before), makePreserved), b), nil},
-		{"one that was updated in place is not too much", newSet(2, a, b, of(c, makeUpdated)), nil},
-		{"nor does it hide a surplus", newSet(1, a, b, of(c, makeUpdated)), []string{"b"}},
-		{"nor does the autoscaler take it", scaled(2, a, of(b, makeUpdated, makeChosen(before))), nil},
-		{"a preserved one only when there is no other", newSet(1, a, of(b, makePreserved)), []string{"a"}},
-		{"also when the others are dearer by priority", newSet(1, of(a, withPriority(9)), of(b, makePreserved, withPriority(1))), []string{"a"}},
-		{"and then it goes", newSet(0, of(b, makePreserved)), []string{"b"}},
-		{"one that failed and is preserved stays", newSet(2, a, of(b, makeFailed, makePreserved)), nil},
+		{"marked, then scaled out: it goes, another is made afterwards", scaled(5, of(a, withChoiceTime(before)), b), []string{"a"}},
+		{"marked, and gone already", scaled(1, of(a, withChoiceTime(before), asDeletingMachine), b), nil},
+		{"marked, and preserved since", scaled(2, of(a, withChoiceTime(before), asPreservedMachine), b), nil},
+		{"one that was updated in place is not too much", newSet(2, a, b, of(c, asUpdatedMachine)), nil},
+		{"nor does it hide a surplus", newSet(1, a, b, of(c, asUpdatedMachine)), []string{"b"}},
+		{"nor does the autoscaler take it", scaled(2, a, of(b, asUpdatedMachine, withChoiceTime(before))), nil},
+		{"a preserved one only when there is no other", newSet(1, a, of(b, asPreservedMachine)), []string{"a"}},
+		{"also when the others are dearer by priority", newSet(1, of(a, withPriority(9)), of(b, asPreservedMachine, withPriority(1))), []string{"a"}},
+		{"and then it goes", newSet(0, of(b, asPreservedMachine)), []string{"b"}},
+		{"one that failed and is preserved stays", newSet(2, a, of(b, asFailedMachine, asPreservedMachine)), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(row.o)
@@ -67,7 +67,11 @@ func TestDelete(t *testing.T) {
 func TestADeletedSetDeletesItsMachines(t *testing.T) {
 	o := newSet(
 		5,
-		append(runningMembers(2, makePreserved), newMember("u", 0, makeUpdated), newMember("z", 0, makeDeleting))...)
+		append(
+			runningMembers(2, asPreservedMachine),
+			newMember("u", 0, asUpdatedMachine),
+			newMember("z", 0, asDeletingMachine),
+		)...)
 	o.Deleting, o.MCM.Freeze.Label, o.Remediation.Outdated = true, true, true
 	d := scale.Decide(o)
 	assert.ElementsMatch(t, []string{"m-1", "m-2", "u"}, targetNames(d.Delete))
@@ -78,13 +82,13 @@ func TestADeletedSetDeletesItsMachines(t *testing.T) {
 		orphaning := o
 		orphaning.Orphaning = true
 		d := scale.Decide(orphaning)
-		assert.True(t, isIdle(d))
+		assert.True(t, isIdleDecision(d))
 		assert.False(t, d.Done)
 	})
 	t.Run("its finalizer stays while machines are left", func(t *testing.T) {
-		o.Members = []scale.Member{newMember("z", 0, makeDeleting)}
+		o.Members = []scale.Member{newMember("z", 0, asDeletingMachine)}
 		d := scale.Decide(o)
-		assert.True(t, isIdle(d))
+		assert.True(t, isIdleDecision(d))
 		assert.False(t, d.Done)
 		assert.Equal(t, "the set is being deleted, 1 machine left", d.Why)
 	})
@@ -97,13 +101,13 @@ func TestADeletedSetDeletesItsMachines(t *testing.T) {
 		assert.False(t, scale.Decide(o).Done)
 	})
 	t.Run("an invalid set can be deleted", func(t *testing.T) {
-		o.Pauses, o.Invalid, o.Members = nil, "the selector is empty", runningMembers(1, makeUnmatched)
+		o.Pauses, o.Invalid, o.Members = nil, "the selector is empty", runningMembers(1, asUnmatchedMachine)
 		assert.Equal(t, []string{"m-1"}, targetNames(scale.Decide(o).Delete))
 	})
 }
 
 func TestFailedMachinesAreKept(t *testing.T) {
-	old, young := newMember("old", time.Hour, makeFailed), newMember("young", time.Minute, makeFailed)
+	old, young := newMember("old", time.Hour, asFailedMachine), newMember("young", time.Minute, asFailedMachine)
 	for _, row := range []struct {
 		name    string
 		most    int
@@ -113,11 +117,11 @@ func TestFailedMachinesAreKept(t *testing.T) {
 	}{
 		{"1 of 1", 1, []scale.Member{old}, []string{"old"}, nil},
 		{"none may be kept", 0, []scale.Member{old}, nil, []string{"old"}},
-		{"as many as may be are kept already", 1, []scale.Member{newMember("kept", time.Hour, makeFailed, markKept), young}, nil, []string{"young"}},
+		{"as many as may be are kept already", 1, []scale.Member{newMember("kept", time.Hour, asFailedMachine, asKeptMachine), young}, nil, []string{"young"}},
 		{"2 of 2", 2, []scale.Member{young, old}, []string{"old", "young"}, nil},
-		{"one more", 2, []scale.Member{newMember("kept", time.Hour, makeFailed, markKept), young}, []string{"young"}, nil},
-		{"somebody does not want it kept", 1, []scale.Member{newMember("old", time.Hour, makeFailed, makeDismissed)}, nil, []string{"old"}},
-		{"fewer may be kept now: those that are stay", 0, []scale.Member{newMember("kept", time.Hour, makeFailed, markKept)}, nil, nil},
+		{"one more", 2, []scale.Member{newMember("kept", time.Hour, asFailedMachine, asKeptMachine), young}, []string{"young"}, nil},
+		{"somebody does not want it kept", 1, []scale.Member{newMember("old", time.Hour, asFailedMachine, withDismissedPreservation)}, nil, []string{"old"}},
+		{"fewer may be kept now: those that are stay", 0, []scale.Member{newMember("kept", time.Hour, asFailedMachine, asKeptMachine)}, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := newSet(len(row.members), row.members...)
@@ -136,11 +140,11 @@ func TestAFailedMachineIsTerminatedOrKept(t *testing.T) {
 		changes []memberChange
 		gone    bool
 	}{
-		{"its time has not come", []memberChange{makeFailed, makePreservedUntil(timeAt(time.Hour))}, false},
-		{"kept on purpose, and its time is not on record yet", []memberChange{makeFailed, makePreserved}, false},
-		{"its time is over, or nobody wants it", []memberChange{makeFailed}, true},
-		{"nobody wants it kept", []memberChange{makeFailed, makeDismissed}, true},
-		{"preserved and allowed to go: it stays", []memberChange{makeFailed, makePreserved, func(m *scale.Member) { m.MCM.Replace = true }}, false},
+		{"its time has not come", []memberChange{asFailedMachine, withPreservationEnd(epochPlus(time.Hour))}, false},
+		{"kept on purpose, and its time is not on record yet", []memberChange{asFailedMachine, asPreservedMachine}, false},
+		{"its time is over, or nobody wants it", []memberChange{asFailedMachine}, true},
+		{"nobody wants it kept", []memberChange{asFailedMachine, withDismissedPreservation}, true},
+		{"preserved and allowed to go: it stays", []memberChange{asFailedMachine, asPreservedMachine, func(m *scale.Member) { m.MCM.Replace = true }}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(newSet(1, runningMembers(1, row.changes...)...))
@@ -153,17 +157,17 @@ func TestReasons(t *testing.T) {
 	why := func(changes ...memberChange) string {
 		return scale.Decide(newSet(0, runningMembers(1, changes...)...)).Delete[0].Why
 	}
-	assert.Equal(t, "surplus: marked to be deleted first", why(makeDeleteFirst))
-	assert.Equal(t, "surplus: the autoscaler chose it", why(makeChosen(timeAt(0))))
-	assert.Equal(t, "surplus: failed", why(makeFailed, revokeReplacement))
-	assert.Equal(t, "failed", why(makeFailed))
-	assert.Equal(t, "surplus (priority 3, phase new)", why(makeFresh))
+	assert.Equal(t, "surplus: marked to be deleted first", why(asMachineToDeleteFirst))
+	assert.Equal(t, "surplus: the autoscaler chose it", why(withChoiceTime(epochPlus(0))))
+	assert.Equal(t, "surplus: failed", why(asFailedMachine, revokeReplacement))
+	assert.Equal(t, "failed", why(asFailedMachine))
+	assert.Equal(t, "surplus (priority 3, phase new)", why(asFreshMachine))
 	assert.Equal(t, "surplus (priority 1, phase Running)", why(withPriority(1)))
 	assert.Equal(t, "delete 1 machine: 0 wanted, 1 there", scale.Decide(newSet(0, runningMembers(1)...)).Why)
 	assert.Equal(
 		t,
 		"delete 1 machine that failed: 0 wanted, 1 there",
-		scale.Decide(newSet(0, runningMembers(1, makeFailed)...)).Why,
+		scale.Decide(newSet(0, runningMembers(1, asFailedMachine)...)).Why,
 	)
 	assert.Equal(t, "2 machines wanted and there", scale.Decide(newSet(2, runningMembers(2)...)).Why)
 }

@@ -12,7 +12,7 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func timeAt(after time.Duration) time.Time { return epoch.Add(after) }
+func epochPlus(after time.Duration) time.Time { return epoch.Add(after) }
 
 // memberChange changes a machine.
 type memberChange func(*scale.Member)
@@ -23,14 +23,14 @@ func newMember(name string, age time.Duration, changes ...memberChange) scale.Me
 		Name:      name,
 		UID:       "uid-" + name,
 		Version:   "7",
-		Created:   timeAt(-age),
+		Created:   epochPlus(-age),
 		Matches:   true,
 		MCM:       scale.MCMMember{Labelled: true},
 		Template:  scale.Template{UpToDate: scale.True},
 		Phase:     "Running",
 		Joined:    true,
 		Node:      scale.NodeHealthy,
-		Readiness: scale.Readiness{Ready: scale.True, ReadyFrom: timeAt(-age)},
+		Readiness: scale.Readiness{Ready: scale.True, ReadyFrom: epochPlus(-age)},
 		Priority:  3,
 	}
 	for _, c := range changes {
@@ -48,67 +48,70 @@ func runningMembers(n int, changes ...memberChange) []scale.Member {
 	return list
 }
 
-// makeFresh makes the machine one that was just created.
-func makeFresh(m *scale.Member) {
+// asFreshMachine makes the machine one that was just created.
+func asFreshMachine(m *scale.Member) {
 	m.Phase, m.Joined, m.Node, m.Ready, m.ReadyFrom = "", false, scale.NoNode, "", time.Time{}
 }
 
-func makePending(m *scale.Member) { makeFresh(m); m.Phase, m.Ready = "Pending", scale.False }
+func asPendingMachine(m *scale.Member) { asFreshMachine(m); m.Phase, m.Ready = "Pending", scale.False }
 
-func makeCrashing(m *scale.Member) {
-	makeFresh(m)
+func asCrashingMachine(m *scale.Member) {
+	asFreshMachine(m)
 	m.Phase, m.MCM.Crashing, m.Ready = "CrashLoopBackOff", true, scale.False
 }
 
-// makeFailed makes the machine one that failed after it had joined and that may be replaced now.
-func makeFailed(m *scale.Member) {
+// asFailedMachine makes the machine one that failed after it had joined and that may be replaced now.
+func asFailedMachine(m *scale.Member) {
 	m.Phase, m.MCM.Failed, m.MCM.Replace, m.Ready, m.Node = "Failed", true, true, scale.False, scale.NodeUnhealthy
 }
 
-// makeNeverJoined makes the machine one that failed before it joined.
-func makeNeverJoined(m *scale.Member) { makeFailed(m); m.Joined, m.Node = false, scale.NoNode }
+// asNeverJoinedMachine makes the machine one that failed before it joined.
+func asNeverJoinedMachine(m *scale.Member) {
+	asFailedMachine(m)
+	m.Joined, m.Node = false, scale.NoNode
+}
 
 const noScaleUpReason = "MachineSet has the label scale-up-disabled"
 
-func pauseSet(o *scale.Observed)    { o.Pauses = []string{phrase.PausedBy("MachineSet")} }
-func stopScaleUp(o *scale.Observed) { o.Stopped = []string{noScaleUpReason} }
+func pauseSet(o *scale.Facts)    { o.Pauses = []string{phrase.PausedSentence("MachineSet")} }
+func stopScaleUp(o *scale.Facts) { o.Stopped = []string{noScaleUpReason} }
 
 func revokeReplacement(m *scale.Member) { m.MCM.Replace = false }
 
-func makeDeleting(m *scale.Member) {
-	m.Deleting, m.DeletingSince, m.Phase = true, timeAt(-time.Minute), "Terminating"
+func asDeletingMachine(m *scale.Member) {
+	m.Deleting, m.DeletingSince, m.Phase = true, epochPlus(-time.Minute), "Terminating"
 }
 
-func makeDeletingFor(d time.Duration) memberChange {
-	return func(m *scale.Member) { makeDeleting(m); m.DeletingSince = timeAt(-d) }
+func withDeletionDuration(d time.Duration) memberChange {
+	return func(m *scale.Member) { asDeletingMachine(m); m.DeletingSince = epochPlus(-d) }
 }
 
-func makePreserved(m *scale.Member) { m.MCM.Preserved, m.MCM.Replace = true, false }
+func asPreservedMachine(m *scale.Member) { m.MCM.Preserved, m.MCM.Replace = true, false }
 
-func makePreservedUntil(t time.Time) memberChange {
-	return func(m *scale.Member) { makePreserved(m); m.MCM.PreservedUntil = t }
+func withPreservationEnd(t time.Time) memberChange {
+	return func(m *scale.Member) { asPreservedMachine(m); m.MCM.PreservedUntil = t }
 }
-func markKept(m *scale.Member)        { makePreserved(m); m.MCM.Kept = true }
-func makeDismissed(m *scale.Member)   { m.MCM.Dismissed = true }
-func makeDeleteFirst(m *scale.Member) { m.DeleteFirst = true }
-func makeUpdating(m *scale.Member)    { m.Updating, m.Phase = true, "InPlaceUpdating" }
-func makeUpdated(m *scale.Member)     { m.Updated = true }
-func removeNode(m *scale.Member)      { m.Node = scale.NoNode }
-func makeNodeUnhealthy(m *scale.Member) {
+func asKeptMachine(m *scale.Member)             { asPreservedMachine(m); m.MCM.Kept = true }
+func withDismissedPreservation(m *scale.Member) { m.MCM.Dismissed = true }
+func asMachineToDeleteFirst(m *scale.Member)    { m.DeleteFirst = true }
+func asUpdatingMachine(m *scale.Member)         { m.Updating, m.Phase = true, "InPlaceUpdating" }
+func asUpdatedMachine(m *scale.Member)          { m.Updated = true }
+func withoutNode(m *scale.Member)               { m.Node = scale.NoNode }
+func withUnhealthyNode(m *scale.Member) {
 	m.Node, m.Ready, m.Phase = scale.NodeUnhealthy, scale.False, "Unknown"
 }
-func makeNodeUnknown(m *scale.Member)      { m.Node = scale.NodeUnknown }
-func makeUnhealthy(m *scale.Member)        { m.Healthy = scale.False }
-func makeHealthy(m *scale.Member)          { m.Healthy = scale.True }
-func makeHealthUnknown(m *scale.Member)    { m.Healthy = scale.Unknown }
-func makeMarked(m *scale.Member)           { m.Marked = true }
-func makeUrgent(m *scale.Member)           { m.Urgent = true }
-func removeCreated(m *scale.Member)        { m.Created = time.Time{} }
-func makeUnmatched(m *scale.Member)        { m.Matches, m.MCM.Labelled = false, false }
-func makeDrifted(what string) memberChange { return func(m *scale.Member) { m.Drift = what } }
-func withPriority(p int) memberChange      { return func(m *scale.Member) { m.Priority = p } }
+func withUnknownNode(m *scale.Member)     { m.Node = scale.NodeUnknown }
+func asUnhealthyMachine(m *scale.Member)  { m.Healthy = scale.False }
+func asHealthyMachine(m *scale.Member)    { m.Healthy = scale.True }
+func withUnknownHealth(m *scale.Member)   { m.Healthy = scale.Unknown }
+func asMarkedMachine(m *scale.Member)     { m.Marked = true }
+func asUrgentMachine(m *scale.Member)     { m.Urgent = true }
+func withoutCreationTime(m *scale.Member) { m.Created = time.Time{} }
+func asUnmatchedMachine(m *scale.Member)  { m.Matches, m.MCM.Labelled = false, false }
+func withDrift(what string) memberChange  { return func(m *scale.Member) { m.Drift = what } }
+func withPriority(p int) memberChange     { return func(m *scale.Member) { m.Priority = p } }
 
-func makeChosen(t time.Time) memberChange {
+func withChoiceTime(t time.Time) memberChange {
 	return func(m *scale.Member) { m.Priority, m.MCM.Chosen = 1, t }
 }
 
@@ -117,8 +120,8 @@ func newOrphan(name string) scale.Orphan {
 }
 
 // newSet returns a set with the given size and members.
-func newSet(replicas int, members ...scale.Member) scale.Observed {
-	return scale.Observed{
+func newSet(replicas int, members ...scale.Member) scale.Facts {
+	return scale.Facts{
 		Now:      epoch,
 		Naming:   []string{"s-", ""},
 		Settings: scale.Settings{Replicas: replicas},
@@ -127,7 +130,7 @@ func newSet(replicas int, members ...scale.Member) scale.Observed {
 	}
 }
 
-func targetNames(list []scale.Target) []string {
+func targetNames(list []scale.MachineTarget) []string {
 	var result []string
 	for _, t := range list {
 		result = append(result, t.Name)
@@ -135,16 +138,16 @@ func targetNames(list []scale.Target) []string {
 	return result
 }
 
-// isIdle reports whether a decision changes no machine.
-func isIdle(d scale.Decision) bool {
+// isIdleDecision reports whether a decision changes no machine.
+func isIdleDecision(d scale.Decision) bool {
 	all := slices.Concat(d.Release, d.Adopt, d.Keep, d.Unmark, d.Remediate, d.Delete, d.Update, d.Move, d.Sync)
 	return len(d.Create)+len(all) == 0
 }
 
-// dice is the SplitMix64 generator: the same seed gives the same numbers with every version of Go.
-type dice uint64
+// randomSource is the SplitMix64 generator: the same seed gives the same numbers with every version of Go.
+type randomSource uint64
 
-func (d *dice) randomBelow(n int) int {
+func (d *randomSource) randomIntBelow(n int) int {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
@@ -152,22 +155,22 @@ func (d *dice) randomBelow(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *dice) randomOneIn(n int) bool { return d.randomBelow(n) == 0 }
+func (d *randomSource) hasChanceOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
 
-func pickRandom[T any](d *dice, items ...T) T { return items[d.randomBelow(len(items))] }
+func pickRandomItem[T any](d *randomSource, items ...T) T { return items[d.randomIntBelow(len(items))] }
 
-func shuffled[T any](d *dice, items []T) []T {
+func shuffledItems[T any](d *randomSource, items []T) []T {
 	items = slices.Clone(items)
 	for i := range items {
-		j := i + d.randomBelow(len(items)-i)
+		j := i + d.randomIntBelow(len(items)-i)
 		items[i], items[j] = items[j], items[i]
 	}
 	return items
 }
 
 // upgradingControlPlane returns a control plane that fails the preflight check ControlPlaneIsStable.
-func upgradingControlPlane() preflight.Observed {
-	return preflight.Observed{
+func upgradingControlPlane() preflight.Facts {
+	return preflight.Facts{
 		ControlPlane: &preflight.ControlPlane{Kind: "ControlPlane", Name: "cp", Upgrading: true},
 		Settings:     preflight.Settings{Checks: []string{preflight.All}, Strict: true},
 	}

@@ -31,33 +31,34 @@ type MCMMember struct {
 // MCMSet holds the facts that only sets of MCM's kinds have. Only the files mcm*.go read MCMSet.
 type MCMSet struct {
 	Keep   int // largest number of failed members that the set preserves
-	Freeze Freeze
+	Freeze FreezeState
 	Scaled time.Time // when the autoscaler last changed the size; zero: never
 
-	Generations Generations // the recorded Generations
+	Generations GenerationRecord // the recorded Generations
 }
 
-// Freeze describes the label freeze of a set. The freeze stops the creation of machines.
-type Freeze struct {
+// FreezeState describes the label freeze of a set. The freeze stops the creation of machines.
+type FreezeState struct {
 	Label    bool // the set has the label freeze
 	Owner    bool // the deployment has the label, and the deployment's freeze has not ended
 	Unfreeze bool // the set has the annotation unfreeze
 	EndsAt   int  // the freeze ends at this number of machines or fewer; zero: only the annotation ends it
 }
 
-// freezeEnded reports whether the set's freeze has ended, so that the set's label or annotation must be removed.
-func (o *planner) freezeEnded() bool {
+// hasFreezeEnded reports whether the set's freeze has ended, so that the set's label or annotation must be removed.
+func (o *planner) hasFreezeEnded() bool {
 	return o.MCM.Freeze.Unfreeze || o.MCM.Freeze.Label && o.MCM.Freeze.EndsAt > 0 && len(o.Members) <= o.MCM.Freeze.EndsAt
 }
 
 // isFrozen reports whether a freeze stops the creation of machines.
 func (o *planner) isFrozen() bool {
-	return o.MCM.Freeze.Owner || o.MCM.Freeze.Label && !o.freezeEnded()
+	return o.MCM.Freeze.Owner || o.MCM.Freeze.Label && !o.hasFreezeEnded()
 }
 
-// preserveFailed preserves failed members instead of replacing them: the oldest first, at most o.MCM.Keep in all.
-func preserveFailed(o *planner, active []Member) Decision {
-	left := o.MCM.Keep - list.Count(active, func(m Member) bool { return m.MCM.Kept })
+// preserveFailedMembers preserves failed members instead of replacing them: the oldest first, at most o.MCM.Keep in
+// all.
+func preserveFailedMembers(o *planner, active []Member) Decision {
+	left := o.MCM.Keep - list.CountWhere(active, func(m Member) bool { return m.MCM.Kept })
 	failed := memberPointers(
 		active,
 		func(m Member) bool { return m.MCM.Failed && !m.MCM.Kept && !m.MCM.Preserved && !m.MCM.Dismissed },
@@ -67,30 +68,30 @@ func preserveFailed(o *planner, active []Member) Decision {
 		func(a, b *Member) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) },
 	)
 	failed = firstBatch(failed[:max(min(left, len(failed)), 0)])
-	d := Decision{Keep: list.Map(failed, func(m *Member) Target { return m.target("failed") })}
+	d := Decision{Keep: list.Map(failed, func(m *Member) MachineTarget { return m.asTarget("failed") })}
 	d.Why = fmt.Sprintf("keep %s that failed, of at most %d", machineCount(len(d.Keep)), o.MCM.Keep)
 	return d
 }
 
-// removeFailed deletes failed members, so that the set creates their replacements.
-func removeFailed(o *planner, active []Member) Decision {
+// removeFailedMembers deletes failed members, so that the set creates their replacements.
+func removeFailedMembers(o *planner, active []Member) Decision {
 	failed := rankedMembers(o, active, func(m Member) bool { return m.needsReplacement() && mayBeDeletedNow(o, m) })
 	d := deleteMembers(o, active, failed, " that failed")
 	d.Delete, d.Generations = firstTargets(failed, "failed"), generationsToRecord(o, failed)
 	return d
 }
 
-// removeChosen deletes the members that the autoscaler chose, even if there is no surplus: the autoscaler expects the
-// deletion of exactly these machines. A choice later than the last change of the size does not count yet.
-func removeChosen(o *planner, active []Member) Decision {
+// removeChosenMembers deletes the members that the autoscaler chose, even if there is no surplus: the autoscaler
+// expects the deletion of exactly these machines. A choice later than the last change of the size does not count yet.
+func removeChosenMembers(o *planner, active []Member) Decision {
 	return deleteMembers(o, active, rankedMembers(o, active, func(m Member) bool {
 		return m.Priority == vocabulary.PriorityChosen && !m.MCM.Chosen.IsZero() && !m.MCM.Chosen.After(o.MCM.Scaled) &&
 			!m.isProtected()
 	}), " that the autoscaler chose")
 }
 
-// waitingFailed returns the failed members that stay for now, each with the reason.
-func waitingFailed(o *planner) (later []machineMessage) {
+// waitingFailedMembers returns the failed members that stay for now, each with the reason.
+func waitingFailedMembers(o *planner) (later []machineMessage) {
 	next := generationWaitReason(o)
 	for _, m := range o.liveMembers {
 		if m.needsReplacement() && !mayBeDeletedNow(o, m) {
@@ -123,24 +124,24 @@ func (m Member) lastOperationFailed() bool {
 	return m.MCM.Troubled && (!m.MCM.Failed || !m.MCM.Preserved)
 }
 
-// compareChoice compares the times at which the autoscaler chose two members. The earliest choice comes first, and
+// compareChoiceTimes compares the times at which the autoscaler chose two members. The earliest choice comes first, and
 // members without a choice come last.
-func compareChoice(a, b *Member) int { return list.KnownFirst(a.MCM.Chosen, b.MCM.Chosen) }
+func compareChoiceTimes(a, b *Member) int { return list.CompareKnownFirst(a.MCM.Chosen, b.MCM.Chosen) }
 
 // comparePreservation compares two members: members that are not preserved come first, then members that the set
 // preserved, then the others. Among members that are preserved alike, the earliest end of the preservation comes first.
 func comparePreservation(a, b *Member) int {
 	if !a.MCM.Preserved || !b.MCM.Preserved {
-		return list.FalseFirst(a.MCM.Preserved, b.MCM.Preserved)
+		return list.CompareFalseFirst(a.MCM.Preserved, b.MCM.Preserved)
 	}
-	return cmp.Or(list.FalseFirst(b.MCM.Kept, a.MCM.Kept), a.MCM.PreservedUntil.Compare(b.MCM.PreservedUntil))
+	return cmp.Or(list.CompareFalseFirst(b.MCM.Kept, a.MCM.Kept), a.MCM.PreservedUntil.Compare(b.MCM.PreservedUntil))
 }
 
-// countMCM adds the counts that only the status of MCM's kinds has.
-func (c *Counts) countMCM(members []Member) {
-	c.Labelled = list.Count(members, func(m Member) bool { return m.MCM.Labelled })
-	c.PreservedFailed = list.Count(members, func(m Member) bool { return m.MCM.Failed && m.MCM.Preserved })
-	c.AutoPreserved = list.Count(members, func(m Member) bool { return m.MCM.Kept && !m.Deleting })
+// countMCMMembers adds the counts that only the status of MCM's kinds has.
+func (c *MachineCounts) countMCMMembers(members []Member) {
+	c.Labelled = list.CountWhere(members, func(m Member) bool { return m.MCM.Labelled })
+	c.PreservedFailed = list.CountWhere(members, func(m Member) bool { return m.MCM.Failed && m.MCM.Preserved })
+	c.AutoPreserved = list.CountWhere(members, func(m Member) bool { return m.MCM.Kept && !m.Deleting })
 }
 
 // noInstanceCondition returns the reason why machines get no instance. An empty Reason means that each machine gets its

@@ -8,9 +8,9 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Generations is the status's record of generations. A generation is a group of machines that failed before they joined
-// and were deleted together.
-type Generations struct {
+// GenerationRecord is the status's record of generations. A generation is a group of machines that failed before they
+// joined and were deleted together.
+type GenerationRecord struct {
 	Failed int       // number of generations in a row without a machine that joined
 	Last   time.Time // when the last generation was deleted, in whole seconds like all status times
 }
@@ -30,7 +30,7 @@ func isNewGeneration(o *planner, m Member) bool {
 // failedGenerations returns how many generations in a row failed. failedGenerations is 0 once a machine created after
 // the last generation has joined.
 func failedGenerations(o *planner) int {
-	if o.joinedAfterFailure {
+	if o.hasJoinedAfterFailure {
 		return 0
 	}
 	return o.MCM.Generations.Failed
@@ -50,17 +50,17 @@ func nextDeletionTime(o *planner) time.Time {
 	return o.MCM.Generations.Last.Add(min(pause, most))
 }
 
-// generationsToRecord returns the Generations to record before the given machines are deleted; nil: the record stays.
-func generationsToRecord(o *planner, deleted []Member) *Generations {
+// generationsToRecord returns the generations to record before the given machines are deleted; nil: the record stays.
+func generationsToRecord(o *planner, deleted []Member) *GenerationRecord {
 	if o.Remediation.Backoff <= 0 || !slices.ContainsFunc(deleted, func(m Member) bool { return isNewGeneration(o, m) }) {
 		return nil
 	}
-	return &Generations{Failed: failedGenerations(o) + 1, Last: o.Now.Truncate(time.Second)}
+	return &GenerationRecord{Failed: failedGenerations(o) + 1, Last: o.Now.Truncate(time.Second)}
 }
 
 // generationWaitReason returns the reason why the next generation waits.
 func generationWaitReason(o *planner) string {
-	until, n := phrase.Clock(nextDeletionTime(o), o.Now), phrase.Count(failedGenerations(o), "generation")
+	until, n := phrase.ClockText(nextDeletionTime(o), o.Now), phrase.CountText(failedGenerations(o), "generation")
 	return fmt.Sprintf("Waiting until %s because %s of machines failed in a row before they had joined", until, n)
 }
 

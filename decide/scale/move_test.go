@@ -11,8 +11,8 @@ import (
 
 // The rows of Cluster API describe a set that moves its surplus to another set.
 func TestASetMovesItsSurplus(t *testing.T) {
-	moving := func(o *scale.Observed) { o.ClusterAPI.MoveTo = "next" }
-	sick := func(m *scale.Member) { makeMarked(m); makeUnhealthy(m) }
+	moving := func(o *scale.Facts) { o.ClusterAPI.MoveTo = "next" }
+	sick := func(m *scale.Member) { asMarkedMachine(m); asUnhealthyMachine(m) }
 	hurt := func(members []scale.Member, name string, c memberChange) []scale.Member {
 		for i := range members {
 			if members[i].Name == name {
@@ -29,19 +29,19 @@ func TestASetMovesItsSurplus(t *testing.T) {
 	}{
 		"no surplus":                               {replicas: 3, members: runningMembers(3)},
 		"the surplus, in the order of deletion":    {replicas: 1, members: runningMembers(3), moved: []string{"m-3", "m-2"}},
-		"a machine that a person chose goes first": {replicas: 2, members: hurt(runningMembers(3), "m-1", makeDeleteFirst), moved: []string{"m-1"}},
-		"one that is being deleted counts":         {replicas: 2, members: hurt(runningMembers(3), "m-3", makeDeleting)},
-		"one that is updated stays, another goes":  {replicas: 2, members: hurt(runningMembers(3), "m-3", makeUpdating), moved: []string{"m-2"}},
-		"all are updated":                          {replicas: 0, members: runningMembers(2, makeUpdating)},
-		"one without a node stays, another goes":   {replicas: 2, members: hurt(runningMembers(3), "m-3", makeFresh), moved: []string{"m-2"}},
-		"nothing to update without a node":         {replicas: 1, members: runningMembers(2, makeFresh), purged: []string{"m-2"}},
+		"a machine that a person chose goes first": {replicas: 2, members: hurt(runningMembers(3), "m-1", asMachineToDeleteFirst), moved: []string{"m-1"}},
+		"one that is being deleted counts":         {replicas: 2, members: hurt(runningMembers(3), "m-3", asDeletingMachine)},
+		"one that is updated stays, another goes":  {replicas: 2, members: hurt(runningMembers(3), "m-3", asUpdatingMachine), moved: []string{"m-2"}},
+		"all are updated":                          {replicas: 0, members: runningMembers(2, asUpdatingMachine)},
+		"one without a node stays, another goes":   {replicas: 2, members: hurt(runningMembers(3), "m-3", asFreshMachine), moved: []string{"m-2"}},
+		"nothing to update without a node":         {replicas: 1, members: runningMembers(2, asFreshMachine), purged: []string{"m-2"}},
 		"a marked machine is deleted":              {replicas: 1, members: hurt(runningMembers(3), "m-2", sick), purged: []string{"m-2"}},
 		"no more marked machines than the surplus": {replicas: 2, members: runningMembers(3, sick), purged: []string{"m-3"}},
 		"the other set takes none":                 {replicas: 1, members: runningMembers(3), refused: "it does not exist"},
-		"one that another set handed over stays":   {replicas: 1, members: hurt(runningMembers(2), "m-2", makeUpdated)},
+		"one that another set handed over stays":   {replicas: 1, members: hurt(runningMembers(2), "m-2", asUpdatedMachine)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := withChange(newSet(test.replicas, test.members...), func(o *scale.Observed) {
+			o := withChange(newSet(test.replicas, test.members...), func(o *scale.Facts) {
 				moving(o)
 				o.ClusterAPI.NoMove, o.Remediation.Outdated = test.refused, true
 			})
@@ -61,20 +61,20 @@ func TestASetMovesItsSurplus(t *testing.T) {
 
 // The rows of Cluster API describe a set that receives machines to update.
 func TestASetBeginsUpdatesInPlace(t *testing.T) {
-	due := func(m *scale.Member) { makeUpdating(m); m.ClusterAPI.UpdateDue = true }
-	handed := func(m *scale.Member) { makeUpdating(m); makeUpdated(m) }
+	due := func(m *scale.Member) { asUpdatingMachine(m); m.ClusterAPI.UpdateDue = true }
+	handed := func(m *scale.Member) { asUpdatingMachine(m); asUpdatedMachine(m) }
 	o := newSet(2, append(runningMembers(1), newMember("m-8", 0, handed), newMember("m-9", 0, due))...)
 	d := scale.Decide(o)
 	assert.Equal(t, []string{"m-9"}, targetNames(d.Update))
 	assert.Equal(t, "begin the update in place of 1 machine", d.Why)
 	assert.True(
 		t,
-		isIdle(scale.Decide(withChange(o, func(o *scale.Observed) { o.Missing = []string{"DockerMachineTemplate"} }))),
+		isIdleDecision(scale.Decide(withChange(o, func(o *scale.Facts) { o.Missing = []string{"DockerMachineTemplate"} }))),
 		"there is no template to update to",
 	)
 	assert.True(
 		t,
-		isIdle(scale.Decide(newSet(1, append(runningMembers(1), newMember("m-9", 0, handed))...))),
+		isIdleDecision(scale.Decide(newSet(1, append(runningMembers(1), newMember("m-9", 0, handed))...))),
 		"a machine that the size does not count yet is no surplus",
 	)
 	assert.Len(t, scale.Decide(newSet(1, append(runningMembers(3), newMember("m-9", 0, handed))...)).Delete, 2)

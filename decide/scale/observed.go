@@ -10,35 +10,35 @@ import (
 	"millwright/decide/preflight"
 )
 
-// Order is the order of age in which a set deletes healthy machines.
-type Order string
+// DeletionOrder is the order of age in which a set deletes healthy machines.
+type DeletionOrder string
 
-// Values of Order. The empty Order means Newest.
+// Values of DeletionOrder. The empty DeletionOrder means Newest.
 const (
-	Newest Order = "Newest" // youngest machines first, because older machines have proven themselves
-	Oldest Order = "Oldest"
-	Random Order = "Random" // by a hash of the name: independent of age, and always the same
+	Newest DeletionOrder = "Newest" // youngest machines first, because older machines have proven themselves
+	Oldest DeletionOrder = "Oldest"
+	Random DeletionOrder = "Random" // by a hash of the name: independent of age, and always the same
 )
 
-// Answer is the status of a condition. The empty Answer: not reported yet.
-type Answer string
+// ConditionStatus is the status of a condition. The empty ConditionStatus: not reported yet.
+type ConditionStatus string
 
-// Values of Answer.
+// Values of ConditionStatus.
 const (
-	True    Answer = vocabulary.StatusTrue
-	False   Answer = vocabulary.StatusFalse
-	Unknown Answer = vocabulary.StatusUnknown
+	True    ConditionStatus = vocabulary.StatusTrue
+	False   ConditionStatus = vocabulary.StatusFalse
+	Unknown ConditionStatus = vocabulary.StatusUnknown
 )
 
-// Node is the state of a machine's node.
-type Node string
+// NodeState is the state of a machine's node.
+type NodeState string
 
 // States of a node. A machine with NodeUnknown is not deleted before other machines.
 const (
-	NoNode        Node = ""
-	NodeHealthy   Node = "Healthy"
-	NodeUnhealthy Node = "Unhealthy"
-	NodeUnknown   Node = "Unknown" // the target cluster does not answer
+	NoNode        NodeState = ""
+	NodeHealthy   NodeState = "Healthy"
+	NodeUnhealthy NodeState = "Unhealthy"
+	NodeUnknown   NodeState = "Unknown" // the target cluster does not answer
 )
 
 // Member is a machine whose controller reference names the set, whether or not the machine's labels match.
@@ -54,7 +54,7 @@ type Member struct {
 
 	Phase  string // phase for messages
 	Joined bool   // the machine's node has joined, or the machine is Available without a cluster to join
-	Node   Node
+	Node   NodeState
 	Readiness
 	HealthCheck
 	Updating bool // the machine is being updated in place
@@ -71,23 +71,23 @@ type Member struct {
 
 // Template holds the differences between a machine and the template.
 type Template struct {
-	Drift       string // differences that can be changed in place; empty: none
-	UpToDate    Answer // whether the machine matches the current template
-	UpToDateWhy string // differences from the current template; empty if True
+	Drift       string          // differences that can be changed in place; empty: none
+	UpToDate    ConditionStatus // whether the machine matches the current template
+	UpToDateWhy string          // differences from the current template; empty if True
 }
 
 // Readiness says whether a machine's node is ready.
 type Readiness struct {
-	Ready     Answer
+	Ready     ConditionStatus
 	ReadyWhy  string // reason why the node is not ready
 	ReadyFrom time.Time
 }
 
 // HealthCheck is the result of a machine's health check.
 type HealthCheck struct {
-	Healthy Answer // False allows a replacement, and True ends a mark; empty: no check, or no result yet
-	Marked  bool   // the health check asks the set to replace the machine
-	Urgent  bool   // an operator asked for the replacement: Urgent members are replaced first
+	Healthy ConditionStatus // False allows a replacement, and True ends a mark; empty: no check, or no result yet
+	Marked  bool            // the health check asks the set to replace the machine
+	Urgent  bool            // an operator asked for the replacement: Urgent members are replaced first
 }
 
 // Problem is a failure that repeats. The zero Problem: no failure.
@@ -103,8 +103,8 @@ type Orphan struct {
 	Deleting           bool
 }
 
-// Remediation is the policy for the replacement of failed and unhealthy machines.
-type Remediation struct {
+// RemediationPolicy is the policy for the replacement of failed and unhealthy machines.
+type RemediationPolicy struct {
 	Limited     bool // MaxInFlight applies; false: no limit
 	MaxInFlight int  // largest number of marked machines being deleted at a time; percentages are rounded up
 	// Backoff is the pause before the second generation in a row that failed to join is deleted. The pause doubles with
@@ -117,9 +117,9 @@ type Remediation struct {
 // Settings are the parts of a spec that a plan uses.
 type Settings struct {
 	Replicas    int // wanted number of machines
-	Order       Order
+	Order       DeletionOrder
 	MinReady    time.Duration // minReadySeconds: how long a machine must be ready to be available
-	Remediation Remediation
+	Remediation RemediationPolicy
 }
 
 // Deletion is the progress of an object's deletion.
@@ -131,14 +131,14 @@ type Deletion struct {
 	Finalizer bool // Millwright's finalizer is on the object
 }
 
-// Failure is an error of the last batch of writes. The zero Failure: no error.
-type Failure struct {
+// WriteFailure is an error of the last batch of writes. The zero WriteFailure: no error.
+type WriteFailure struct {
 	Deleting bool // the error was of a deletion; false: of a creation
 	Message  string
 }
 
-// Observed holds the facts that the set's activity read at one moment.
-type Observed struct {
+// Facts holds the facts that the set's activity read at one moment.
+type Facts struct {
 	Now time.Time
 	Settings
 	Deletion
@@ -155,10 +155,10 @@ type Observed struct {
 	// Stopped has reasons why no machine is created, each as one sentence, in addition to reasons that follow from other
 	// facts.
 	Stopped   []string
-	Missing   []string           // kinds of the template's objects that do not exist
-	Preflight preflight.Observed // zero: no control plane is configured, and there is no check
+	Missing   []string        // kinds of the template's objects that do not exist
+	Preflight preflight.Facts // zero: no control plane is configured, and there is no check
 
-	LastFailure Failure
+	LastFailure WriteFailure
 
 	Generation         int64  // metadata.generation
 	ObservedGeneration int64  // status.observedGeneration
@@ -168,9 +168,9 @@ type Observed struct {
 	ClusterAPI ClusterAPISet // zero for a set of MCM's kinds
 }
 
-// target returns the member as a Target of a decision.
-func (m Member) target(why string) Target {
-	return Target{Name: m.Name, UID: m.UID, Version: m.Version, Why: why}
+// asTarget returns the member as a MachineTarget of a decision.
+func (m Member) asTarget(why string) MachineTarget {
+	return MachineTarget{Name: m.Name, UID: m.UID, Version: m.Version, Why: why}
 }
 
 func (m *Member) name() string { return m.Name }
@@ -178,23 +178,23 @@ func (m *Member) name() string { return m.Name }
 // planner is a set during a decision: its facts, and values derived from them. Members and orphans are sorted by name,
 // and Replicas is not negative. The lists must not be changed.
 type planner struct {
-	Observed
-	liveMembers        []Member         // members that are not being deleted
-	joinedAfterFailure bool             // a member created after the last failed generation has joined
-	remediatedNow      []Member         // marked members that are deleted now, at most MaxBatch
-	waitingMarked      []machineMessage // the other marked members, each with the reason why it stays
-	postponed          []machineMessage // waitingMarked, and failed members that stay, each with the reason
+	Facts
+	liveMembers           []Member         // members that are not being deleted
+	hasJoinedAfterFailure bool             // a member created after the last failed generation has joined
+	membersToRemediate    []Member         // marked members that are deleted now, at most MaxBatch
+	waitingMarkedMembers  []machineMessage // the other marked members, each with the reason why it stays
+	postponedMembers      []machineMessage // waitingMarkedMembers, and failed members that stay, each with the reason
 }
 
 // newPlanner returns the planner of these facts.
-func newPlanner(observed Observed) *planner {
-	o := &planner{Observed: observed}
+func newPlanner(observed Facts) *planner {
+	o := &planner{Facts: observed}
 	o.Replicas = max(o.Replicas, 0)
-	o.Members = list.SortedLarge(
+	o.Members = list.SortedCopyOfLarge(
 		o.Members,
 		func(a, b *Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) },
 	)
-	o.Orphans = list.Sorted(
+	o.Orphans = list.SortedCopy(
 		o.Orphans,
 		func(a, b Orphan) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) },
 	)
@@ -202,8 +202,11 @@ func newPlanner(observed Observed) *planner {
 	if deleting := func(m Member) bool { return m.Deleting }; slices.ContainsFunc(o.Members, deleting) {
 		o.liveMembers = slices.DeleteFunc(slices.Clone(o.Members), deleting)
 	}
-	o.joinedAfterFailure = slices.ContainsFunc(o.Members, func(m Member) bool { return m.Joined && o.isAfterFailure(m) })
-	o.remediatedNow, o.waitingMarked = splitMarked(o)
-	o.postponed = slices.Concat(o.waitingMarked, waitingFailed(o))
+	o.hasJoinedAfterFailure = slices.ContainsFunc(
+		o.Members,
+		func(m Member) bool { return m.Joined && o.isAfterFailure(m) },
+	)
+	o.membersToRemediate, o.waitingMarkedMembers = splitMarkedMembers(o)
+	o.postponedMembers = slices.Concat(o.waitingMarkedMembers, waitingFailedMembers(o))
 	return o
 }

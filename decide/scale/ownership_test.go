@@ -19,7 +19,7 @@ func TestOwnership(t *testing.T) {
 		replicas       int
 		members        []scale.Member
 		orphans        []scale.Orphan
-		change         func(*scale.Observed)
+		change         func(*scale.Facts)
 		adopt, release []string
 		create         int
 	}{
@@ -30,26 +30,26 @@ func TestOwnership(t *testing.T) {
 		{name: "more than wanted are adopted all the same", replicas: 0, orphans: []scale.Orphan{newOrphan("a")}, adopt: []string{"a"}},
 		{
 			name: "an empty selector adopts nothing", replicas: 1, orphans: []scale.Orphan{newOrphan("a")}, create: 1,
-			change: func(o *scale.Observed) { o.SelectsAll = true },
+			change: func(o *scale.Facts) { o.SelectsAll = true },
 		},
 		{
 			name: "nor does a set whose selector is refused, and it makes none", replicas: 1, orphans: []scale.Orphan{newOrphan("a")},
-			change: func(o *scale.Observed) { o.SelectsAll, o.Invalid = true, "the selector is empty" },
+			change: func(o *scale.Facts) { o.SelectsAll, o.Invalid = true, "the selector is empty" },
 		},
 		{
 			name: "a set that is being deleted adopts nothing", orphans: []scale.Orphan{newOrphan("a")},
-			change: func(o *scale.Observed) { o.Deleting = true },
+			change: func(o *scale.Facts) { o.Deleting = true },
 		},
-		{name: "one that does not match any more", replicas: 1, members: runningMembers(1, makeUnmatched), release: []string{"m-1"}},
-		{name: "release comes first, also before what is adopted", replicas: 1, members: runningMembers(2, makeUnmatched), orphans: []scale.Orphan{newOrphan("a")}, release: []string{"m-1", "m-2"}},
+		{name: "one that does not match any more", replicas: 1, members: runningMembers(1, asUnmatchedMachine), release: []string{"m-1"}},
+		{name: "release comes first, also before what is adopted", replicas: 1, members: runningMembers(2, asUnmatchedMachine), orphans: []scale.Orphan{newOrphan("a")}, release: []string{"m-1", "m-2"}},
 		{
-			name: "an empty selector lets go of nothing", replicas: 1, members: runningMembers(1, makeUnmatched),
-			change: func(o *scale.Observed) { o.SelectsAll = true },
+			name: "an empty selector lets go of nothing", replicas: 1, members: runningMembers(1, asUnmatchedMachine),
+			change: func(o *scale.Facts) { o.SelectsAll = true },
 		},
-		{name: "own ones count, those that go and do not match any more are let be", replicas: 2, members: append(runningMembers(2), newMember("z", 0, makeUnmatched, makeDeleting))},
+		{name: "own ones count, those that go and do not match any more are let be", replicas: 2, members: append(runningMembers(2), newMember("z", 0, asUnmatchedMachine, asDeletingMachine))},
 		{
-			name: "a set that is being deleted lets go of none", replicas: 1, members: append(runningMembers(1), newMember("z", 0, makeUnmatched)),
-			change: func(o *scale.Observed) { o.Deleting = true },
+			name: "a set that is being deleted lets go of none", replicas: 1, members: append(runningMembers(1), newMember("z", 0, asUnmatchedMachine)),
+			change: func(o *scale.Facts) { o.Deleting = true },
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -73,14 +73,16 @@ func TestTargetsHaveTheVersionThatWasRead(t *testing.T) {
 	d := scale.Decide(o)
 	assert.Equal(
 		t,
-		[]scale.Target{{Name: "a", UID: "uid-a", Version: "7", Why: "the labels match the selector, and there is no owner"}},
+		[]scale.MachineTarget{
+			{Name: "a", UID: "uid-a", Version: "7", Why: "the labels match the selector, and there is no owner"},
+		},
 		d.Adopt,
 	)
 	assert.Equal(t, "adopt 1 machine: the labels match the selector, and there is no owner", d.Why)
-	d = scale.Decide(newSet(1, runningMembers(1, makeUnmatched)...))
+	d = scale.Decide(newSet(1, runningMembers(1, asUnmatchedMachine)...))
 	assert.Equal(
 		t,
-		[]scale.Target{{Name: "m-1", UID: "uid-m-1", Version: "7", Why: "the labels do not match the selector"}},
+		[]scale.MachineTarget{{Name: "m-1", UID: "uid-m-1", Version: "7", Why: "the labels do not match the selector"}},
 		d.Release,
 	)
 	assert.Equal(t, "release 1 machine: the labels do not match the selector", d.Why)
@@ -110,14 +112,14 @@ func TestReleasedMachinesAreNotReplacedForEver(t *testing.T) {
 			o.Members = nil
 		}
 		for _, name := range d.Create {
-			o.Members = append(o.Members, newMember(name, 0, makeFresh, makeUnmatched))
+			o.Members = append(o.Members, newMember(name, 0, asFreshMachine, asUnmatchedMachine))
 			made++
 		}
 		o.Seed++
 	}
 	assert.Equal(t, 9, made)
 	d := scale.Decide(o)
-	assert.True(t, isIdle(d))
+	assert.True(t, isIdleDecision(d))
 	assert.Equal(t, "3 wanted, 0 there; none is created: 9 Machines that the MachineSet released have no owner", d.Hold)
 	assert.Contains(
 		t,
@@ -133,6 +135,6 @@ func TestAReleasedMachineIsReplacedOnce(t *testing.T) {
 	o := newSet(3, runningMembers(2)...)
 	o.Released = 1
 	assert.Len(t, scale.Decide(o).Create, 1)
-	o = newSet(3, append(runningMembers(2), newMember("x", time.Hour, makeUnmatched))...)
+	o = newSet(3, append(runningMembers(2), newMember("x", time.Hour, asUnmatchedMachine))...)
 	assert.Empty(t, scale.Decide(o).Create, "while the set owns it, it counts")
 }

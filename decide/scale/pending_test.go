@@ -12,22 +12,22 @@ import (
 	"millwright/decide/scale"
 )
 
-// withCurrentStatus returns the set with a finalizer and with the status that Plan returns.
-func withCurrentStatus(o scale.Observed) scale.Observed {
+// withCurrentStatus returns the set with a finalizer and with the status that PlanSet returns.
+func withCurrentStatus(o scale.Facts) scale.Facts {
 	o.Finalizer, o.Generation, o.ObservedGeneration = true, 2, 2
-	o.Reported = scale.Plan(o).Status
+	o.Reported = scale.PlanSet(o).Status
 	return o
 }
 
 // Changes of a set that has the wanted machines and a current status.
-func deleteSet(o *scale.Observed)            { o.Deleting = true }
-func removeFinalizer(o *scale.Observed)      { o.Finalizer = false }
-func raiseGeneration(o *scale.Observed)      { o.Generation = 3 }
-func raiseReplicas(o *scale.Observed)        { o.Replicas = 4 }
-func changeReportedStatus(o *scale.Observed) { o.Reported.Overshoot = 7 }
-func setRecheck(o *scale.Observed)           { o.MinReady = o.Now.Sub(o.Members[0].ReadyFrom) + time.Minute }
+func deleteSet(o *scale.Facts)            { o.Deleting = true }
+func removeFinalizer(o *scale.Facts)      { o.Finalizer = false }
+func raiseGeneration(o *scale.Facts)      { o.Generation = 3 }
+func raiseReplicas(o *scale.Facts)        { o.Replicas = 4 }
+func changeReportedStatus(o *scale.Facts) { o.Reported.Overshoot = 7 }
+func withRecheckLater(o *scale.Facts)     { o.MinReady = o.Now.Sub(o.Members[0].ReadyFrom) + time.Minute }
 
-func pendingAfter(edits ...func(*scale.Observed)) scale.Observed {
+func pendingWorkAfter(edits ...func(*scale.Facts)) scale.Facts {
 	o := withCurrentStatus(newSet(3, runningMembers(3)...))
 	for _, edit := range edits {
 		edit(&o)
@@ -36,32 +36,32 @@ func pendingAfter(edits ...func(*scale.Observed)) scale.Observed {
 }
 
 func TestPendingWork(t *testing.T) {
-	told := func(o scale.Observed) scale.Observed { o.Reported = scale.Plan(o).Status; return o }
+	told := func(o scale.Facts) scale.Facts { o.Reported = scale.PlanSet(o).Status; return o }
 	for _, row := range []struct {
 		name string
-		o    scale.Observed
+		o    scale.Facts
 		need attention.Need
 		why  string
 	}{
-		{"as many as wanted", pendingAfter(), attention.Nothing, "3 machines wanted, 3 there"},
-		{"what is missing cannot be made now", told(pendingAfter(raiseReplicas, func(o *scale.Observed) { o.MCM.Freeze.Label = true })), attention.Scale, "4 wanted, 3 there; none is created: MachineSet is frozen"},
-		{"no finalizer", pendingAfter(removeFinalizer), attention.Scale, "new: our finalizer is missing"},
-		{"no finalizer comes before all else", pendingAfter(removeFinalizer, raiseGeneration, raiseReplicas, changeReportedStatus), attention.Scale, "new: our finalizer is missing"},
-		{"spec changed", pendingAfter(raiseGeneration), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},
-		{"status of a spec that was", pendingAfter(func(o *scale.Observed) { o.ObservedGeneration = 1 }), attention.Scale, "generation 2 was not seen yet (last seen: 1)"},
-		{"spec changed, and that shows", pendingAfter(raiseGeneration, raiseReplicas, changeReportedStatus), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},
-		{"something to do", pendingAfter(raiseReplicas), attention.Scale, "create 1 machine: 4 wanted, 3 there"},
-		{"something to do comes before what is to be told", pendingAfter(raiseReplicas, changeReportedStatus), attention.Scale, "create 1 machine: 4 wanted, 3 there"},
-		{"status late", pendingAfter(changeReportedStatus), attention.Scale, "status is out of date"},
-		{"status late comes before the clock", pendingAfter(setRecheck), attention.Scale, "status is out of date"},
-		{"the clock will say something else", told(pendingAfter(setRecheck)), attention.Scale, "3 machines wanted, 3 there; it waits for the time to pass"},
-		{"to be deleted", pendingAfter(deleteSet), attention.Deletion, "deletion was asked for; 3 machines left"},
-		{"to be deleted, whatever else there is", pendingAfter(deleteSet, raiseGeneration, raiseReplicas, changeReportedStatus), attention.Deletion, "deletion was asked for; 3 machines left"},
-		{"released", pendingAfter(deleteSet, removeFinalizer), attention.Nothing, "released: the API server removes it"},
-		{"released, whatever else there is", pendingAfter(deleteSet, removeFinalizer, raiseGeneration, raiseReplicas, changeReportedStatus), attention.Nothing, "released: the API server removes it"},
+		{"as many as wanted", pendingWorkAfter(), attention.Nothing, "3 machines wanted, 3 there"},
+		{"what is missing cannot be made now", told(pendingWorkAfter(raiseReplicas, func(o *scale.Facts) { o.MCM.Freeze.Label = true })), attention.Scale, "4 wanted, 3 there; none is created: MachineSet is frozen"},
+		{"no finalizer", pendingWorkAfter(removeFinalizer), attention.Scale, "new: our finalizer is missing"},
+		{"no finalizer comes before all else", pendingWorkAfter(removeFinalizer, raiseGeneration, raiseReplicas, changeReportedStatus), attention.Scale, "new: our finalizer is missing"},
+		{"spec changed", pendingWorkAfter(raiseGeneration), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},
+		{"status of a spec that was", pendingWorkAfter(func(o *scale.Facts) { o.ObservedGeneration = 1 }), attention.Scale, "generation 2 was not seen yet (last seen: 1)"},
+		{"spec changed, and that shows", pendingWorkAfter(raiseGeneration, raiseReplicas, changeReportedStatus), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},
+		{"something to do", pendingWorkAfter(raiseReplicas), attention.Scale, "create 1 machine: 4 wanted, 3 there"},
+		{"something to do comes before what is to be told", pendingWorkAfter(raiseReplicas, changeReportedStatus), attention.Scale, "create 1 machine: 4 wanted, 3 there"},
+		{"status late", pendingWorkAfter(changeReportedStatus), attention.Scale, "status is out of date"},
+		{"status late comes before the clock", pendingWorkAfter(withRecheckLater), attention.Scale, "status is out of date"},
+		{"the clock will say something else", told(pendingWorkAfter(withRecheckLater)), attention.Scale, "3 machines wanted, 3 there; it waits for the time to pass"},
+		{"to be deleted", pendingWorkAfter(deleteSet), attention.Deletion, "deletion was asked for; 3 machines left"},
+		{"to be deleted, whatever else there is", pendingWorkAfter(deleteSet, raiseGeneration, raiseReplicas, changeReportedStatus), attention.Deletion, "deletion was asked for; 3 machines left"},
+		{"released", pendingWorkAfter(deleteSet, removeFinalizer), attention.Nothing, "released: the API server removes it"},
+		{"released, whatever else there is", pendingWorkAfter(deleteSet, removeFinalizer, raiseGeneration, raiseReplicas, changeReportedStatus), attention.Nothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			plan := scale.Plan(row.o)
+			plan := scale.PlanSet(row.o)
 			assert.Equal(
 				t,
 				attention.Decision{Need: row.need, Why: row.why},
@@ -73,61 +73,61 @@ func TestPendingWork(t *testing.T) {
 
 // WaitsFor names neither a pending write of the status nor a wait for the clock.
 func TestTheSentenceOfASetSkipsTheWriteOfTheStatus(t *testing.T) {
-	going := func(o *scale.Observed) {
+	going := func(o *scale.Facts) {
 		o.Members[0].Deleting, o.Members[0].DeletingSince, o.Replicas = true, o.Now, 2
 	}
 	for _, row := range []struct {
 		name string
-		o    scale.Observed
+		o    scale.Facts
 		says string
 	}{
-		{"its status is late", pendingAfter(changeReportedStatus), "3 machines wanted, 3 there"},
-		{"its generation was not seen", pendingAfter(raiseGeneration), "3 machines wanted, 3 there"},
-		{"its generation was not seen, and a machine is missing", pendingAfter(raiseGeneration, raiseReplicas), "create 1 machine: 4 wanted, 3 there"},
-		{"a machine is being deleted", pendingAfter(going), "1 machine is being deleted: m-1"},
-		{"machines are not ready for long enough", pendingAfter(setRecheck), "3 machines are not available yet: m-1, m-2, m-3"},
+		{"its status is late", pendingWorkAfter(changeReportedStatus), "3 machines wanted, 3 there"},
+		{"its generation was not seen", pendingWorkAfter(raiseGeneration), "3 machines wanted, 3 there"},
+		{"its generation was not seen, and a machine is missing", pendingWorkAfter(raiseGeneration, raiseReplicas), "create 1 machine: 4 wanted, 3 there"},
+		{"a machine is being deleted", pendingWorkAfter(going), "1 machine is being deleted: m-1"},
+		{"machines are not ready for long enough", pendingWorkAfter(withRecheckLater), "3 machines are not available yet: m-1, m-2, m-3"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.says, scale.Plan(row.o).Pending.WaitsFor())
-			row.o.Reported = scale.Plan(row.o).Status
-			assert.Equal(t, row.says, scale.Plan(row.o).Pending.WaitsFor(), "once that is written")
+			assert.Equal(t, row.says, scale.PlanSet(row.o).Pending.WaitText())
+			row.o.Reported = scale.PlanSet(row.o).Status
+			assert.Equal(t, row.says, scale.PlanSet(row.o).Pending.WaitText(), "once that is written")
 		})
 	}
 }
 
 func TestASetWithoutPendingWorkIsCalm(t *testing.T) {
-	edits := []func(*scale.Observed){
+	edits := []func(*scale.Facts){
 		deleteSet,
 		removeFinalizer,
 		raiseGeneration,
 		raiseReplicas,
 		changeReportedStatus,
-		setRecheck,
+		withRecheckLater,
 	}
 	for bits := range 1 << len(edits) {
-		var chosen []func(*scale.Observed)
+		var chosen []func(*scale.Facts)
 		for i, e := range edits {
 			if bits>>i&1 == 1 {
 				chosen = append(chosen, e)
 			}
 		}
-		o := pendingAfter(chosen...)
-		plan := scale.Plan(o)
+		o := pendingWorkAfter(chosen...)
+		plan := scale.PlanSet(o)
 		gone := o.Deleting && !o.Finalizer
-		require.Equal(t, bits == 0 || gone, plan.Pending.Calm(), "%+v", o)
+		require.Equal(t, bits == 0 || gone, plan.Pending.NeedsNothing(), "%+v", o)
 		require.Equal(t, o.Deleting && o.Finalizer, plan.Pending.Need == attention.Deletion, "%+v", o)
 		require.NotEmpty(t, plan.Pending.Why, "%+v", o)
 		o.Reported, o.ObservedGeneration = plan.Status, o.Generation
-		require.Equal(t, scale.Plan(o).Pending.Calm(), plan.Calm, "once the status is written: %+v", o)
+		require.Equal(t, scale.PlanSet(o).Pending.NeedsNothing(), plan.Calm, "once the status is written: %+v", o)
 	}
 }
 
 // A message that is too long for a condition is cut, and is not written repeatedly.
 func TestALongMessageIsReportedOnce(t *testing.T) {
 	o := newSet(3, runningMembers(2)...)
-	o.LastFailure = scale.Failure{Message: strings.Repeat("é", 900)}
+	o.LastFailure = scale.WriteFailure{Message: strings.Repeat("é", 900)}
 	o = withCurrentStatus(o)
-	assert.False(t, scale.Plan(o).Unreported)
+	assert.False(t, scale.PlanSet(o).Unreported)
 	for _, c := range o.Reported.Conditions {
 		assert.LessOrEqual(t, len(c.Message), 1003)
 	}
@@ -138,14 +138,14 @@ func TestReplicaFailureKeepsItsSentence(t *testing.T) {
 	o := newSet(1, runningMembers(1)...)
 	says := func(reason, message string) (text string, news bool) {
 		o.Members[0].MCM.Blocked = scale.Problem{Reason: reason, Message: message}
-		plan := scale.Plan(o)
+		plan := scale.PlanSet(o)
 		news, o.Reported = plan.Unreported, plan.Status
 		for _, c := range plan.Status.Conditions {
 			if c.Type == "ReplicaFailure" {
 				text = c.Message
 			}
 		}
-		require.False(t, scale.Plan(o).Unreported)
+		require.False(t, scale.PlanSet(o).Unreported)
 		return text, news
 	}
 	expect := func(text string, news bool) func(string, bool) {

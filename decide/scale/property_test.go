@@ -14,87 +14,97 @@ import (
 )
 
 // randomMember returns a machine in a random state.
-func randomMember(d *dice, name string) scale.Member {
+func randomMember(d *randomSource, name string) scale.Member {
 	m := newMember(
 		name,
-		time.Duration(d.randomBelow(72))*time.Hour,
-		pickRandom(
+		time.Duration(d.randomIntBelow(72))*time.Hour,
+		pickRandomItem(
 			d,
-			keepMember,
-			keepMember,
-			keepMember,
-			makeFresh,
-			makePending,
-			makeCrashing,
-			makeFailed,
-			makeNeverJoined,
-			makeUpdating,
-			makeNodeUnhealthy,
+			leaveMemberUnchanged,
+			leaveMemberUnchanged,
+			leaveMemberUnchanged,
+			asFreshMachine,
+			asPendingMachine,
+			asCrashingMachine,
+			asFailedMachine,
+			asNeverJoinedMachine,
+			asUpdatingMachine,
+			withUnhealthyNode,
 		),
 	)
-	for _, c := range []memberChange{makeDeleting, makePreserved, markKept, makeDismissed, makeDeleteFirst, makeUpdated, makeMarked, makeUrgent, makeUnmatched, makeUnhealthy, makeHealthy, makeDrifted("labels"), makeChosen(timeAt(-time.Duration(d.randomBelow(120)) * time.Minute))} {
-		if d.randomOneIn(9) {
+	for _, c := range []memberChange{asDeletingMachine, asPreservedMachine, asKeptMachine, withDismissedPreservation, asMachineToDeleteFirst, asUpdatedMachine, asMarkedMachine, asUrgentMachine, asUnmatchedMachine, asUnhealthyMachine, asHealthyMachine, withDrift("labels"), withChoiceTime(epochPlus(-time.Duration(d.randomIntBelow(120)) * time.Minute))} {
+		if d.hasChanceOneIn(9) {
 			c(&m)
 		}
 	}
-	if d.randomOneIn(4) {
-		m.Priority = d.randomBelow(5)
+	if d.hasChanceOneIn(4) {
+		m.Priority = d.randomIntBelow(5)
 	}
-	if m.MCM.Failed && d.randomOneIn(3) {
+	if m.MCM.Failed && d.hasChanceOneIn(3) {
 		m.MCM.Replace = false
 	}
 	return m
 }
 
-func keepMember(*scale.Member) {}
+func leaveMemberUnchanged(*scale.Member) {}
 
 // randomSet returns a set in a random state.
-func randomSet(d *dice, most int) scale.Observed {
-	o := newSet(d.randomBelow(most))
-	for i := range d.randomBelow(most) {
+func randomSet(d *randomSource, most int) scale.Facts {
+	o := newSet(d.randomIntBelow(most))
+	for i := range d.randomIntBelow(most) {
 		o.Members = append(o.Members, randomMember(d, fmt.Sprintf("m-%03d", i)))
 	}
-	for i := range d.randomBelow(5) {
+	for i := range d.randomIntBelow(5) {
 		m := newOrphan(fmt.Sprintf("o-%d", i))
-		m.Matches, m.Deleting = !d.randomOneIn(3), d.randomOneIn(4)
+		m.Matches, m.Deleting = !d.hasChanceOneIn(3), d.hasChanceOneIn(4)
 		o.Orphans = append(o.Orphans, m)
 	}
-	o.Seed, o.MCM.Keep, o.Order = uint64(*d), d.randomBelow(3), pickRandom(d, scale.Newest, scale.Oldest, scale.Random, "")
-	o.Deleting, o.MCM.Freeze.Label, o.SelectsAll = d.randomOneIn(10), d.randomOneIn(10), d.randomOneIn(10)
-	if d.randomOneIn(15) {
+	o.Seed, o.MCM.Keep, o.Order = uint64(
+		*d,
+	), d.randomIntBelow(
+		3,
+	), pickRandomItem(
+		d,
+		scale.Newest,
+		scale.Oldest,
+		scale.Random,
+		"",
+	)
+	o.Deleting, o.MCM.Freeze.Label, o.SelectsAll = d.hasChanceOneIn(10), d.hasChanceOneIn(10), d.hasChanceOneIn(10)
+	if d.hasChanceOneIn(15) {
 		pauseSet(&o)
 	}
-	if d.randomOneIn(15) {
+	if d.hasChanceOneIn(15) {
 		stopScaleUp(&o)
 	}
-	if d.randomOneIn(10) {
+	if d.hasChanceOneIn(10) {
 		o.Preflight = upgradingControlPlane()
 	}
-	if d.randomOneIn(2) {
-		o.MCM.Scaled = timeAt(-time.Duration(d.randomBelow(120)) * time.Minute)
+	if d.hasChanceOneIn(2) {
+		o.MCM.Scaled = epochPlus(-time.Duration(d.randomIntBelow(120)) * time.Minute)
 	}
-	o.Remediation = scale.Remediation{
-		Limited:     d.randomOneIn(2),
-		MaxInFlight: d.randomBelow(4),
-		Backoff:     time.Duration(d.randomBelow(3)) * time.Hour,
-		Outdated:    d.randomOneIn(8),
+	o.Remediation = scale.RemediationPolicy{
+		Limited:     d.hasChanceOneIn(2),
+		MaxInFlight: d.randomIntBelow(4),
+		Backoff:     time.Duration(d.randomIntBelow(3)) * time.Hour,
+		Outdated:    d.hasChanceOneIn(8),
 	}
-	o.MCM.Generations = scale.Generations{Failed: d.randomBelow(4), Last: timeAt(-time.Hour)}
-	o.Reported.Peak = d.randomBelow(most)
-	o.Released = d.randomBelow(3)
+	o.MCM.Generations = scale.GenerationRecord{Failed: d.randomIntBelow(4), Last: epochPlus(-time.Hour)}
+	o.Reported.Peak = d.randomIntBelow(most)
+	o.Released = d.randomIntBelow(3)
 	return o
 }
 
-// mayNotCreate reports whether the set must create no machine now.
-func mayNotCreate(o scale.Observed) bool {
+// mustNotCreate reports whether the set must create no machine now.
+func mustNotCreate(o scale.Facts) bool {
 	return len(o.Pauses)+len(o.Stopped) > 0 || o.MCM.Freeze.Label || o.Deleting || o.Preflight.ControlPlane != nil
 }
 
-// requireLawful fails if a decision breaks a rule that holds for all decisions.
-func requireLawful(t *testing.T, o scale.Observed, d scale.Decision) {
+// requireLawfulDecision fails if a decision breaks a rule that holds for all decisions.
+func requireLawfulDecision(t *testing.T, o scale.Facts, d scale.Decision) {
 	t.Helper()
-	lists := [][]scale.Target{d.Release, d.Adopt, d.Keep, d.Unmark, d.Remediate, d.Delete, d.Sync}
-	filled := len(slices.DeleteFunc(slices.Clone(lists), func(l []scale.Target) bool { return len(l) == 0 }))
+	lists := [][]scale.MachineTarget{d.Release, d.Adopt, d.Keep, d.Unmark, d.Remediate, d.Delete, d.Sync}
+	filled := len(slices.DeleteFunc(slices.Clone(lists), func(l []scale.MachineTarget) bool { return len(l) == 0 }))
 	if len(d.Create) > 0 {
 		filled++
 	}
@@ -112,7 +122,7 @@ func requireLawful(t *testing.T, o scale.Observed, d scale.Decision) {
 		require.LessOrEqual(t, len(l), scale.MaxBatch)
 	}
 	require.LessOrEqual(t, len(d.Create), max(min(scale.MaxCreate, o.Replicas-len(live)), 0), "more than are missing")
-	require.False(t, mayNotCreate(o) && len(d.Create) > 0, "creates although it must not")
+	require.False(t, mustNotCreate(o) && len(d.Create) > 0, "creates although it must not")
 	for _, target := range slices.Concat(d.Release, d.Keep, d.Unmark, d.Remediate, d.Delete) {
 		require.Contains(t, live, target.UID)
 		require.Equal(t, live[target.UID].Version, target.Version)
@@ -124,14 +134,14 @@ func requireLawful(t *testing.T, o scale.Observed, d scale.Decision) {
 		i := slices.IndexFunc(o.Orphans, func(m scale.Orphan) bool { return m.UID == target.UID })
 		require.True(t, o.Orphans[i].Matches && !o.Orphans[i].Deleting && !o.SelectsAll)
 	}
-	requireProtected(t, o, d, live)
+	requireProtectedMembers(t, o, d, live)
 	data, err := json.Marshal(d)
 	require.NoError(t, err)
 	require.Less(t, len(data), 16<<10)
 }
 
-// requireProtected fails if a protected machine is deleted before an unprotected machine.
-func requireProtected(t *testing.T, o scale.Observed, d scale.Decision, live map[string]scale.Member) {
+// requireProtectedMembers fails if a protected machine is deleted before an unprotected machine.
+func requireProtectedMembers(t *testing.T, o scale.Facts, d scale.Decision, live map[string]scale.Member) {
 	t.Helper()
 	going := map[string]bool{}
 	kept := 0
@@ -152,44 +162,44 @@ func requireProtected(t *testing.T, o scale.Observed, d scale.Decision, live map
 }
 
 func TestAnyDecisionIsLawful(t *testing.T) {
-	for seed := range decidetest.Seeds(3000) {
-		throws := dice(seed)
-		o := randomSet(&throws, pickRandom(&throws, 8, 30, 130))
-		d, s := scale.Decide(o), scale.Plan(o).Status
+	for seed := range decidetest.SeedCount(3000) {
+		throws := randomSource(seed)
+		o := randomSet(&throws, pickRandomItem(&throws, 8, 30, 130))
+		d, s := scale.Decide(o), scale.PlanSet(o).Status
 		before := slices.Clone(o.Members)
-		requireLawful(t, o, d)
+		requireLawfulDecision(t, o, d)
 		require.Equal(t, d, scale.Decide(o), "same input, another answer")
 		require.Equal(t, before, o.Members, "the input was changed")
-		o.Members, o.Orphans = shuffled(&throws, o.Members), shuffled(&throws, o.Orphans)
+		o.Members, o.Orphans = shuffledItems(&throws, o.Members), shuffledItems(&throws, o.Orphans)
 		require.Equal(t, d, scale.Decide(o), "the order matters")
-		require.Equal(t, s, scale.Plan(o).Status, "the order matters")
+		require.Equal(t, s, scale.PlanSet(o).Status, "the order matters")
 		require.True(t, d.Recheck.IsZero() || d.Recheck.After(o.Now), "looks again at once")
 	}
 }
 
 // Repeated decisions end with the wanted number of machines. At no time are more machines created than wanted.
 func TestDecisionsEnd(t *testing.T) {
-	for seed := range decidetest.Seeds(600) {
-		throws := dice(seed)
-		w := newWorld(randomSet(&throws, pickRandom(&throws, 8, 30, 130)))
-		if throws.randomOneIn(3) {
+	for seed := range decidetest.SeedCount(600) {
+		throws := randomSource(seed)
+		w := newWorld(randomSet(&throws, pickRandomItem(&throws, 8, 30, 130)))
+		if throws.hasChanceOneIn(3) {
 			w.failsToJoin = func(name string) bool { return name[len(name)-1] == 'b' }
 		}
 		w.SelectsAll = false
 		w.Released = 0
 		for round := 0; ; round++ {
 			require.Less(t, round, 2000, "does not end")
-			d := scale.Decide(w.Observed)
-			requireLawful(t, w.Observed, d)
+			d := scale.Decide(w.Facts)
+			requireLawfulDecision(t, w.Facts, d)
 			made, live := w.createdMachines, w.liveMachines()
-			w.carryOut(d)
+			w.carryOutOneDecision(d)
 			require.LessOrEqual(t, live+w.createdMachines-made, max(w.Replicas, live), "more than wanted")
-			s := scale.Plan(w.Observed).Status
+			s := scale.PlanSet(w.Facts).Status
 			w.Reported.Peak, w.Reported.ActedOn = s.Peak, s.ActedOn
-			if isIdle(d) && !w.hasPendingChanges() && (d.Recheck.IsZero() || d.Recheck.After(w.Now.Add(24*time.Hour))) {
+			if isIdleDecision(d) && !w.hasPendingChanges() && (d.Recheck.IsZero() || d.Recheck.After(w.Now.Add(24*time.Hour))) {
 				break
 			}
-			if isIdle(d) {
+			if isIdleDecision(d) {
 				w.Now = w.Now.Add(time.Minute)
 				if !d.Recheck.IsZero() && !w.hasPendingChanges() {
 					w.Now = d.Recheck
@@ -198,7 +208,7 @@ func TestDecisionsEnd(t *testing.T) {
 			}
 		}
 		require.Equal(t, w.Replicas, w.Reported.ActedOn, "all is done for a size that was not seen")
-		if !mayNotCreate(w.Observed) && w.Released < w.Replicas+2 {
+		if !mustNotCreate(w.Facts) && w.Released < w.Replicas+2 {
 			handed := 0
 			for _, m := range w.Members {
 				if m.Updated && !m.Deleting {
@@ -210,7 +220,7 @@ func TestDecisionsEnd(t *testing.T) {
 		}
 		if w.Deleting && len(w.Pauses) == 0 {
 			require.Empty(t, w.Members)
-			require.True(t, scale.Decide(w.Observed).Done)
+			require.True(t, scale.Decide(w.Facts).Done)
 		}
 	}
 }

@@ -16,7 +16,7 @@ const day = 24 * time.Hour
 
 // deletionNames returns the machines that a set with tooMany surplus machines deletes. Machines that are being deleted
 // count as part of the surplus.
-func deletionNames(order scale.Order, tooMany int, members ...scale.Member) []string {
+func deletionNames(order scale.DeletionOrder, tooMany int, members ...scale.Member) []string {
 	o := newSet(max(len(members)-tooMany, 0), members...)
 	o.Order = order
 	return targetNames(scale.Decide(o).Delete)
@@ -24,32 +24,42 @@ func deletionNames(order scale.Order, tooMany int, members ...scale.Member) []st
 
 func TestOrderOfDeletion(t *testing.T) {
 	plain := func(name string, changes ...memberChange) scale.Member {
-		return newMember(name, 0, append(changes, removeCreated)...)
+		return newMember(name, 0, append(changes, withoutCreationTime)...)
 	}
-	h1, h2, going1, going2 := plain("h1"), plain("h2"), plain("going1", makeDeleting), plain("going2", makeDeleting)
+	h1, h2, going1, going2 := plain(
+		"h1",
+	), plain(
+		"h2",
+	), plain(
+		"going1",
+		asDeletingMachine,
+	), plain(
+		"going2",
+		asDeletingMachine,
+	)
 	bad1, bad2, bad3 := plain(
 		"bad1",
-		makeNodeUnhealthy,
+		withUnhealthyNode,
 	), plain(
 		"bad2",
-		makeNodeUnhealthy,
+		withUnhealthyNode,
 	), plain(
 		"bad3",
-		makeNodeUnhealthy,
+		withUnhealthyNode,
 	)
 
-	going := newMember("going", 0, makeDeleting)
+	going := newMember("going", 0, asDeletingMachine)
 	newest, second := newMember("newest", day), newMember("second", 5*day)
 	third, oldest := newMember("third", 10*day), newMember("oldest", 11*day)
 	ages := func(more ...scale.Member) []scale.Member {
 		return append([]scale.Member{second, oldest, third, newest}, more...)
 	}
-	empty := newMember("empty", 0, removeCreated)
+	empty := newMember("empty", 0, withoutCreationTime)
 	old := func(name string, changes ...memberChange) scale.Member { return newMember(name, 10*day, changes...) }
 
 	for _, row := range []struct {
 		name    string
-		order   scale.Order
+		order   scale.DeletionOrder
 		tooMany int
 		members []scale.Member
 		want    []string
@@ -62,46 +72,46 @@ func TestOrderOfDeletion(t *testing.T) {
 		{"Random, one goes, then an unhealthy one", scale.Random, 2, []scale.Member{h1, going1, h2, bad1}, []string{"bad1"}},
 		{"Random, one goes, then a healthy one", scale.Random, 2, []scale.Member{h1, going1, h2}, []string{"h1"}},
 		{"Random, unhealthy ones run out", scale.Random, 2, []scale.Member{h2, bad1, h1}, []string{"bad1", "h1"}},
-		{"Random, annotated", scale.Random, 1, []scale.Member{bad1, plain("x", makeDeleteFirst), bad2, plain("u", makeUpdating)}, []string{"x"}},
-		{"Random, under update", scale.Random, 1, []scale.Member{bad1, plain("u", makeUpdating), bad2}, []string{"u"}},
-		{"Random, without a node", scale.Random, 1, []scale.Member{h1, plain("x", removeNode), h2}, []string{"x"}},
+		{"Random, annotated", scale.Random, 1, []scale.Member{bad1, plain("x", asMachineToDeleteFirst), bad2, plain("u", asUpdatingMachine)}, []string{"x"}},
+		{"Random, under update", scale.Random, 1, []scale.Member{bad1, plain("u", asUpdatingMachine), bad2}, []string{"u"}},
+		{"Random, without a node", scale.Random, 1, []scale.Member{h1, plain("x", withoutNode), h2}, []string{"x"}},
 		{"Random, node unhealthy", scale.Random, 1, []scale.Member{h1, bad1, h2}, []string{"bad1"}},
-		{"Random, node unknown: the name decides", scale.Random, 1, []scale.Member{plain("h1", makeNodeUnknown), plain("x")}, []string{"x"}},
-		{"Random, node unknown, the other way round", scale.Random, 1, []scale.Member{h1, plain("x", makeNodeUnknown)}, []string{"x"}},
-		{"Random, health check failed", scale.Random, 1, []scale.Member{h1, plain("x", makeUnhealthy), h2}, []string{"x"}},
-		{"Random, health check unknown: the name decides", scale.Random, 1, []scale.Member{plain("h1", makeHealthUnknown), plain("x")}, []string{"x"}},
-		{"Random, health check unknown, the other way round", scale.Random, 1, []scale.Member{h1, plain("x", makeHealthUnknown)}, []string{"x"}},
+		{"Random, node unknown: the name decides", scale.Random, 1, []scale.Member{plain("h1", withUnknownNode), plain("x")}, []string{"x"}},
+		{"Random, node unknown, the other way round", scale.Random, 1, []scale.Member{h1, plain("x", withUnknownNode)}, []string{"x"}},
+		{"Random, health check failed", scale.Random, 1, []scale.Member{h1, plain("x", asUnhealthyMachine), h2}, []string{"x"}},
+		{"Random, health check unknown: the name decides", scale.Random, 1, []scale.Member{plain("h1", withUnknownHealth), plain("x")}, []string{"x"}},
+		{"Random, health check unknown, the other way round", scale.Random, 1, []scale.Member{h1, plain("x", withUnknownHealth)}, []string{"x"}},
 
 		{"Newest, one that goes counts", scale.Newest, 1, ages(going), nil},
 		{"Newest, then the newest", scale.Newest, 2, ages(going), []string{"newest"}},
 		{"Newest, then the second newest", scale.Newest, 3, ages(going), []string{"newest", "second"}},
-		{"Newest, annotated", scale.Newest, 1, ages(old("x", makeDeleteFirst), old("u", makeUpdating)), []string{"x"}},
-		{"Newest, under update", scale.Newest, 1, ages(old("u", makeUpdating)), []string{"u"}},
-		{"Newest, without a node", scale.Newest, 1, ages(old("x", removeNode)), []string{"x"}},
-		{"Newest, unhealthy", scale.Newest, 1, ages(old("x", makeUnhealthy)), []string{"x"}},
-		{"Newest, node unhealthy", scale.Newest, 1, ages(old("x", makeNodeUnhealthy)), []string{"x"}},
-		{"Newest, node unknown", scale.Newest, 1, ages(old("x", makeNodeUnknown)), []string{"newest"}},
-		{"Newest is the default", "", 1, ages(old("x", makeNodeUnknown)), []string{"newest"}},
+		{"Newest, annotated", scale.Newest, 1, ages(old("x", asMachineToDeleteFirst), old("u", asUpdatingMachine)), []string{"x"}},
+		{"Newest, under update", scale.Newest, 1, ages(old("u", asUpdatingMachine)), []string{"u"}},
+		{"Newest, without a node", scale.Newest, 1, ages(old("x", withoutNode)), []string{"x"}},
+		{"Newest, unhealthy", scale.Newest, 1, ages(old("x", asUnhealthyMachine)), []string{"x"}},
+		{"Newest, node unhealthy", scale.Newest, 1, ages(old("x", withUnhealthyNode)), []string{"x"}},
+		{"Newest, node unknown", scale.Newest, 1, ages(old("x", withUnknownNode)), []string{"newest"}},
+		{"Newest is the default", "", 1, ages(old("x", withUnknownNode)), []string{"newest"}},
 
 		{"Oldest, the oldest", scale.Oldest, 1, ages(empty), []string{"oldest"}},
 		{"Oldest, then the second oldest", scale.Oldest, 2, ages(empty), []string{"oldest", "third"}},
 		{"Oldest, then the next", scale.Oldest, 3, ages(empty), []string{"oldest", "third", "second"}},
 		{"Oldest, one without a time stays last", scale.Oldest, 4, ages(empty), []string{"oldest", "third", "second", "newest"}},
-		{"Oldest, annotated", scale.Oldest, 1, ages(empty, newMember("x", day, makeDeleteFirst), old("u", makeUpdating)), []string{"x"}},
-		{"Oldest, under update", scale.Oldest, 1, ages(empty, newMember("u", day, makeUpdating)), []string{"u"}},
-		{"Oldest, without a node", scale.Oldest, 1, ages(empty, newMember("x", day, removeNode)), []string{"x"}},
-		{"Oldest, unhealthy", scale.Oldest, 1, ages(empty, newMember("x", day, makeUnhealthy)), []string{"x"}},
-		{"Oldest, node unhealthy", scale.Oldest, 1, ages(empty, newMember("x", day, makeNodeUnhealthy)), []string{"x"}},
-		{"Oldest, node unknown", scale.Oldest, 1, ages(empty, newMember("x", day, makeNodeUnknown)), []string{"oldest"}},
-		{"Oldest, one that goes counts before an unhealthy a", scale.Oldest, 1, ages(empty, newMember("b", 0, makeDeleting), old("a", makeNodeUnhealthy)), nil},
-		{"Oldest, one that goes counts before an unhealthy z", scale.Oldest, 1, ages(empty, newMember("b", 0, makeDeleting), old("z", makeNodeUnhealthy)), nil},
+		{"Oldest, annotated", scale.Oldest, 1, ages(empty, newMember("x", day, asMachineToDeleteFirst), old("u", asUpdatingMachine)), []string{"x"}},
+		{"Oldest, under update", scale.Oldest, 1, ages(empty, newMember("u", day, asUpdatingMachine)), []string{"u"}},
+		{"Oldest, without a node", scale.Oldest, 1, ages(empty, newMember("x", day, withoutNode)), []string{"x"}},
+		{"Oldest, unhealthy", scale.Oldest, 1, ages(empty, newMember("x", day, asUnhealthyMachine)), []string{"x"}},
+		{"Oldest, node unhealthy", scale.Oldest, 1, ages(empty, newMember("x", day, withUnhealthyNode)), []string{"x"}},
+		{"Oldest, node unknown", scale.Oldest, 1, ages(empty, newMember("x", day, withUnknownNode)), []string{"oldest"}},
+		{"Oldest, one that goes counts before an unhealthy a", scale.Oldest, 1, ages(empty, newMember("b", 0, asDeletingMachine), old("a", withUnhealthyNode)), nil},
+		{"Oldest, one that goes counts before an unhealthy z", scale.Oldest, 1, ages(empty, newMember("b", 0, asDeletingMachine), old("z", withUnhealthyNode)), nil},
 
-		{"without a node, unhealthy", scale.Newest, 1, []scale.Member{newest, old("x", removeNode)}, []string{"x"}},
-		{"node unhealthy, unhealthy", scale.Newest, 1, []scale.Member{newest, old("x", makeNodeUnhealthy)}, []string{"x"}},
-		{"node unknown, healthy", scale.Newest, 1, []scale.Member{newest, old("x", makeNodeUnknown)}, []string{"newest"}},
+		{"without a node, unhealthy", scale.Newest, 1, []scale.Member{newest, old("x", withoutNode)}, []string{"x"}},
+		{"node unhealthy, unhealthy", scale.Newest, 1, []scale.Member{newest, old("x", withUnhealthyNode)}, []string{"x"}},
+		{"node unknown, healthy", scale.Newest, 1, []scale.Member{newest, old("x", withUnknownNode)}, []string{"newest"}},
 		{"all in order, healthy", scale.Newest, 1, []scale.Member{newest, old("x")}, []string{"newest"}},
 
-		{"without a cluster to join, no node is needed", scale.Newest, 1, []scale.Member{newest, old("x", removeNode, func(m *scale.Member) { m.MCM.Serves = true })}, []string{"newest"}},
+		{"without a cluster to join, no node is needed", scale.Newest, 1, []scale.Member{newest, old("x", withoutNode, func(m *scale.Member) { m.MCM.Serves = true })}, []string{"newest"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, deletionNames(row.order, row.tooMany, row.members...))
@@ -116,30 +126,30 @@ func TestMachinesOfEqualRankAreDeletedByName(t *testing.T) {
 	var members []scale.Member
 	for i := range 10 {
 		names = append(names, fmt.Sprintf("machine-%d", i))
-		members = append(members, newMember(names[i], 0, makeDeleteFirst, removeCreated, removeNode))
+		members = append(members, newMember(names[i], 0, asMachineToDeleteFirst, withoutCreationTime, withoutNode))
 	}
-	throws := dice(11)
+	throws := randomSource(11)
 	for _, row := range []struct {
 		name    string
-		order   scale.Order
+		order   scale.DeletionOrder
 		tooMany int
 	}{
 		{"Oldest, 1", scale.Oldest, 1},
 		{"Oldest, 5", scale.Oldest, 5},
-		{"Oldest, any number", scale.Oldest, throws.randomBelow(11)},
+		{"Oldest, any number", scale.Oldest, throws.randomIntBelow(11)},
 		{"Random, 1", scale.Random, 1},
 		{"Random, 5", scale.Random, 5},
-		{"Random, any number", scale.Random, throws.randomBelow(11)},
+		{"Random, any number", scale.Random, throws.randomIntBelow(11)},
 		{"Newest, 1", scale.Newest, 1},
 		{"Newest, 5", scale.Newest, 5},
-		{"Newest, any number", scale.Newest, throws.randomBelow(11)},
+		{"Newest, any number", scale.Newest, throws.randomIntBelow(11)},
 		{"the default, 1", "", 1},
 		{"the default, 5", "", 5},
-		{"the default, any number", "", throws.randomBelow(11)},
+		{"the default, any number", "", throws.randomIntBelow(11)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			for range 20 {
-				got := deletionNames(row.order, row.tooMany, shuffled(&throws, members)...)
+				got := deletionNames(row.order, row.tooMany, shuffledItems(&throws, members)...)
 				require.Equal(t, names[:row.tooMany], append([]string{}, got...))
 			}
 		})
@@ -159,39 +169,45 @@ func TestRandomMixesAgesAndNames(t *testing.T) {
 // Each machine is deleted before all machines after it in the list.
 func TestRankingOfMachinesForDeletion(t *testing.T) {
 	order := []scale.Member{
-		newMember("annotated", 2*day, makeDeleteFirst, withPriority(9)),
+		newMember("annotated", 2*day, asMachineToDeleteFirst, withPriority(9)),
 		newMember("cheap", 2*day, withPriority(0)),
-		newMember("chosen-early", 2*day, makeChosen(timeAt(-2*time.Hour))),
-		newMember("chosen-late", day, makeChosen(timeAt(-time.Hour))),
+		newMember("chosen-early", 2*day, withChoiceTime(epochPlus(-2*time.Hour))),
+		newMember("chosen-late", day, withChoiceTime(epochPlus(-time.Hour))),
 		newMember("priority-1", day, withPriority(1)),
-		newMember("failed", 2*day, makeFailed, revokeReplacement),
-		newMember("crashing", 2*day, makeCrashing),
-		newMember("updating", 2*day, makeUpdating),
-		newMember("fresh", 0, makeFresh),
-		newMember("pending", 2*day, makePending),
-		newMember("node-unhealthy", 2*day, makeNodeUnhealthy),
+		newMember("failed", 2*day, asFailedMachine, revokeReplacement),
+		newMember("crashing", 2*day, asCrashingMachine),
+		newMember("updating", 2*day, asUpdatingMachine),
+		newMember("fresh", 0, asFreshMachine),
+		newMember("pending", 2*day, asPendingMachine),
+		newMember("node-unhealthy", 2*day, withUnhealthyNode),
 		newMember("young", day),
 		newMember("old-a", 2*day),
 		newMember("old-b", 2*day),
-		newMember("dear", day, withPriority(4), makeFailed, revokeReplacement),
-		newMember("kept", day, makeFailed, markKept, func(m *scale.Member) { m.MCM.PreservedUntil = timeAt(9 * day) }),
-		newMember("preserved-soon", day, makeDeleteFirst, makePreservedUntil(timeAt(day))),
-		newMember("preserved-long", day, withPriority(0), makePreservedUntil(timeAt(2*day))),
+		newMember("dear", day, withPriority(4), asFailedMachine, revokeReplacement),
+		newMember(
+			"kept",
+			day,
+			asFailedMachine,
+			asKeptMachine,
+			func(m *scale.Member) { m.MCM.PreservedUntil = epochPlus(9 * day) },
+		),
+		newMember("preserved-soon", day, asMachineToDeleteFirst, withPreservationEnd(epochPlus(day))),
+		newMember("preserved-long", day, withPriority(0), withPreservationEnd(epochPlus(2*day))),
 	}
 	var names []string
 	for _, m := range order {
 		names = append(names, m.Name)
 	}
 	for seed := range 50 {
-		throws := dice(seed)
-		got := deletionNames(scale.Newest, len(order), shuffled(&throws, order)...)
+		throws := randomSource(seed)
+		got := deletionNames(scale.Newest, len(order), shuffledItems(&throws, order)...)
 		require.Equal(t, names, got)
 	}
 }
 
 func TestAFailedMachineIsDeletedBeforeANewOrUpdatingOne(t *testing.T) {
-	for _, valuable := range []memberChange{makeFresh, makeUpdating} {
-		for _, worthless := range []memberChange{makeFailed, makeCrashing} {
+	for _, valuable := range []memberChange{asFreshMachine, asUpdatingMachine} {
+		for _, worthless := range []memberChange{asFailedMachine, asCrashingMachine} {
 			assert.Equal(
 				t,
 				[]string{"z"},

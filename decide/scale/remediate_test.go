@@ -12,36 +12,36 @@ import (
 
 // markedMembers returns n marked machines, from the oldest to the youngest.
 func markedMembers(n int, changes ...memberChange) []scale.Member {
-	return runningMembers(n, append(changes, makeUnhealthy, makeMarked)...)
+	return runningMembers(n, append(changes, asUnhealthyMachine, asMarkedMachine)...)
 }
 
 func TestRemediation(t *testing.T) {
-	limit := func(n int) func(*scale.Observed) {
-		return func(o *scale.Observed) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, n }
+	limit := func(n int) func(*scale.Facts) {
+		return func(o *scale.Facts) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, n }
 	}
 	for _, row := range []struct {
 		name    string
 		members []scale.Member
-		change  func(*scale.Observed)
+		change  func(*scale.Facts)
 		want    []string
 		says    string
 	}{
-		{"unhealthy and marked", append(runningMembers(2), newMember("x", day, makeUnhealthy, makeMarked)), nil, []string{"x"}, "* Machine x: Machine is deleting"},
-		{"unhealthy and not marked is not for the set", runningMembers(1, makeUnhealthy), nil, nil, "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
-		{"marked and being deleted", markedMembers(1, makeDeleting), nil, nil, "* Machine m-1: Machine is deleting"},
-		{"marked and preserved", markedMembers(1, makePreserved), nil, nil, "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
+		{"unhealthy and marked", append(runningMembers(2), newMember("x", day, asUnhealthyMachine, asMarkedMachine)), nil, []string{"x"}, "* Machine x: Machine is deleting"},
+		{"unhealthy and not marked is not for the set", runningMembers(1, asUnhealthyMachine), nil, nil, "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
+		{"marked and being deleted", markedMembers(1, asDeletingMachine), nil, nil, "* Machine m-1: Machine is deleting"},
+		{"marked and preserved", markedMembers(1, asPreservedMachine), nil, nil, "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
 		{
 			"preflight fails", markedMembers(2),
-			func(o *scale.Observed) { o.Preflight = upgradingControlPlane() },
+			func(o *scale.Facts) { o.Preflight = upgradingControlPlane() },
 			nil, `* Machines m-1, m-2: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
 		},
 		{
-			"blocked, and a limit", markedMembers(3), func(o *scale.Observed) { limit(1)(o); o.MCM.Freeze.Label = true }, nil,
+			"blocked, and a limit", markedMembers(3), func(o *scale.Facts) { limit(1)(o); o.MCM.Freeze.Label = true }, nil,
 			"* Machines m-1, m-2: Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 1)\n* Machine m-3: MachineSet is frozen",
 		},
-		{"a frozen set makes no other", markedMembers(1), func(o *scale.Observed) { o.MCM.Freeze.Label = true }, nil, "* Machine m-1: MachineSet is frozen"},
+		{"a frozen set makes no other", markedMembers(1), func(o *scale.Facts) { o.MCM.Freeze.Label = true }, nil, "* Machine m-1: MachineSet is frozen"},
 		{
-			"a set of an old revision", markedMembers(2), func(o *scale.Observed) { o.Remediation.Outdated = true }, nil,
+			"a set of an old revision", markedMembers(2), func(o *scale.Facts) { o.Remediation.Outdated = true }, nil,
 			"* Machines m-1, m-2: Machine won't be remediated because it is pending removal due to rollout",
 		},
 		{"the current one", markedMembers(2), nil, []string{"m-2", "m-1"}, "* Machines m-1, m-2: Machine is deleting"},
@@ -50,12 +50,12 @@ func TestRemediation(t *testing.T) {
 			[]string{"m-8", "m-7", "m-6"},
 			"* Machines m-1, m-2, m-3, ... (2 more): Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 3)\n* Machines m-6, m-7, m-8: Machine is deleting",
 		},
-		{"while these are not gone none follows", append(markedMembers(5), markedMembers(8, makeDeleting)[5:]...), limit(3), nil, "* Machines m-1, m-2, m-3, ... (2 more): Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 3)\n* Machines m-6, m-7, m-8: Machine is deleting"},
+		{"while these are not gone none follows", append(markedMembers(5), markedMembers(8, asDeletingMachine)[5:]...), limit(3), nil, "* Machines m-1, m-2, m-3, ... (2 more): Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 3)\n* Machines m-6, m-7, m-8: Machine is deleting"},
 		{"then the next three", markedMembers(5), limit(3), []string{"m-5", "m-4", "m-3"}, ""},
 		{"none at all", markedMembers(1), limit(0), nil, ""},
 		{"the newest first", markedMembers(3), limit(1), []string{"m-3"}, ""},
-		{"of the same age by name", []scale.Member{newMember("b", day, makeUnhealthy, makeMarked), newMember("a", day, makeUnhealthy, makeMarked)}, limit(1), []string{"a"}, ""},
-		{"the one that a person asked for", append(markedMembers(3)[1:], newMember("m-1", 9*day, makeUnhealthy, makeMarked, makeUrgent)), limit(1), []string{"m-1"}, ""},
+		{"of the same age by name", []scale.Member{newMember("b", day, asUnhealthyMachine, asMarkedMachine), newMember("a", day, asUnhealthyMachine, asMarkedMachine)}, limit(1), []string{"a"}, ""},
+		{"the one that a person asked for", append(markedMembers(3)[1:], newMember("m-1", 9*day, asUnhealthyMachine, asMarkedMachine, asUrgentMachine)), limit(1), []string{"m-1"}, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := newSet(len(row.members), row.members...)
@@ -79,46 +79,61 @@ func TestRemediation(t *testing.T) {
 
 func TestAHealthyMachineLosesTheMark(t *testing.T) {
 	d := scale.Decide(
-		newSet(2, newMember("a", day, makeMarked, makeHealthy), newMember("b", day, makeMarked, makeUnhealthy)),
+		newSet(
+			2,
+			newMember("a", day, asMarkedMachine, asHealthyMachine),
+			newMember("b", day, asMarkedMachine, asUnhealthyMachine),
+		),
 	)
 	assert.Equal(t, []string{"a"}, targetNames(d.Unmark))
 	assert.Empty(t, d.Remediate, "one thing after the other")
-	assert.Empty(t, scale.Decide(newSet(0, newMember("a", day, makeMarked, makeHealthy, makeDeleting))).Unmark)
 	assert.Empty(
 		t,
-		scale.Decide(newSet(1, newMember("a", day, makeMarked, makeHealthUnknown))).Unmark,
+		scale.Decide(newSet(0, newMember("a", day, asMarkedMachine, asHealthyMachine, asDeletingMachine))).Unmark,
+	)
+	assert.Empty(
+		t,
+		scale.Decide(newSet(1, newMember("a", day, asMarkedMachine, withUnknownHealth))).Unmark,
 		"nobody says that it is healthy",
 	)
 }
 
 // A class without usable machines is retried with a growing back-off.
 func TestGenerationsBackOff(t *testing.T) {
-	last := timeAt(-time.Hour)
-	policy := scale.Remediation{Backoff: 10 * time.Minute, MaxBackoff: 8 * time.Hour}
-	tried := func(failed int) scale.Generations { return scale.Generations{Failed: failed, Last: last} }
-	young, older := newMember("young", 30*time.Minute, makeNeverJoined), newMember("older", 2*time.Hour, makeNeverJoined)
+	last := epochPlus(-time.Hour)
+	policy := scale.RemediationPolicy{Backoff: 10 * time.Minute, MaxBackoff: 8 * time.Hour}
+	tried := func(failed int) scale.GenerationRecord { return scale.GenerationRecord{Failed: failed, Last: last} }
+	young, older := newMember(
+		"young",
+		30*time.Minute,
+		asNeverJoinedMachine,
+	), newMember(
+		"older",
+		2*time.Hour,
+		asNeverJoinedMachine,
+	)
 	for _, row := range []struct {
 		name    string
-		record  scale.Generations
+		record  scale.GenerationRecord
 		members []scale.Member
 		want    []string
-		next    *scale.Generations
+		next    *scale.GenerationRecord
 		recheck time.Time
 	}{
-		{"the first goes at once", scale.Generations{}, []scale.Member{young}, []string{"young"}, &scale.Generations{Failed: 1, Last: epoch}, time.Time{}},
-		{"the second after the pause, which is over", tried(1), []scale.Member{young}, []string{"young"}, &scale.Generations{Failed: 2, Last: epoch}, time.Time{}},
-		{"the third after twice the pause, which is over", tried(2), []scale.Member{young}, []string{"young"}, &scale.Generations{Failed: 3, Last: epoch}, time.Time{}},
+		{"the first goes at once", scale.GenerationRecord{}, []scale.Member{young}, []string{"young"}, &scale.GenerationRecord{Failed: 1, Last: epoch}, time.Time{}},
+		{"the second after the pause, which is over", tried(1), []scale.Member{young}, []string{"young"}, &scale.GenerationRecord{Failed: 2, Last: epoch}, time.Time{}},
+		{"the third after twice the pause, which is over", tried(2), []scale.Member{young}, []string{"young"}, &scale.GenerationRecord{Failed: 3, Last: epoch}, time.Time{}},
 		{"the fifth waits", tried(4), []scale.Member{young}, nil, nil, last.Add(80 * time.Minute)},
 		{"nobody waits for longer than the longest pause", tried(60), []scale.Member{young}, nil, nil, last.Add(8 * time.Hour)},
 		{"one of a generation that was given up already goes, and is not counted again", tried(4), []scale.Member{older, young}, []string{"older"}, nil, last.Add(80 * time.Minute)},
-		{"one that had joined goes", tried(4), []scale.Member{newMember("x", 30*time.Minute, makeFailed)}, []string{"x"}, &scale.Generations{}, time.Time{}},
-		{"once a machine of a later generation has joined, all is forgotten", tried(4), []scale.Member{newMember("x", 30*time.Minute), young}, []string{"young"}, &scale.Generations{Failed: 1, Last: epoch}, time.Time{}},
-		{"and the record is emptied, so that it stays forgotten", tried(4), []scale.Member{newMember("x", 30*time.Minute)}, nil, &scale.Generations{}, time.Time{}},
-		{"one that joined and is gone soon is proof as well", tried(4), []scale.Member{newMember("x", 30*time.Minute, makeDeletingFor(time.Hour))}, nil, &scale.Generations{}, time.Time{}},
+		{"one that had joined goes", tried(4), []scale.Member{newMember("x", 30*time.Minute, asFailedMachine)}, []string{"x"}, &scale.GenerationRecord{}, time.Time{}},
+		{"once a machine of a later generation has joined, all is forgotten", tried(4), []scale.Member{newMember("x", 30*time.Minute), young}, []string{"young"}, &scale.GenerationRecord{Failed: 1, Last: epoch}, time.Time{}},
+		{"and the record is emptied, so that it stays forgotten", tried(4), []scale.Member{newMember("x", 30*time.Minute)}, nil, &scale.GenerationRecord{}, time.Time{}},
+		{"one that joined and is gone soon is proof as well", tried(4), []scale.Member{newMember("x", 30*time.Minute, withDeletionDuration(time.Hour))}, nil, &scale.GenerationRecord{}, time.Time{}},
 		{"one of an earlier generation is no proof", tried(4), []scale.Member{newMember("x", 2*time.Hour), young}, nil, nil, last.Add(80 * time.Minute)},
-		{"marked machines wait as well", tried(4), []scale.Member{newMember("x", 30*time.Minute, makePending, makeUnhealthy, makeMarked)}, nil, nil, last.Add(80 * time.Minute)},
-		{"one that goes already wakes nobody", tried(4), []scale.Member{newMember("x", 30*time.Minute, makePending, makeUnhealthy, makeMarked, makeDeletingFor(time.Hour))}, nil, nil, time.Time{}},
-		{"clocks differ: one made in the seconds before counts as later", tried(4), []scale.Member{newMember("x", time.Hour+5*time.Second, makeNeverJoined)}, nil, nil, last.Add(80 * time.Minute)},
+		{"marked machines wait as well", tried(4), []scale.Member{newMember("x", 30*time.Minute, asPendingMachine, asUnhealthyMachine, asMarkedMachine)}, nil, nil, last.Add(80 * time.Minute)},
+		{"one that goes already wakes nobody", tried(4), []scale.Member{newMember("x", 30*time.Minute, asPendingMachine, asUnhealthyMachine, asMarkedMachine, withDeletionDuration(time.Hour))}, nil, nil, time.Time{}},
+		{"clocks differ: one made in the seconds before counts as later", tried(4), []scale.Member{newMember("x", time.Hour+5*time.Second, asNeverJoinedMachine)}, nil, nil, last.Add(80 * time.Minute)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := newSet(len(row.members), row.members...)
@@ -150,13 +165,13 @@ func TestGenerationsBackOff(t *testing.T) {
 // 200 machines that fail together are one generation, although a batch has fewer machines.
 func TestOneGenerationOfMany(t *testing.T) {
 	o := newSet(200)
-	o.Remediation = scale.Remediation{Backoff: time.Minute}
+	o.Remediation = scale.RemediationPolicy{Backoff: time.Minute}
 	for i := range 200 {
-		o.Members = append(o.Members, newMember(fmt.Sprintf("m-%03d", i), time.Hour, makeNeverJoined))
+		o.Members = append(o.Members, newMember(fmt.Sprintf("m-%03d", i), time.Hour, asNeverJoinedMachine))
 	}
 	first := scale.Decide(o)
 	assert.Len(t, first.Delete, scale.MaxBatch)
-	assert.Equal(t, &scale.Generations{Failed: 1, Last: epoch}, first.Generations)
+	assert.Equal(t, &scale.GenerationRecord{Failed: 1, Last: epoch}, first.Generations)
 	o.MCM.Generations, o.Members = *first.Generations, o.Members[50:]
 	second := scale.Decide(o)
 	assert.Len(t, second.Delete, scale.MaxBatch)

@@ -21,9 +21,9 @@ const (
 // machineMessage is a message about one machine.
 type machineMessage struct{ name, message string }
 
-// remediateMarked deletes unhealthy members that the health check asks the set to replace.
-func remediateMarked(o *planner, active []Member) Decision {
-	now := o.remediatedNow
+// remediateMarkedMembers deletes unhealthy members that the health check asks the set to replace.
+func remediateMarkedMembers(o *planner, active []Member) Decision {
+	now := o.membersToRemediate
 	d := deleteMembers(o, active, now, " marked unhealthy")
 	d.Delete, d.Remediate = nil, firstTargets(now, "unhealthy, and marked to be replaced by its owner")
 	d.Generations = generationsToRecord(o, now)
@@ -33,7 +33,7 @@ func remediateMarked(o *planner, active []Member) Decision {
 // removeSurplus deletes the members beyond the wanted number, in the deletion order. Members moved to this set by an
 // in-place update are no surplus, because the set's size will count them.
 func removeSurplus(o *planner, active []Member) Decision {
-	surplus := list.Count(active, func(m Member) bool { return !m.Updated }) - o.Replicas
+	surplus := list.CountWhere(active, func(m Member) bool { return !m.Updated }) - o.Replicas
 	switch {
 	case surplus <= 0:
 		return Decision{}
@@ -68,26 +68,30 @@ func deleteMembers(o *planner, active, from []Member, which string) Decision {
 		return Decision{}
 	}
 	d := Decision{
-		Delete: list.Map(from, func(m Member) Target { return m.target(m.surplusReason()) }),
+		Delete: list.Map(from, func(m Member) MachineTarget { return m.asTarget(m.surplusReason()) }),
 		Hold:   waitReasons(o),
 	}
 	d.Why = fmt.Sprintf("delete %s%s: %d wanted, %d there", machineCount(len(d.Delete)), which, o.Replicas, len(active))
 	return d
 }
 
-// splitMarked returns the marked members that are deleted now, at most MaxBatch, and the reasons why the other marked
-// members wait. Members that an operator marked go first, then the newest, so that proven machines stay longest. A
-// member that is being deleted counts as in flight until its object is gone.
-func splitMarked(o *planner) ([]Member, []machineMessage) {
+// splitMarkedMembers returns the marked members that are deleted now, at most MaxBatch, and the reasons why the other
+// marked members wait. Members that an operator marked go first, then the newest, so that proven machines stay longest.
+// A member that is being deleted counts as in flight until its object is gone.
+func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 	var now []*Member
 	var later []machineMessage
 	marked := memberPointers(o.liveMembers, func(m Member) bool { return m.isMarkedUnhealthy() && !m.isProtected() })
 	slices.SortFunc(marked, func(a, b *Member) int {
-		return cmp.Or(list.FalseFirst(b.Urgent, a.Urgent), list.KnownFirst(b.Created, a.Created), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(
+			list.CompareFalseFirst(b.Urgent, a.Urgent),
+			list.CompareKnownFirst(b.Created, a.Created),
+			cmp.Compare(a.Name, b.Name),
+		)
 	})
 	left := len(marked)
 	if o.Remediation.Limited {
-		left = o.Remediation.MaxInFlight - list.Count(
+		left = o.Remediation.MaxInFlight - list.CountWhere(
 			o.Members,
 			func(m Member) bool { return m.Deleting && m.isMarkedUnhealthy() },
 		)
@@ -130,18 +134,18 @@ func (m Member) isMarkedUnhealthy() bool { return m.Marked && m.Healthy == False
 //  3. lower priority
 //  4. members that the autoscaler chose, the earliest choice first
 //  5. failed; creation keeps failing; being updated in place; without a node; with an unhealthy node; the others
-//  6. age, by the set's Order
+//  6. age, by the set's DeletionOrder
 //  7. name
 //
 // Sources: MCM for 1 and 3 to 5; Cluster API for 2, 5 and 6. A failed machine is therefore deleted before a new machine
 // and before a machine being updated. Order Random sorts healthy members by a hash of the name, and all others by name.
-func deletionOrder(order Order) func(a, b *Member) int {
+func deletionOrder(order DeletionOrder) func(a, b *Member) int {
 	return func(a, b *Member) int {
 		return cmp.Or(
 			comparePreservation(a, b),
-			list.FalseFirst(b.DeleteFirst, a.DeleteFirst),
+			list.CompareFalseFirst(b.DeleteFirst, a.DeleteFirst),
 			cmp.Compare(a.Priority, b.Priority),
-			compareChoice(a, b),
+			compareChoiceTimes(a, b),
 			cmp.Compare(defectRank(a), defectRank(b)),
 			compareAge(order, a, b),
 			cmp.Compare(a.Name, b.Name),
@@ -150,24 +154,24 @@ func deletionOrder(order Order) func(a, b *Member) int {
 }
 
 // compareAge compares ages. A member without a creation time counts as the youngest.
-func compareAge(order Order, a, b *Member) int {
+func compareAge(order DeletionOrder, a, b *Member) int {
 	switch order {
 	case Oldest:
-		return list.KnownFirst(a.Created, b.Created)
+		return list.CompareKnownFirst(a.Created, b.Created)
 	case Random:
 		if defectRank(a) == noDefectRank && !a.DeleteFirst {
 			return cmp.Compare(hashName(a.Name), hashName(b.Name))
 		}
 		return 0
 	default:
-		return list.KnownFirst(b.Created, a.Created)
+		return list.CompareKnownFirst(b.Created, a.Created)
 	}
 }
 
 func hashName(name string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // Write of a hash never fails
-	_, mixed := splitMix(h.Sum64())
+	_, mixed := nextRandomValue(h.Sum64())
 	return mixed
 }
 
@@ -185,15 +189,15 @@ func defectRank(m *Member) int {
 
 const noDefectRank = 5 // rank of a member without a defect
 
-// Unhealthy reports whether a member is deleted before every healthy member of the same priority.
-func (m Member) Unhealthy() bool { return defectRank(&m) < noDefectRank }
+// IsUnhealthy reports whether a member is deleted before every healthy member of the same priority.
+func (m Member) IsUnhealthy() bool { return defectRank(&m) < noDefectRank }
 
 // surplusReason returns the reason why this member is deleted instead of another.
 func (m Member) surplusReason() string {
 	return cmp.Or(
-		phrase.If(m.DeleteFirst, "surplus: marked to be deleted first"),
-		phrase.If(m.isChosen(), "surplus: the autoscaler chose it"),
-		phrase.If(m.isFailed(), "surplus: failed"),
+		phrase.TextIf(m.DeleteFirst, "surplus: marked to be deleted first"),
+		phrase.TextIf(m.isChosen(), "surplus: the autoscaler chose it"),
+		phrase.TextIf(m.isFailed(), "surplus: failed"),
 		fmt.Sprintf("surplus (priority %d, phase %s)", m.Priority, cmp.Or(m.Phase, "new")),
 	)
 }

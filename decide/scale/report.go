@@ -11,8 +11,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Counts are the numbers in a set's status.
-type Counts struct {
+// MachineCounts are the numbers in a set's status.
+type MachineCounts struct {
 	Replicas        int // all members, including members that are being deleted
 	Labelled        int // members with all labels of the template
 	Ready           int // members with a ready node
@@ -25,13 +25,13 @@ type Counts struct {
 // Condition is one condition of the set. The writer adds lastTransitionTime, which changes only with Status.
 type Condition struct {
 	Type            string
-	Status          Answer
+	Status          ConditionStatus
 	Reason, Message string
 }
 
 // Status is the desired status of the set.
 type Status struct {
-	Counts *Counts // nil: no status was written yet
+	Counts *MachineCounts // nil: no status was written yet
 	// Conditions have a fixed order. ReplicaFailure, Frozen and Overshoot are present only while they are True.
 	Conditions []Condition
 	// Peak is the largest wanted number since the set last had no surplus. Members beyond Peak were created by mistake,
@@ -48,15 +48,15 @@ type Status struct {
 	ActedOn int
 }
 
-// report returns the Status after decision d. o is sorted.
-func report(o *planner, d Decision) Status {
+// buildStatus returns the Status after decision d. o is sorted.
+func buildStatus(o *planner, d Decision) Status {
 	s := Status{Counts: new(countMembers(o)), ActedOn: o.Reported.ActedOn}
 	failed := memberPointers(o.Members, Member.lastOperationFailed)
 	s.Failed = FirstFailedNames(list.Map(failed, (*Member).name))
 	s.Peak, s.Overshoot = measureOvershoot(o)
 	// Changes of ownership, marks and preservation are decided before creations and deletions. While one of these changes
 	// is pending, a creation or deletion may still follow. Copies of the template come after creations and deletions.
-	pending := d.Acting() && len(d.Sync) == 0 && o.LastFailure.Message == ""
+	pending := d.HasListEntries() && len(d.Sync) == 0 && o.LastFailure.Message == ""
 	if !pending {
 		s.ActedOn = o.Replicas
 	}
@@ -71,12 +71,12 @@ func report(o *planner, d Decision) Status {
 	}
 	s.Conditions = append(append(s.Conditions, pausedCondition(o)), optionalConditions(o, s)...)
 	for i := range s.Conditions {
-		s.Conditions[i].Message = phrase.Message(s.Conditions[i].Message)
-		if beyond := FailedBeyondNamed(
+		s.Conditions[i].Message = phrase.CutMessage(s.Conditions[i].Message)
+		if beyond := UnnamedFailuresText(
 			len(failed),
 		); beyond != "" &&
 			s.Conditions[i].Type == vocabulary.ConditionMachinesReady {
-			s.Conditions[i].Message = phrase.Message(beyond + "\n" + s.Conditions[i].Message)
+			s.Conditions[i].Message = phrase.CutMessage(beyond + "\n" + s.Conditions[i].Message)
 		}
 	}
 	return s
@@ -92,9 +92,9 @@ func FirstFailedNames(all []string) []string {
 	return all[:min(len(all), maxFailedNames)]
 }
 
-// FailedBeyondNamed returns the number of failed machines as a clause if a status names only some of them, else "".
-func FailedBeyondNamed(n int) string {
-	return phrase.If(
+// UnnamedFailuresText returns the number of failed machines as a clause if a status names only some of them, else "".
+func UnnamedFailuresText(n int) string {
+	return phrase.TextIf(
 		n > maxFailedNames,
 		"%s whose last operation failed; failedMachines names %d",
 		machineCount(n),
@@ -110,22 +110,22 @@ func (s Status) equals(want Status) bool {
 
 // countMembers counts the members. Members that are being updated in place or deleted are neither ready nor available
 // nor up to date. Cluster API, however, counts a member that is being deleted as up to date if it matches the template.
-func countMembers(o *planner) Counts {
+func countMembers(o *planner) MachineCounts {
 	serving := func(holds func(Member) bool) int {
-		return list.Count(o.Members, func(m Member) bool { return !m.Deleting && !m.Updating && holds(m) })
+		return list.CountWhere(o.Members, func(m Member) bool { return !m.Deleting && !m.Updating && holds(m) })
 	}
-	c := Counts{
+	c := MachineCounts{
 		Replicas:  len(o.Members),
 		Ready:     serving(func(m Member) bool { return m.Ready == True }),
-		Available: serving(func(m Member) bool { return m.Available(o.Now, o.MinReady) }),
+		Available: serving(func(m Member) bool { return m.IsAvailable(o.Now, o.MinReady) }),
 		UpToDate:  serving(func(m Member) bool { return m.UpToDate == True }) + o.leavingUpToDate(),
 	}
-	c.countMCM(o.Members)
+	c.countMCMMembers(o.Members)
 	return c
 }
 
-// Available reports whether a member has been ready for at least the duration after.
-func (m Member) Available(now time.Time, after time.Duration) bool {
+// IsAvailable reports whether a member has been ready for at least the duration after.
+func (m Member) IsAvailable(now time.Time, after time.Duration) bool {
 	return m.servesWithoutNode() || m.Ready == True && !now.Before(m.ReadyFrom.Add(after))
 }
 
@@ -135,7 +135,7 @@ func measureOvershoot(o *planner) (peak, beyond int) {
 	if o.Deleting {
 		return o.Reported.Peak, 0
 	}
-	active := list.Count(o.Members, func(m Member) bool { return !m.Deleting && !m.Updated })
+	active := list.CountWhere(o.Members, func(m Member) bool { return !m.Deleting && !m.Updated })
 	if active <= o.Replicas {
 		return o.Replicas, 0
 	}
@@ -147,13 +147,13 @@ func measureOvershoot(o *planner) (peak, beyond int) {
 func optionalConditions(o *planner, s Status) []Condition {
 	failure := replicaFailureCondition(o)
 	same := func(was Condition) bool { return was.Type == failure.Type && was.Reason == failure.Reason }
-	failure.Message = cmp.Or(list.Find(o.Reported.Conditions, same), failure).Message
+	failure.Message = cmp.Or(list.FindFirst(o.Reported.Conditions, same), failure).Message
 	const frozen = "No machine is created while the label freeze is True"
 	beyond := fmt.Sprintf("%s more than the %d wanted at most; the surplus is deleted", machineCount(s.Overshoot), s.Peak)
-	return list.Where([]Condition{
+	return list.Filter([]Condition{
 		failure,
-		list.When(o.isFrozen(), Condition{vocabulary.ConditionFrozen, True, vocabulary.ReasonFreezeLabel, frozen}),
-		list.When(
+		list.ValueIf(o.isFrozen(), Condition{vocabulary.ConditionFrozen, True, vocabulary.ReasonFreezeLabel, frozen}),
+		list.ValueIf(
 			s.Overshoot > 0,
 			Condition{vocabulary.ConditionOvershoot, True, vocabulary.ReasonOverShootingReplicaCount, beyond},
 		),

@@ -14,10 +14,10 @@ import (
 // transitionRow is a row of Cluster API's transition tables: facts, expected changes, and the status after the changes.
 type transitionRow struct {
 	name       string
-	o          scale.Observed
+	facts      scale.Facts
 	create     int
 	delete     []string
-	counts     scale.Counts             // Labelled and UpToDate are not compared
+	counts     scale.MachineCounts      // Labelled and UpToDate are not compared
 	conditions map[string][2]string     // status and reason by condition type, after the changes
 	messages   map[string]string        // messages by condition type
 	extraCheck func(*testing.T, *world) // further checks
@@ -28,22 +28,22 @@ func runTransitions(t *testing.T, rows []transitionRow) {
 	t.Helper()
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			d := scale.Decide(row.o)
+			d := scale.Decide(row.facts)
 			assert.Len(t, d.Create, row.create)
 			assert.Equal(t, row.delete, targetNames(append(d.Delete, d.Remediate...)))
 			assert.Contains(t, d.Hold, row.hold)
-			w := newWorld(row.o)
+			w := newWorld(row.facts)
 			w.carryOutDecisions()
-			if counts := scale.Plan(w.Observed).Status.Counts; counts != nil {
+			if counts := scale.PlanSet(w.Facts).Status.Counts; counts != nil {
 				counts.Labelled, counts.UpToDate = 0, 0
 				assert.Equal(t, row.counts, *counts)
 			}
 			for kind, want := range row.conditions {
-				c := reportedCondition(t, w.Observed, kind)
+				c := reportedCondition(t, w.Facts, kind)
 				assert.Equal(t, want, [2]string{string(c.Status), c.Reason}, kind)
 			}
 			for kind, want := range row.messages {
-				assert.Equal(t, want, reportedCondition(t, w.Observed, kind).Message)
+				assert.Equal(t, want, reportedCondition(t, w.Facts, kind).Message)
 			}
 			if row.extraCheck != nil {
 				row.extraCheck(t, w)
@@ -53,46 +53,46 @@ func runTransitions(t *testing.T, rows []transitionRow) {
 }
 
 func TestRowsOfNormalReconciliation(t *testing.T) {
-	ready := scale.Counts{Replicas: 3, Ready: 3, Available: 3}
+	ready := scale.MachineCounts{Replicas: 3, Ready: 3, Available: 3}
 	up, notUp := [2]string{"True", "ScalingUp"}, [2]string{"False", "NotScalingUp"}
 	down := [2]string{"True", "ScalingDown"}
 	runTransitions(t, []transitionRow{
 		{
 			name:   "normal 1: 0 of 3, initial creation",
-			o:      newSet(3),
+			facts:  newSet(3),
 			create: 3,
-			counts: scale.Counts{
+			counts: scale.MachineCounts{
 				Replicas: 3,
 			},
 			conditions: map[string][2]string{"ScalingUp": up, "MachinesCreated": {"True", "MachinesCreated"}},
 		},
 		{
 			name:   "normal 2: 1 of 3, not ready",
-			o:      newSet(3, runningMembers(1, makePending)...),
+			facts:  newSet(3, runningMembers(1, asPendingMachine)...),
 			create: 2,
-			counts: scale.Counts{
+			counts: scale.MachineCounts{
 				Replicas: 3,
 			},
 			conditions: map[string][2]string{"ScalingUp": up, "MachinesReady": {"False", "NotReady"}},
 		},
 		{
-			name: "normal 2: 3 of 3, not ready: waits", o: newSet(3, runningMembers(3, makePending)...),
-			counts: scale.Counts{Replicas: 3}, conditions: map[string][2]string{"ScalingUp": up},
+			name: "normal 2: 3 of 3, not ready: waits", facts: newSet(3, runningMembers(3, asPendingMachine)...),
+			counts: scale.MachineCounts{Replicas: 3}, conditions: map[string][2]string{"ScalingUp": up},
 			messages: map[string]string{"ScalingUp": "Scaling up to 3 replicas: waiting for 3 machines to become ready"},
 		},
 		{
-			name: "normal 3: 3 of 3, all ready", o: newSet(3, runningMembers(3)...),
+			name: "normal 3: 3 of 3, all ready", facts: newSet(3, runningMembers(3)...),
 			counts: ready, conditions: map[string][2]string{"ScalingUp": notUp, "MachinesReady": {"True", "Ready"}},
 		},
 		{
-			name: "normal 4: 3, scaled up to 5", o: newSet(5, runningMembers(3)...), create: 2,
-			counts: scale.Counts{Replicas: 5, Ready: 3, Available: 3}, conditions: map[string][2]string{"ScalingUp": up},
+			name: "normal 4: 3, scaled up to 5", facts: newSet(5, runningMembers(3)...), create: 2,
+			counts: scale.MachineCounts{Replicas: 5, Ready: 3, Available: 3}, conditions: map[string][2]string{"ScalingUp": up},
 		},
 		{
 			name:   "normal 5: 5, scaled down to 3",
-			o:      newSet(3, runningMembers(5)...),
+			facts:  newSet(3, runningMembers(5)...),
 			delete: []string{"m-5", "m-4"},
-			counts: scale.Counts{
+			counts: scale.MachineCounts{
 				Replicas:  5,
 				Ready:     3,
 				Available: 3,
@@ -102,7 +102,7 @@ func TestRowsOfNormalReconciliation(t *testing.T) {
 		},
 		{
 			name: "normal 6: the template changed",
-			o: newSet(
+			facts: newSet(
 				3,
 				runningMembers(3, func(m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, "class differs" })...),
 			counts:     ready,
@@ -111,9 +111,9 @@ func TestRowsOfNormalReconciliation(t *testing.T) {
 		},
 		{
 			name:   "normal 7: the health check marks a machine",
-			o:      newSet(3, append(runningMembers(2), newMember("x", day, makeUnhealthy, makeMarked))...),
+			facts:  newSet(3, append(runningMembers(2), newMember("x", day, asUnhealthyMachine, asMarkedMachine))...),
 			delete: []string{"x"},
-			counts: scale.Counts{
+			counts: scale.MachineCounts{
 				Replicas:  4,
 				Ready:     2,
 				Available: 2,
@@ -125,10 +125,10 @@ func TestRowsOfNormalReconciliation(t *testing.T) {
 
 func TestRowsOfPreflightChecks(t *testing.T) {
 	settings := preflight.Settings{Checks: []string{preflight.All}}
-	checked := func(c preflight.ControlPlane, m preflight.Machines) scale.Observed {
+	checked := func(c preflight.ControlPlane, m preflight.MachineFacts) scale.Facts {
 		c.Kind, c.Name = "ControlPlane", "cp"
 		o := newSet(1)
-		o.Preflight = preflight.Observed{ControlPlane: &c, Machines: m, Settings: settings}
+		o.Preflight = preflight.Facts{ControlPlane: &c, Machines: m, Settings: settings}
 		return o
 	}
 	blocked := map[string][2]string{
@@ -138,33 +138,33 @@ func TestRowsOfPreflightChecks(t *testing.T) {
 	runTransitions(t, []transitionRow{
 		{
 			name:       "preflight 1: ControlPlaneIsStable",
-			o:          checked(preflight.ControlPlane{Replicas: 3, Available: 2}, preflight.Machines{}),
+			facts:      checked(preflight.ControlPlane{Replicas: 3, Available: 2}, preflight.MachineFacts{}),
 			conditions: blocked,
 			hold:       `("ControlPlaneIsStable" preflight check failed)`,
 		},
 		{
 			name: "preflight 2: KubeadmVersionSkew",
-			o: checked(
+			facts: checked(
 				preflight.ControlPlane{Version: "v1.31.0"},
-				preflight.Machines{Version: "v1.29.0", Kubeadm: true},
+				preflight.MachineFacts{Version: "v1.29.0", Kubeadm: true},
 			),
 			conditions: blocked,
 			hold:       `("KubeadmVersionSkew" preflight check failed)`,
 		},
 		{
 			name:       "preflight 3: KubernetesVersionSkew",
-			o:          checked(preflight.ControlPlane{Version: "v1.31.0"}, preflight.Machines{Version: "v1.32.0"}),
+			facts:      checked(preflight.ControlPlane{Version: "v1.31.0"}, preflight.MachineFacts{Version: "v1.32.0"}),
 			conditions: blocked,
 			hold:       `("KubernetesVersionSkew" preflight check failed)`,
 		},
 		{
 			name: "preflight 4: all pass",
-			o: checked(
+			facts: checked(
 				preflight.ControlPlane{Version: "v1.31.0", Replicas: 3, Available: 3},
-				preflight.Machines{Version: "v1.30.0", Kubeadm: true},
+				preflight.MachineFacts{Version: "v1.30.0", Kubeadm: true},
 			),
 			create:     1,
-			counts:     scale.Counts{Replicas: 1},
+			counts:     scale.MachineCounts{Replicas: 1},
 			conditions: map[string][2]string{"ScalingUp": {"True", "ScalingUp"}, "MachinesCreated": {"True", "MachinesCreated"}},
 		},
 	})
@@ -172,16 +172,16 @@ func TestRowsOfPreflightChecks(t *testing.T) {
 
 func TestRowsOfDeletion(t *testing.T) {
 	going := map[string][2]string{"Deleting": {"True", "Deleting"}}
-	goes := func(o *scale.Observed) { o.Deleting = true }
+	goes := func(o *scale.Facts) { o.Deleting = true }
 	done := func(want bool) func(*testing.T, *world) {
-		return func(t *testing.T, w *world) { require.Equal(t, want, scale.Decide(w.Observed).Done) }
+		return func(t *testing.T, w *world) { require.Equal(t, want, scale.Decide(w.Facts).Done) }
 	}
 	runTransitions(t, []transitionRow{
 		{
 			name:   "deletion 1: all owned machines are deleted",
-			o:      withChange(newSet(2, runningMembers(2)...), goes),
+			facts:  withChange(newSet(2, runningMembers(2)...), goes),
 			delete: []string{"m-2", "m-1"},
-			counts: scale.Counts{
+			counts: scale.MachineCounts{
 				Replicas: 2,
 			},
 			conditions: going,
@@ -189,9 +189,9 @@ func TestRowsOfDeletion(t *testing.T) {
 			extraCheck: done(false),
 		},
 		{
-			name: "deletion 2: machines are left",
-			o:    withChange(newSet(2, runningMembers(1, makeDeleting)...), goes),
-			counts: scale.Counts{
+			name:  "deletion 2: machines are left",
+			facts: withChange(newSet(2, runningMembers(1, asDeletingMachine)...), goes),
+			counts: scale.MachineCounts{
 				Replicas: 1,
 			},
 			conditions: going,
@@ -199,15 +199,15 @@ func TestRowsOfDeletion(t *testing.T) {
 			extraCheck: done(false),
 		},
 		{
-			name: "deletion 3: none is left", o: withChange(newSet(2), goes),
+			name: "deletion 3: none is left", facts: withChange(newSet(2), goes),
 			conditions: going, messages: map[string]string{"Deleting": "Deletion completed"}, extraCheck: done(true),
 		},
 	})
 }
 
 func TestRowsOfErrors(t *testing.T) {
-	missing := func(kind string) scale.Observed {
-		return withChange(newSet(2), func(o *scale.Observed) { o.Missing = []string{kind} })
+	missing := func(kind string) scale.Facts {
+		return withChange(newSet(2), func(o *scale.Facts) { o.Missing = []string{kind} })
 	}
 	blocked := map[string][2]string{"MachinesCreated": {"False", "TemplateNotFound"}, "ScalingUp": {"True", "ScalingUp"}}
 	refused := newWorld(newSet(3))
@@ -216,7 +216,7 @@ func TestRowsOfErrors(t *testing.T) {
 	runTransitions(t, []transitionRow{
 		{
 			name:       "error 1: what infrastructure is made from does not exist",
-			o:          missing("MachineClass"),
+			facts:      missing("MachineClass"),
 			conditions: blocked,
 			messages: map[string]string{
 				"ScalingUp": "Scaling up from 0 to 2 replicas is blocked because:\n* MachineClass does not exist",
@@ -224,17 +224,17 @@ func TestRowsOfErrors(t *testing.T) {
 			hold: "MachineClass does not exist",
 		},
 		{
-			name: "error 2: what nodes are started with does not exist", o: missing("Secret"), conditions: blocked,
+			name: "error 2: what nodes are started with does not exist", facts: missing("Secret"), conditions: blocked,
 			messages: map[string]string{"MachinesCreated": "Secret does not exist"}, hold: "Secret does not exist",
 		},
 		{
 			name:       "error 3: a creation failed: a part is made, the rest follows",
-			o:          withChange(refused.Observed, func(o *scale.Observed) { o.Now = timeAt(time.Minute) }),
+			facts:      withChange(refused.Facts, func(o *scale.Facts) { o.Now = epochPlus(time.Minute) }),
 			create:     1,
-			counts:     scale.Counts{Replicas: 3},
+			counts:     scale.MachineCounts{Replicas: 3},
 			conditions: map[string][2]string{"MachinesCreated": {"True", "MachinesCreated"}},
 		},
 	})
 	assert.Equal(t, 2, refused.liveMachines(), "the others of the batch were made")
-	assert.Equal(t, "create machine 2: refused", reportedCondition(t, refused.Observed, "MachinesCreated").Message)
+	assert.Equal(t, "create machine 2: refused", reportedCondition(t, refused.Facts, "MachinesCreated").Message)
 }

@@ -22,8 +22,8 @@ const MaxBatch = 50
 // KiB, a quarter of Temporal's warning limit, and a set reaches this size in one decision (ADR 0089).
 const MaxCreate = 1000
 
-// Target identifies a machine by the version that was read.
-type Target struct {
+// MachineTarget identifies a machine by the version that was read.
+type MachineTarget struct {
 	Name, UID string
 	Version   string // resourceVersion as read: precondition of the write
 	Why       string // reason as one sentence, for events and the history
@@ -32,91 +32,91 @@ type Target struct {
 // Decision says what to do next. At most one of its lists has entries: at most MaxBatch entries, or at most MaxCreate
 // in Create. All lists are empty if there is nothing to do now.
 type Decision struct {
-	Release   []Target // remove Millwright's controller reference
-	Adopt     []Target // set Millwright's controller reference, after a live read of the set
-	Keep      []Target // request the preservation of failed machines
-	Unmark    []Target // remove the health check's mark, because the machines are healthy again
-	Remediate []Target // delete machines that are marked unhealthy
-	Delete    []Target
-	Update    []Target // begin the machines' in-place updates
-	Move      []Target // move machines to the set MoveTo, which updates them in place
-	Create    []string // names of machines to create
-	Sync      []Target // copy the parts of the template that may change in place
+	Release   []MachineTarget // remove Millwright's controller reference
+	Adopt     []MachineTarget // set Millwright's controller reference, after a live read of the set
+	Keep      []MachineTarget // request the preservation of failed machines
+	Unmark    []MachineTarget // remove the health check's mark, because the machines are healthy again
+	Remediate []MachineTarget // delete machines that are marked unhealthy
+	Delete    []MachineTarget
+	Update    []MachineTarget // begin the machines' in-place updates
+	Move      []MachineTarget // move machines to the set MoveTo, which updates them in place
+	Create    []string        // names of machines to create
+	Sync      []MachineTarget // copy the parts of the template that may change in place
 
 	// Generations is the record that the status must have before the lists are carried out; nil: the record stays.
-	Generations *Generations
+	Generations *GenerationRecord
 	Hold        string    // which change waits, and why; empty: none waits
 	Done        bool      // the set is being deleted and owns no machine
 	Recheck     time.Time // time of the next decision if no object changes; zero: never
 	Why         string    // one sentence: the next action, or what the set waits for
 }
 
-// Acts reports whether there is anything to do now.
-func (d Decision) Acts() bool { return d.Acting() || d.Generations != nil }
+// HasActions reports whether there is anything to do now.
+func (d Decision) HasActions() bool { return d.HasListEntries() || d.Generations != nil }
 
-// Acting reports whether one of the lists has entries.
-func (d Decision) Acting() bool {
+// HasListEntries reports whether one of the lists has entries.
+func (d Decision) HasListEntries() bool {
 	lists := len(d.Release) + len(d.Adopt) + len(d.Keep) + len(d.Unmark) + len(d.Remediate) + len(d.Delete) +
 		len(d.Update) + len(d.Move) + len(d.Create) + len(d.Sync)
 	return lists > 0
 }
 
-// Planned is the result of one evaluation of a set.
-type Planned struct {
+// PlanResult is the result of one evaluation of a set.
+type PlanResult struct {
 	Decision   Decision
 	Status     Status
 	Unreported bool               // the status differs from Status, or observedGeneration is old, or Thaw is true
 	Thaw       bool               // the freeze has ended: the label freeze and the annotation unfreeze must be removed
 	Pending    attention.Decision // the most urgent pending work
 	Calm       bool               // once Status is written, no work is pending
-	Postponed  []Target           // marked members that stay for now, each with the reason
+	Postponed  []MachineTarget    // marked members that stay for now, each with the reason
 	Outdated   bool               // the set is an old set: Postponed members stay until the rollout removes them
 }
 
-// Plan plans one step towards the wanted number of machines. The order is: release members that do not match, adopt
+// PlanSet plans one step towards the wanted number of machines. The order is: release members that do not match, adopt
 // machines that match, preserve failed machines, unmark healthy machines, delete failed and unhealthy machines, begin
 // in-place updates, delete chosen machines, delete or move surplus machines, create machines, copy the template.
 // Machines that are being deleted do not count as existing. A set that is being deleted deletes all its machines, or
 // none with --cascade=orphan. A paused set does nothing. The same facts in any order give the same plan.
-func Plan(o Observed) Planned {
-	return newPlanner(o).plan()
+func PlanSet(o Facts) PlanResult {
+	return newPlanner(o).makePlan()
 }
 
-func (o *planner) plan() Planned {
-	plan := Planned{Decision: decide(o)}
-	plan.Status = report(o, plan.Decision)
-	plan.Thaw = o.freezeEnded()
+func (o *planner) makePlan() PlanResult {
+	plan := PlanResult{Decision: decide(o)}
+	plan.Status = buildStatus(o, plan.Decision)
+	plan.Thaw = o.hasFreezeEnded()
 	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.Reported.equals(plan.Status)
 	plan.Pending = o.pendingWork(plan.Decision, plan.Unreported)
 	o.ObservedGeneration = o.Generation
-	plan.Calm = o.pendingWork(plan.Decision, false).Calm()
+	plan.Calm = o.pendingWork(plan.Decision, false).NeedsNothing()
 	plan.Postponed, plan.Outdated = postponedTargets(o), o.Remediation.Outdated
 	return plan
 }
 
 // postponedTargets returns the marked members that stay for now, each with the reason.
-func postponedTargets(o *planner) (members []Target) {
+func postponedTargets(o *planner) (members []MachineTarget) {
 	at := make(map[string]int, len(o.liveMembers))
 	for i, m := range o.liveMembers {
 		at[m.Name] = i
 	}
-	for _, s := range o.waitingMarked {
-		members = append(members, o.liveMembers[at[s.name]].target(s.message))
+	for _, s := range o.waitingMarkedMembers {
+		members = append(members, o.liveMembers[at[s.name]].asTarget(s.message))
 	}
 	return members
 }
 
-// Decide returns the Decision of Plan.
-func Decide(o Observed) Decision { return decide(newPlanner(o)) }
+// Decide returns the Decision of PlanSet.
+func Decide(o Facts) Decision { return decide(newPlanner(o)) }
 
 // pendingWork returns the set's pending work.
 func (o *planner) pendingWork(d Decision, unreported bool) attention.Decision {
 	there := fmt.Sprintf("%s wanted, %d there", machineCount(o.Replicas), len(o.Members))
 	left := cmp.Or(
-		attention.DecisionIf(d.Acts(), attention.Scale, "%s", d.Why),
+		attention.DecisionIf(d.HasActions(), attention.Scale, "%s", d.Why),
 		attention.Decision{
 			Why: cmp.Or(o.ongoingChanges(), there),
-		}.PrecededBy(
+		}.PrecedingDecision(
 			!d.Recheck.IsZero(),
 			attention.Scale,
 			"%s; it waits for the time to pass",
@@ -130,9 +130,9 @@ func (o *planner) pendingWork(d Decision, unreported bool) attention.Decision {
 		attention.DecisionIf(o.Orphaning, attention.Deletion, "%s", d.Why),
 		attention.DecisionIf(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machineCount(len(o.Members))),
 		attention.DecisionIf(!o.Finalizer, attention.Scale, "new: our finalizer is missing"),
-		left.PrecededBy(o.Generation != o.ObservedGeneration, attention.Scale,
+		left.PrecedingDecision(o.Generation != o.ObservedGeneration, attention.Scale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
-		left.PrecededBy(unreported && !d.Acts(), attention.Scale, "status is out of date"),
+		left.PrecedingDecision(unreported && !d.HasActions(), attention.Scale, "status is out of date"),
 		left,
 	)
 }
@@ -146,18 +146,18 @@ func (o *planner) ongoingChanges() string {
 		return list.Map(memberPointers(o.Members, holds), (*Member).name)
 	}
 	says := func(names []string, one, several string) string {
-		return phrase.If(
+		return phrase.TextIf(
 			len(names) > 0,
 			"%s %s: %s",
 			machineCount(len(names)),
-			phrase.OneOf(len(names), one, several),
-			phrase.List(names, maxNamesPerSentence, ", "),
+			phrase.SingularOrPlural(len(names), one, several),
+			phrase.JoinNames(names, maxNamesPerSentence, ", "),
 		)
 	}
-	return strings.Join(phrase.Parts(
+	return strings.Join(phrase.NonEmptyTexts(
 		says(names(func(m Member) bool { return m.Deleting }), "is being deleted", "are being deleted"),
 		says(
-			names(func(m Member) bool { return !m.Deleting && !m.Available(o.Now, o.MinReady) }),
+			names(func(m Member) bool { return !m.Deleting && !m.IsAvailable(o.Now, o.MinReady) }),
 			"is not available yet",
 			"are not available yet",
 		),
@@ -168,7 +168,7 @@ func decide(o *planner) Decision {
 	d := nextStep(o)
 	d.Recheck = nextRecheck(o)
 	if d.Generations == nil && hasRecovered(o) {
-		d.Generations = &Generations{} // cleared now, because the machine that joined may be deleted later
+		d.Generations = &GenerationRecord{} // cleared now, because the machine that joined may be deleted later
 	}
 	return d
 }
@@ -184,12 +184,12 @@ func nextStep(o *planner) Decision {
 		return holdDecision(o.Invalid)
 	}
 	if o.Deleting {
-		return teardown(o, active)
+		return tearDownSet(o, active)
 	}
 	for _, next := range []func(*planner, []Member) Decision{
-		releaseMembers, adoptOrphans, preserveFailed, unmarkHealthy, removeFailed, remediateMarked, beginUpdates, removeChosen, removeSurplus, createMachines,
+		releaseMembers, adoptOrphans, preserveFailedMembers, unmarkHealthyMembers, removeFailedMembers, remediateMarkedMembers, beginUpdates, removeChosenMembers, removeSurplus, createMachines,
 	} {
-		if d := next(o, active); d.Acting() {
+		if d := next(o, active); d.HasListEntries() {
 			return d
 		}
 	}
@@ -215,7 +215,7 @@ func releaseMembers(o *planner, active []Member) Decision {
 		return Decision{}
 	}
 	const why = "the labels do not match the selector"
-	d := Decision{Release: firstTargets(list.Where(active, func(m Member) bool { return !m.Matches }), why)}
+	d := Decision{Release: firstTargets(list.Filter(active, func(m Member) bool { return !m.Matches }), why)}
 	d.Why = fmt.Sprintf("release %s: %s", machineCount(len(d.Release)), why)
 	return d
 }
@@ -224,26 +224,26 @@ func releaseMembers(o *planner, active []Member) Decision {
 // more machines than needed.
 func adoptOrphans(o *planner, _ []Member) Decision {
 	const why = "the labels match the selector, and there is no owner"
-	orphans := firstBatch(list.Where(o.Orphans, func(m Orphan) bool { return m.Matches && !m.Deleting && !o.SelectsAll }))
+	orphans := firstBatch(list.Filter(o.Orphans, func(m Orphan) bool { return m.Matches && !m.Deleting && !o.SelectsAll }))
 	return Decision{
-		Adopt: list.Map(orphans, func(m Orphan) Target { return Target{m.Name, m.UID, m.Version, why} }),
+		Adopt: list.Map(orphans, func(m Orphan) MachineTarget { return MachineTarget{m.Name, m.UID, m.Version, why} }),
 		Why:   fmt.Sprintf("adopt %s: %s", machineCount(len(orphans)), why),
 	}
 }
 
-// unmarkHealthy removes the mark from members that are healthy again.
-func unmarkHealthy(_ *planner, active []Member) Decision {
-	healthy := list.Where(active, func(m Member) bool { return m.Marked && m.Healthy == True })
+// unmarkHealthyMembers removes the mark from members that are healthy again.
+func unmarkHealthyMembers(_ *planner, active []Member) Decision {
+	healthy := list.Filter(active, func(m Member) bool { return m.Marked && m.Healthy == True })
 	d := Decision{Unmark: firstTargets(healthy, "healthy again")}
 	d.Why = fmt.Sprintf("unmark %s: healthy again", machineCount(len(d.Unmark)))
 	return d
 }
 
-// teardown deletes all machines of a set that is being deleted.
-func teardown(o *planner, active []Member) Decision {
+// tearDownSet deletes all machines of a set that is being deleted.
+func tearDownSet(o *planner, active []Member) Decision {
 	if len(active) > 0 {
 		return Decision{
-			Delete: firstTargets(list.SortedLarge(active, deletionOrder(o.Order)), "the set is being deleted"),
+			Delete: firstTargets(list.SortedCopyOfLarge(active, deletionOrder(o.Order)), "the set is being deleted"),
 			Why:    fmt.Sprintf("delete all %s: the set is being deleted", machineCount(len(active))),
 		}
 	}
@@ -258,16 +258,16 @@ func teardown(o *planner, active []Member) Decision {
 func syncTemplate(o *planner) Decision {
 	stale := firstBatch(memberPointers(o.Members, func(m Member) bool { return m.Drift != "" }))
 	return Decision{
-		Sync: list.Map(stale, func(m *Member) Target { return m.target(m.Drift) }),
-		Why:  phrase.If(len(stale) > 0, "copy the template to %s in place", machineCount(len(stale))),
+		Sync: list.Map(stale, func(m *Member) MachineTarget { return m.asTarget(m.Drift) }),
+		Why:  phrase.TextIf(len(stale) > 0, "copy the template to %s in place", machineCount(len(stale))),
 	}
 }
 
 func firstBatch[T any](all []T) []T { return all[:min(len(all), MaxBatch)] }
 
 // firstTargets returns the first MaxBatch members as Targets.
-func firstTargets(members []Member, why string) []Target {
-	return list.Map(firstBatch(members), func(m Member) Target { return m.target(why) })
+func firstTargets(members []Member, why string) []MachineTarget {
+	return list.Map(firstBatch(members), func(m Member) MachineTarget { return m.asTarget(why) })
 }
 
-func machineCount(n int) string { return phrase.Count(n, "machine") }
+func machineCount(n int) string { return phrase.CountText(n, "machine") }

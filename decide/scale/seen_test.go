@@ -13,45 +13,45 @@ import (
 // A deployment reads the size that its sets have acted on. ActedOn is that size once no creation or deletion for it is
 // left to start.
 func TestTheSizeThatASetHasActedOn(t *testing.T) {
-	refused := func(deleting bool) func(*scale.Observed) {
-		return func(o *scale.Observed) { o.LastFailure = scale.Failure{Deleting: deleting, Message: "quota"} }
+	refused := func(deleting bool) func(*scale.Facts) {
+		return func(o *scale.Facts) { o.LastFailure = scale.WriteFailure{Deleting: deleting, Message: "quota"} }
 	}
 	for _, row := range []struct {
 		name string
-		o    scale.Observed
+		o    scale.Facts
 		seen bool
 	}{
 		{"all there", newSet(3, runningMembers(3)...), true},
-		{"they need not be ready", newSet(3, runningMembers(3, makePending)...), true},
+		{"they need not be ready", newSet(3, runningMembers(3, asPendingMachine)...), true},
 		{"machines to make", newSet(3, runningMembers(2)...), false},
-		{"the last of them goes: another is to be made", newSet(1, runningMembers(1, makeDeleting)...), false},
+		{"the last of them goes: another is to be made", newSet(1, runningMembers(1, asDeletingMachine)...), false},
 		{"machines to delete", newSet(3, runningMembers(4)...), false},
-		{"they go", newSet(3, append(runningMembers(3), newMember("z", day, makeDeleting))...), true},
-		{"one that failed is to be replaced", newSet(3, append(runningMembers(2), newMember("z", day, makeFailed))...), false},
-		{"a deployment has not agreed to that yet", newSet(3, append(runningMembers(2), newMember("z", day, makeFailed, revokeReplacement))...), true},
-		{"one is to be remediated", newSet(3, append(runningMembers(2), newMember("z", day, makeUnhealthy, makeMarked))...), false},
-		{"more than wanted were handed over: the size follows", newSet(2, runningMembers(3, makeUpdated)...), true},
+		{"they go", newSet(3, append(runningMembers(3), newMember("z", day, asDeletingMachine))...), true},
+		{"one that failed is to be replaced", newSet(3, append(runningMembers(2), newMember("z", day, asFailedMachine))...), false},
+		{"a deployment has not agreed to that yet", newSet(3, append(runningMembers(2), newMember("z", day, asFailedMachine, revokeReplacement))...), true},
+		{"one is to be remediated", newSet(3, append(runningMembers(2), newMember("z", day, asUnhealthyMachine, asMarkedMachine))...), false},
+		{"more than wanted were handed over: the size follows", newSet(2, runningMembers(3, asUpdatedMachine)...), true},
 		{"scaled to none, and none is left", newSet(0), true},
 
-		{"frozen, one is missing", withChange(newSet(3, runningMembers(2)...), func(o *scale.Observed) { o.MCM.Freeze.Label = true }), true},
-		{"frozen, one is too many", withChange(newSet(3, runningMembers(4)...), func(o *scale.Observed) { o.MCM.Freeze.Label = true }), false},
+		{"frozen, one is missing", withChange(newSet(3, runningMembers(2)...), func(o *scale.Facts) { o.MCM.Freeze.Label = true }), true},
+		{"frozen, one is too many", withChange(newSet(3, runningMembers(4)...), func(o *scale.Facts) { o.MCM.Freeze.Label = true }), false},
 		{"closed", withChange(newSet(3), stopScaleUp), true},
-		{"preflight fails", withChange(newSet(3), func(o *scale.Observed) { o.Preflight = upgradingControlPlane() }), true},
-		{"its class is missing", withChange(newSet(3), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), true},
+		{"preflight fails", withChange(newSet(3), func(o *scale.Facts) { o.Preflight = upgradingControlPlane() }), true},
+		{"its class is missing", withChange(newSet(3), func(o *scale.Facts) { o.Missing = []string{"MachineClass"} }), true},
 		{"paused", withChange(newSet(3, runningMembers(4)...), pauseSet), true},
-		{"invalid", withChange(newSet(3, runningMembers(4)...), func(o *scale.Observed) { o.Invalid = "the selector is empty" }), true},
-		{"the next generation waits", withChange(newSet(1, newMember("z", 0, makeNeverJoined)), func(o *scale.Observed) {
-			o.Remediation.Backoff, o.MCM.Generations = day, scale.Generations{Failed: 1, Last: timeAt(-time.Hour)}
+		{"invalid", withChange(newSet(3, runningMembers(4)...), func(o *scale.Facts) { o.Invalid = "the selector is empty" }), true},
+		{"the next generation waits", withChange(newSet(1, newMember("z", 0, asNeverJoinedMachine)), func(o *scale.Facts) {
+			o.Remediation.Backoff, o.MCM.Generations = day, scale.GenerationRecord{Failed: 1, Last: epochPlus(-time.Hour)}
 		}), true},
 
 		{"a creation was refused, and is tried again later", withChange(newSet(3), refused(false)), true},
 		{"a deletion was refused", withChange(newSet(0, runningMembers(1)...), refused(true)), true},
 
-		{"what is adopted or released may change what follows", withChange(newSet(1, runningMembers(1)...), func(o *scale.Observed) { o.Orphans = []scale.Orphan{newOrphan("o")} }), false},
-		{"one is to be released", newSet(1, append(runningMembers(1), newMember("z", day, makeUnmatched))...), false},
-		{"one is to be kept", withChange(newSet(1, runningMembers(1, makeFailed)...), func(o *scale.Observed) { o.MCM.Keep = 1 }), false},
-		{"a mark is to be taken off", newSet(1, runningMembers(1, makeHealthy, makeMarked)...), false},
-		{"what is copied in place changes no number", newSet(1, runningMembers(1, makeDrifted("labels"))...), true},
+		{"what is adopted or released may change what follows", withChange(newSet(1, runningMembers(1)...), func(o *scale.Facts) { o.Orphans = []scale.Orphan{newOrphan("o")} }), false},
+		{"one is to be released", newSet(1, append(runningMembers(1), newMember("z", day, asUnmatchedMachine))...), false},
+		{"one is to be kept", withChange(newSet(1, runningMembers(1, asFailedMachine)...), func(o *scale.Facts) { o.MCM.Keep = 1 }), false},
+		{"a mark is to be taken off", newSet(1, runningMembers(1, asHealthyMachine, asMarkedMachine)...), false},
+		{"what is copied in place changes no number", newSet(1, runningMembers(1, withDrift("labels"))...), true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.o.Reported.ActedOn = 7
@@ -59,13 +59,13 @@ func TestTheSizeThatASetHasActedOn(t *testing.T) {
 			if row.seen {
 				want = row.o.Replicas
 			}
-			plan := scale.Plan(row.o)
+			plan := scale.PlanSet(row.o)
 			assert.Equal(t, want, plan.Status.ActedOn, plan.Decision.Why)
 			assert.Equal(t, scale.Decide(row.o), plan.Decision)
 		})
 	}
 	t.Run("no size is below zero", func(t *testing.T) {
-		assert.Zero(t, scale.Plan(newSet(-1)).Status.ActedOn)
+		assert.Zero(t, scale.PlanSet(newSet(-1)).Status.ActedOn)
 	})
 }
 
@@ -74,7 +74,7 @@ func TestASizeIsActedOnWhenTheLastBatchIsDone(t *testing.T) {
 	w := newWorld(newSet(2*scale.MaxCreate + 50))
 	for _, alive := range []int{scale.MaxCreate, 2 * scale.MaxCreate, 2*scale.MaxCreate + 50} {
 		require.Zero(t, w.Reported.ActedOn)
-		w.carryOut(scale.Decide(w.Observed))
+		w.carryOutOneDecision(scale.Decide(w.Facts))
 		w.writeStatus()
 		require.Equal(t, alive, w.liveMachines())
 	}

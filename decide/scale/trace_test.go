@@ -47,13 +47,13 @@ func TestTheWholeLifeOfASet(t *testing.T) {
 	w.runSteps(4)
 	compareGolden(t, "life", w)
 	assert.Empty(t, w.Members)
-	assert.True(t, scale.Decide(w.Observed).Done)
+	assert.True(t, scale.Decide(w.Facts).Done)
 	assert.Equal(t, 6, w.createdMachines)
 }
 
 func TestTraceOfAClassThatMakesNoUsableMachine(t *testing.T) {
 	w := newWorld(newSet(2))
-	w.Remediation = scale.Remediation{Backoff: 4 * time.Minute, MaxBackoff: 8 * time.Minute}
+	w.Remediation = scale.RemediationPolicy{Backoff: 4 * time.Minute, MaxBackoff: 8 * time.Minute}
 	bad := true
 	w.failsToJoin = func(string) bool { return bad }
 	w.logNote("every machine fails before it joins").runSteps(40).logNote("the class is mended")
@@ -61,24 +61,24 @@ func TestTraceOfAClassThatMakesNoUsableMachine(t *testing.T) {
 	w.runSteps(12)
 	compareGolden(t, "generations", w)
 	assert.Equal(t, 2, w.liveMachines())
-	assert.Equal(t, 0, scale.Plan(w.Observed).Status.Overshoot)
+	assert.Equal(t, 0, scale.PlanSet(w.Facts).Status.Overshoot)
 }
 
 func TestTraceOfBlockedCreations(t *testing.T) {
 	w := newWorld(newSet(2))
-	w.Preflight = preflight.Observed{
+	w.Preflight = preflight.Facts{
 		ControlPlane: &preflight.ControlPlane{Kind: "ControlPlane", Name: "cp", Replicas: 3, Available: 2},
 		Settings:     preflight.Settings{Checks: []string{preflight.All}},
 	}
 	w.logNote("the control plane is not stable").runSteps(2).logNote("it is")
-	w.Preflight = preflight.Observed{}
+	w.Preflight = preflight.Facts{}
 	w.runSteps(3).logNote("frozen, and scaled to 3")
 	w.MCM.Freeze.Label, w.Replicas = true, 3
 	w.runSteps(2).logNote("frozen, and scaled to 1")
 	w.Replicas = 1
 	w.runSteps(4).logNote("no longer frozen, but paused, and scaled to 2")
 	w.MCM.Freeze.Label, w.Replicas = false, 2
-	pauseSet(&w.Observed)
+	pauseSet(&w.Facts)
 	w.runSteps(2).logNote("the pause ends")
 	w.Pauses = nil
 	w.runSteps(3)
@@ -127,22 +127,22 @@ func TestTraceOfRemediation(t *testing.T) {
 
 // If a decision is carried out twice or in part, there are never more machines than wanted.
 func TestNeverTooMany(t *testing.T) {
-	throws := dice(3)
+	throws := randomSource(3)
 	w := newWorld(newSet(1000))
-	w.refusesCreation = func(int) bool { return throws.randomOneIn(40) }
+	w.refusesCreation = func(int) bool { return throws.hasChanceOneIn(40) }
 	for w.liveMachines() < 1000 {
-		d := scale.Decide(w.Observed)
+		d := scale.Decide(w.Facts)
 		failing := w.refusesCreation
-		w.carryOut(d)
-		if throws.randomOneIn(2) {
+		w.carryOutOneDecision(d)
+		if throws.hasChanceOneIn(2) {
 			w.refusesCreation = nil
-			w.carryOut(d) // a worker died, and its activity runs again
+			w.carryOutOneDecision(d) // a worker died, and its activity runs again
 			w.refusesCreation = failing
 		}
 		require.LessOrEqual(t, w.liveMachines(), 1000)
 	}
 	assert.Equal(t, 1000, w.createdMachines)
-	assert.Empty(t, scale.Decide(w.Observed).Create)
+	assert.Empty(t, scale.Decide(w.Facts).Create)
 }
 
 // If every third creation fails, the set sends few requests, and ends with the wanted number of machines.
@@ -160,13 +160,13 @@ func TestCreationStopsAndGoesOn(t *testing.T) {
 			Reason:  "MachineCreationFailed",
 			Message: "create machine 3: refused",
 		},
-		reportedCondition(t, w.Observed, "MachinesCreated"),
+		reportedCondition(t, w.Facts, "MachinesCreated"),
 	)
 	for w.liveMachines() < 30 {
 		w.runStep()
 	}
 	assert.Equal(t, 30, w.createdMachines)
-	assert.Equal(t, scale.True, reportedCondition(t, w.Observed, "MachinesCreated").Status)
+	assert.Equal(t, scale.True, reportedCondition(t, w.Facts, "MachinesCreated").Status)
 }
 
 func TestAScaleDownReportsNoOvershoot(t *testing.T) {
@@ -174,7 +174,7 @@ func TestAScaleDownReportsNoOvershoot(t *testing.T) {
 	w.Replicas = 2
 	for range 4 {
 		w.runStep()
-		require.False(t, hasCondition(w.Observed, "Overshoot"))
+		require.False(t, hasCondition(w.Facts, "Overshoot"))
 	}
 	w.Replicas = 6
 	w.runSteps(3)

@@ -12,7 +12,7 @@ import (
 // world carries decisions of one set out. Each step lasts one minute. A new machine is Pending after one step and
 // Running after two. A deleted machine is gone after two steps.
 type world struct {
-	scale.Observed
+	scale.Facts
 	failsToJoin        func(name string) bool // whether a machine fails instead of joining; nil: none fails
 	refusesCreation    func(nth int) bool     // whether the API server refuses the nth creation; nil: none
 	createdMachines    int                    // number of machines ever created
@@ -22,7 +22,7 @@ type world struct {
 	lastTexts          map[string]string
 }
 
-func newWorld(o scale.Observed) *world { return &world{Observed: o, lastTexts: map[string]string{}} }
+func newWorld(o scale.Facts) *world { return &world{Facts: o, lastTexts: map[string]string{}} }
 
 // runSteps runs the given number of steps.
 func (w *world) runSteps(steps int) *world {
@@ -42,11 +42,11 @@ func (w *world) runStep() {
 // carryOutDecisions carries decisions out until nothing is left to do now, and logs changed sentences and conditions.
 func (w *world) carryOutDecisions() {
 	for range 100 {
-		d := scale.Decide(w.Observed)
+		d := scale.Decide(w.Facts)
 		w.logChange("", d.Why)
-		complete := w.carryOut(d)
+		complete := w.carryOutOneDecision(d)
 		w.writeStatus()
-		if isIdle(d) || !complete {
+		if isIdleDecision(d) || !complete {
 			return
 		}
 	}
@@ -64,15 +64,15 @@ func (w *world) changeMachines() {
 		case m.Phase == "":
 			m.Phase, m.Ready = "Pending", scale.False
 		case m.Phase == "Pending" && w.failsToJoin != nil && w.failsToJoin(m.Name):
-			makeNeverJoined(m)
+			asNeverJoinedMachine(m)
 		case m.Phase == "Pending":
 			m.Phase, m.Joined, m.Node, m.Ready, m.ReadyFrom = "Running", true, scale.NodeHealthy, scale.True, w.Now
 		}
 	}
 }
 
-// carryOut carries a decision out. carryOut returns false if a creation failed.
-func (w *world) carryOut(d scale.Decision) bool {
+// carryOutOneDecision carries a decision out. carryOutOneDecision returns false if a creation failed.
+func (w *world) carryOutOneDecision(d scale.Decision) bool {
 	w.Seed++
 	if d.Generations != nil {
 		w.MCM.Generations = *d.Generations
@@ -83,20 +83,20 @@ func (w *world) carryOut(d scale.Decision) bool {
 	}
 	for _, target := range d.Adopt {
 		w.Orphans = slices.DeleteFunc(w.Orphans, func(m scale.Orphan) bool { return m.UID == target.UID })
-		w.Members = append(w.Members, newMember(target.Name, 0, removeCreated))
+		w.Members = append(w.Members, newMember(target.Name, 0, withoutCreationTime))
 		w.Members[len(w.Members)-1].Created = w.Now.Add(-time.Hour)
 	}
 	for _, target := range d.Keep {
-		markKept(w.memberOf(target))
+		asKeptMachine(w.memberOfTarget(target))
 	}
 	for _, target := range d.Unmark {
-		w.memberOf(target).Marked = false
+		w.memberOfTarget(target).Marked = false
 	}
 	for _, target := range d.Sync {
-		w.memberOf(target).Drift = ""
+		w.memberOfTarget(target).Drift = ""
 	}
 	for _, target := range slices.Concat(d.Remediate, d.Delete) {
-		m := w.memberOf(target)
+		m := w.memberOfTarget(target)
 		m.Deleting, m.DeletingSince, m.Phase = true, w.Now, "Terminating"
 		w.deletedNames = append(w.deletedNames, m.Name)
 	}
@@ -106,7 +106,7 @@ func (w *world) carryOut(d scale.Decision) bool {
 // createBatches creates machines in batches, and stops after the first batch with an error. An existing name is no
 // error: an earlier run of the same decision created that machine.
 func (w *world) createBatches(names []string) bool {
-	w.LastFailure = scale.Failure{}
+	w.LastFailure = scale.WriteFailure{}
 	for _, size := range scale.BatchSizes(len(names)) {
 		for _, name := range names[:size] {
 			w.requestedCreations++
@@ -114,7 +114,7 @@ func (w *world) createBatches(names []string) bool {
 			case w.refusesCreation != nil && w.refusesCreation(w.requestedCreations):
 				w.LastFailure.Message = fmt.Sprintf("create machine %d: refused", w.requestedCreations)
 			case !slices.ContainsFunc(w.Members, func(m scale.Member) bool { return m.Name == name }):
-				m := newMember(name, 0, makeFresh)
+				m := newMember(name, 0, asFreshMachine)
 				m.Created = w.Now
 				w.Members = append(w.Members, m)
 				w.createdMachines++
@@ -127,7 +127,7 @@ func (w *world) createBatches(names []string) bool {
 	return true
 }
 
-func (w *world) memberOf(target scale.Target) *scale.Member {
+func (w *world) memberOfTarget(target scale.MachineTarget) *scale.Member {
 	i := slices.IndexFunc(
 		w.Members,
 		func(m scale.Member) bool { return m.UID == target.UID && m.Version == target.Version },
@@ -135,13 +135,13 @@ func (w *world) memberOf(target scale.Target) *scale.Member {
 	return &w.Members[i]
 }
 
-func (w *world) removeMember(target scale.Target) {
+func (w *world) removeMember(target scale.MachineTarget) {
 	w.Members = slices.DeleteFunc(w.Members, func(m scale.Member) bool { return m.UID == target.UID })
 }
 
 // writeStatus writes the status, and logs each changed condition.
 func (w *world) writeStatus() {
-	s := scale.Plan(w.Observed).Status
+	s := scale.PlanSet(w.Facts).Status
 	w.Reported.Peak, w.Reported.ActedOn = s.Peak, s.ActedOn
 	for _, c := range s.Conditions {
 		w.logChange(c.Type, fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))

@@ -12,16 +12,16 @@ type Facts struct {
 	Namespace string
 	AsMCM     bool // worker and bridge will run with --as-mcm
 
-	Others       []Other       // other namespaces with Machines that the flags of worker and bridge do not exclude
-	Leases       []Lease       // Leases of MCM's processes
-	Controllers  []Controller  // Deployments that run MCM
-	MissingKinds []string      // kinds of Millwright that the API server does not serve
-	Unreadable   []string      // objects that could not be read, and why
-	Classes      []Class       // existing classes, and classes that only a template or a machine names
-	Deployments  []Deployment  // facts about the MachineDeployments
-	Sets         []Set         // facts about the MachineSets
-	Machines     []Machine     // facts about the Machines
-	Refused      []RefusedSpec // templates whose machines the API server rejects
+	Others       []OtherNamespace // other namespaces with Machines that the flags of worker and bridge do not exclude
+	Leases       []Lease          // Leases of MCM's processes
+	Controllers  []Controller     // Deployments that run MCM
+	MissingKinds []string         // kinds of Millwright that the API server does not serve
+	Unreadable   []string         // objects that could not be read, and why
+	Classes      []Class          // existing classes, and classes that only a template or a machine names
+	Deployments  []Deployment     // facts about the MachineDeployments
+	Sets         []MachineSet     // facts about the MachineSets
+	Machines     []Machine        // facts about the Machines
+	Refused      []RefusedSpec    // templates whose machines the API server rejects
 }
 
 // Lease is the Lease of a leader election.
@@ -44,11 +44,11 @@ type Class struct {
 	Provider string // name of the provider in lower case
 	BadName  string // why Provider is not a valid provider name; empty: valid
 	Machines int    // number of machines that name the class
-	Lenders  []Lender
+	Lenders  []SecretOfOtherNamespace
 }
 
-// Lender is a Secret of another namespace that a class uses.
-type Lender struct {
+// SecretOfOtherNamespace is a Secret of another namespace that a class uses.
+type SecretOfOtherNamespace struct {
 	Namespace, Name string
 	Allows          bool   // classes of the class's namespace may use the Secret
 	Allowed         string // value of the Secret's annotation allowed-class-namespaces
@@ -69,8 +69,8 @@ type Deployment struct {
 	Why      string // what Millwright does next
 }
 
-// Set is a MachineSet, with Millwright's present decision about it.
-type Set struct {
+// MachineSet is a MachineSet, with Millwright's present decision about it.
+type MachineSet struct {
 	Name             string
 	Alone            bool // no deployment controls the set
 	Invalid          string

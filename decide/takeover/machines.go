@@ -8,9 +8,9 @@ import (
 	"millwright/decide/phrase"
 )
 
-// tieFindings returns findings about machines that share an instance or a node, and about nodes of another instance
-// than their machine's.
-func (f Facts) tieFindings() (all []Finding) {
+// ownershipFindings returns findings about machines that share an instance or a node, and about nodes of another
+// instance than their machine's.
+func (f Facts) ownershipFindings() (all []Finding) {
 	shared := func(what string, of func(Machine) string) {
 		byTie := map[string][]string{}
 		for _, m := range f.Machines {
@@ -27,7 +27,7 @@ func (f Facts) tieFindings() (all []Finding) {
 			all = append(all, Finding{
 				First,
 				"machine/" + m.Name,
-				fmt.Sprintf("machines %s name the same %s %s", phrase.List(names, maxNames, ", "), what, tie),
+				fmt.Sprintf("machines %s name the same %s %s", phrase.JoinNames(names, maxNames, ", "), what, tie),
 				"find out whose it is; to remove the object of the other machine and nothing else: millwright drain abandon-instance",
 			})
 		}
@@ -113,10 +113,15 @@ func (f Facts) machineFindings() (all []Finding) {
 				whys = append(whys, m.Why)
 			}
 		}
-		says := fmt.Sprintf("%s %s (%s)", phrase.Count(len(of), "machine"), what.says, joinNames(names))
+		says := fmt.Sprintf("%s %s (%s)", phrase.CountText(len(of), "machine"), what.says, joinNames(names))
 		all = append(
 			all,
-			Finding{Note, "machines", strings.Join(append([]string{says}, phrase.Parts(joinNames(whys))...), "; "), what.do},
+			Finding{
+				Note,
+				"machines",
+				strings.Join(append([]string{says}, phrase.NonEmptyTexts(joinNames(whys))...), "; "),
+				what.do,
+			},
 		)
 	}
 	add(
@@ -130,6 +135,6 @@ func (f Facts) machineFindings() (all []Finding) {
 		add(key{need: need}, textsByNeed()[need])
 	}
 	says := "machine is as wanted: machine, node and instance stay as they are"
-	says += phrase.If(kept > 0, "; %d preserved", kept)
-	return append(all, calmFinding(rest, "machines", says, strings.Replace(says, "machine is", "machines are", 1))...)
+	says += phrase.TextIf(kept > 0, "; %d preserved", kept)
+	return append(all, okFinding(rest, "machines", says, strings.Replace(says, "machine is", "machines are", 1))...)
 }

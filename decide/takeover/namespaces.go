@@ -8,8 +8,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Other is another namespace in which Millwright would act when it starts.
-type Other struct {
+// OtherNamespace is another namespace in which Millwright would act when it starts.
+type OtherNamespace struct {
 	Namespace string
 	Machines  int
 	Leases    []Lease // Leases of MCM's processes in the namespace
@@ -20,7 +20,7 @@ type Other struct {
 func (f Facts) namespaceFindings() (all []Finding) {
 	others := slices.SortedFunc(
 		slices.Values(f.Others),
-		func(a, b Other) int { return strings.Compare(a.Namespace, b.Namespace) },
+		func(a, b OtherNamespace) int { return strings.Compare(a.Namespace, b.Namespace) },
 	)
 	for i, o := range others {
 		if i == maxNames {
@@ -29,8 +29,8 @@ func (f Facts) namespaceFindings() (all []Finding) {
 				Finding{First, "namespaces", fmt.Sprintf("%d more namespaces have Machines", len(others)-i), f.namespaceHint()},
 			)
 		}
-		says := "Millwright acts on its " + phrase.Count(o.Machines, "Machine") + ", too, with the same target cluster"
-		if slices.ContainsFunc(o.Leases, f.isFresh) {
+		says := "Millwright acts on its " + phrase.CountText(o.Machines, "Machine") + ", too, with the same target cluster"
+		if slices.ContainsFunc(o.Leases, f.isFreshLease) {
 			says += ", while machine-controller-manager is at work there"
 		}
 		all = append(all, Finding{First, "namespace/" + o.Namespace, says, f.namespaceHint()})
@@ -43,5 +43,5 @@ func (f Facts) namespaceHint() string {
 		", and give this command the same flag; else take it over together with this namespace, and name both in the flag"
 }
 
-// isFresh reports whether a Lease is valid and has a holder.
-func (f Facts) isFresh(l Lease) bool { return l.Holder != "" && f.Now.Sub(l.Renewed) <= l.Lasts }
+// isFreshLease reports whether a Lease is valid and has a holder.
+func (f Facts) isFreshLease(l Lease) bool { return l.Holder != "" && f.Now.Sub(l.Renewed) <= l.Lasts }

@@ -16,8 +16,8 @@ type Step struct {
 	Commands []string `json:"commands,omitempty"` // commands to execute
 }
 
-// Plan returns the steps of the takeover of a namespace, and the steps of the way back, each in order.
-func Plan(f Facts) (there, back []Step) {
+// PlanSteps returns the steps of the takeover of a namespace, and the steps of the way back, each in order.
+func PlanSteps(f Facts) (there, back []Step) {
 	findings := Decide(f)
 	there = slices.Concat(
 		f.preparationSteps(findings),
@@ -77,7 +77,7 @@ func (f Facts) stopSteps() []Step {
 		Says:  says,
 		Commands: []string{
 			fmt.Sprintf("kubectl scale deployment %s --namespace %s --replicas=0", strings.Join(controllers, " "), f.Namespace),
-			"millwright migrate check --namespace " + f.Namespace + phrase.If(
+			"millwright migrate check --namespace " + f.Namespace + phrase.TextIf(
 				f.AsMCM,
 				" --as-mcm",
 			) + "   # until its exit code is 0",
@@ -103,7 +103,7 @@ func (f Facts) startSteps() []Step {
 			says,
 			fmt.Sprintf(
 				"Workers are needed for %s %s.",
-				phrase.OneOf(len(providers), "provider", "providers"),
+				phrase.SingularOrPlural(len(providers), "provider", "providers"),
 				joinNames(providers),
 			),
 		)
@@ -200,4 +200,4 @@ func (f Facts) machineNames(fits func(Machine) bool) (names []string) {
 	return names
 }
 
-func joinNames(names []string) string { return phrase.List(names, maxNames, ", ") }
+func joinNames(names []string) string { return phrase.JoinNames(names, maxNames, ", ") }

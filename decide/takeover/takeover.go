@@ -13,22 +13,22 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Weight is the importance of a finding.
-type Weight string
+// FindingWeight is the importance of a finding.
+type FindingWeight string
 
 // The weights of findings, the heaviest first.
 const (
-	First Weight = "first" // must be resolved before Millwright starts
-	Note  Weight = "note"  // a behaviour or action of Millwright when it starts: no preparation is needed
-	OK    Weight = "ok"
+	First FindingWeight = "first" // must be resolved before Millwright starts
+	Note  FindingWeight = "note"  // a behaviour or action of Millwright when it starts: no preparation is needed
+	OK    FindingWeight = "ok"
 )
 
 // Finding is one result of the check.
 type Finding struct {
-	Weight Weight `json:"weight"`
-	Object string `json:"object"`       // kind/name, or the part of the installation with the finding
-	Says   string `json:"says"`         // one sentence
-	Do     string `json:"do,omitempty"` // what to do; empty: nothing
+	Weight FindingWeight `json:"weight"`
+	Object string        `json:"object"`       // kind/name, or the part of the installation with the finding
+	Says   string        `json:"says"`         // one sentence
+	Do     string        `json:"do,omitempty"` // what to do; empty: nothing
 }
 
 // maxNames is the most objects that one finding names. Source of maxNames: the width of a terminal.
@@ -40,13 +40,13 @@ func Decide(f Facts) []Finding {
 		f.installationFindings(),
 		f.namespaceFindings(),
 		f.classFindings(),
-		f.refusedFindings(),
+		f.refusedSpecFindings(),
 		f.deploymentFindings(),
 		f.setFindings(),
-		f.tieFindings(),
+		f.ownershipFindings(),
 		f.machineFindings(),
 	)
-	order := []Weight{First, Note, OK}
+	order := []FindingWeight{First, Note, OK}
 	slices.SortStableFunc(
 		all,
 		func(a, b Finding) int { return slices.Index(order, a.Weight) - slices.Index(order, b.Weight) },
@@ -54,8 +54,8 @@ func Decide(f Facts) []Finding {
 	return all
 }
 
-// Blockers returns the number of findings that must be resolved before Millwright starts.
-func Blockers(findings []Finding) (n int) {
+// CountBlockers returns the number of findings that must be resolved before Millwright starts.
+func CountBlockers(findings []Finding) (n int) {
 	for _, f := range findings {
 		if f.Weight == First {
 			n++
@@ -67,7 +67,7 @@ func Blockers(findings []Finding) (n int) {
 // installationFindings returns findings about MCM's processes and about Millwright's kinds in the API server.
 func (f Facts) installationFindings() (all []Finding) {
 	const stop = "stop it, and wait until its calls to the cloud have ended"
-	working := f.runningSigns()
+	working := f.signsOfRunningMCM()
 	for _, w := range working {
 		all = append(all, Finding{First, "machine-controller-manager", w, stop})
 	}
@@ -76,7 +76,7 @@ func (f Facts) installationFindings() (all []Finding) {
 	}
 	if len(f.MissingKinds) > 0 {
 		all = append(all, Finding{
-			First, "CRDs", "the API server has no " + phrase.List(f.MissingKinds, maxNames, ", "),
+			First, "CRDs", "the API server has no " + phrase.JoinNames(f.MissingKinds, maxNames, ", "),
 			"kubectl apply -k deploy/crds; machine-controller-manager works with these CRDs, too",
 		})
 	} else {
@@ -88,19 +88,19 @@ func (f Facts) installationFindings() (all []Finding) {
 	return all
 }
 
-// runningSigns returns the signs that MCM is running, one sentence each; none: MCM is not running.
-func (f Facts) runningSigns() (signs []string) {
+// signsOfRunningMCM returns the signs that MCM is running, one sentence each; none: MCM is not running.
+func (f Facts) signsOfRunningMCM() (signs []string) {
 	for _, l := range f.Leases {
-		if f.isFresh(l) {
+		if f.isFreshLease(l) {
 			signs = append(
 				signs,
-				fmt.Sprintf("it is at work: %s renewed Lease %s at %s", l.Holder, l.Name, phrase.Clock(l.Renewed, f.Now)),
+				fmt.Sprintf("it is at work: %s renewed Lease %s at %s", l.Holder, l.Name, phrase.ClockText(l.Renewed, f.Now)),
 			)
 		}
 	}
 	for _, c := range f.Controllers {
 		if c.Replicas > 0 {
-			signs = append(signs, fmt.Sprintf("Deployment %s has %s", c.Name, phrase.Count(c.Replicas, "replica")))
+			signs = append(signs, fmt.Sprintf("Deployment %s has %s", c.Name, phrase.CountText(c.Replicas, "replica")))
 		}
 	}
 	return signs
@@ -117,7 +117,7 @@ func (f Facts) classFindings() (all []Finding) {
 				object,
 				fmt.Sprintf(
 					"it does not exist, and %s it: their instances can be neither created nor deleted",
-					machinesThatName(c.Machines),
+					machinesNameText(c.Machines),
 				),
 				"create the class, if its machines are wanted",
 			})
@@ -135,12 +135,12 @@ func (f Facts) classFindings() (all []Finding) {
 			all = append(all, f.secretFindings(object, l)...)
 		}
 	}
-	return append(all, calmFinding(well, "machineclasses", "class names its provider", "classes name their providers")...)
+	return append(all, okFinding(well, "machineclasses", "class names its provider", "classes name their providers")...)
 }
 
 // secretFindings returns a finding if a Secret of another namespace does not allow the use by the class; otherwise
 // none.
-func (f Facts) secretFindings(object string, l Lender) []Finding {
+func (f Facts) secretFindings(object string, l SecretOfOtherNamespace) []Finding {
 	const annotation = vocabulary.AnnotationAllowedClassNamespaces
 	secret := "it uses Secret " + l.Namespace + "/" + l.Name + " of another namespace, which "
 	refused := "instances of its machines can be neither created nor deleted"
@@ -151,7 +151,7 @@ func (f Facts) secretFindings(object string, l Lender) []Finding {
 		do := fmt.Sprintf("let its owner add %s to the annotation %s", f.Namespace, annotation)
 		return []Finding{{Note, object, says, do + flag}}
 	case !l.Allows:
-		value := strings.Join(phrase.Parts(l.Allowed, f.Namespace), ",")
+		value := strings.Join(phrase.NonEmptyTexts(l.Allowed, f.Namespace), ",")
 		do := fmt.Sprintf(
 			"kubectl annotate secret --namespace %s %s --overwrite '%s=%s'",
 			l.Namespace,
@@ -165,19 +165,19 @@ func (f Facts) secretFindings(object string, l Lender) []Finding {
 	}
 }
 
-func machinesThatName(machines int) string {
-	return phrase.Count(machines, "machine") + phrase.OneOf(machines, " names", " name")
+func machinesNameText(machines int) string {
+	return phrase.CountText(machines, "machine") + phrase.SingularOrPlural(machines, " names", " name")
 }
 
-// calmFinding returns one finding that counts the n objects without other findings; none if n is 0.
-func calmFinding(n int, object, one, several string) []Finding {
+// okFinding returns one finding that counts the n objects without other findings; none if n is 0.
+func okFinding(n int, object, one, several string) []Finding {
 	if n == 0 {
 		return nil
 	}
-	return []Finding{{OK, object, fmt.Sprint(n, " ", phrase.OneOf(n, one, several)), ""}}
+	return []Finding{{OK, object, fmt.Sprint(n, " ", phrase.SingularOrPlural(n, one, several)), ""}}
 }
 
-func (f Facts) refusedFindings() (all []Finding) {
+func (f Facts) refusedSpecFindings() (all []Finding) {
 	for _, r := range f.Refused {
 		all = append(all, Finding{
 			First, r.Object, "the API server takes no machine of its template: " + r.Why,
@@ -221,7 +221,7 @@ func (f Facts) deploymentFindings() (all []Finding) {
 	}
 	return append(
 		all,
-		calmFinding(
+		okFinding(
 			rest,
 			"machinedeployments",
 			"deployment keeps its sets and revisions",
@@ -245,7 +245,7 @@ func (f Facts) behaviourFindings(object string, minReady time.Duration, frozen b
 			object,
 			fmt.Sprintf(
 				"minReadySeconds is obeyed: a machine is available %s after it is ready, and not at once",
-				phrase.Span(minReady),
+				phrase.AgeText(minReady),
 			),
 			"start worker and bridge with --as-mcm, or set minReadySeconds to 0",
 		})
@@ -269,10 +269,10 @@ func (f Facts) setFindings() (all []Finding) {
 				Finding{First, object, s.Invalid, "correct its spec: Millwright changes nothing of an invalid set"},
 			)
 		}
-		work := phrase.Parts(
-			phrase.If(s.Creates > 0, "%s to create", phrase.Count(s.Creates, "machine")),
-			phrase.If(s.Deletes > 0, "%s to delete", phrase.Count(s.Deletes, "machine")),
-			phrase.If(s.Relabels > 0, "%s to relabel", phrase.Count(s.Relabels, "machine")),
+		work := phrase.NonEmptyTexts(
+			phrase.TextIf(s.Creates > 0, "%s to create", phrase.CountText(s.Creates, "machine")),
+			phrase.TextIf(s.Deletes > 0, "%s to delete", phrase.CountText(s.Deletes, "machine")),
+			phrase.TextIf(s.Relabels > 0, "%s to relabel", phrase.CountText(s.Relabels, "machine")),
 		)
 		if len(work) > 0 {
 			all = append(
@@ -280,7 +280,7 @@ func (f Facts) setFindings() (all []Finding) {
 				Finding{
 					Note,
 					object,
-					"it is not of the wanted size or template: " + phrase.List(work, maxNames, ", ") + "; " + s.Why,
+					"it is not of the wanted size or template: " + phrase.JoinNames(work, maxNames, ", ") + "; " + s.Why,
 					"",
 				},
 			)
@@ -294,5 +294,5 @@ func (f Facts) setFindings() (all []Finding) {
 			rest++
 		}
 	}
-	return append(all, calmFinding(rest, "machinesets", "set has the wanted size", "sets have the wanted sizes")...)
+	return append(all, okFinding(rest, "machinesets", "set has the wanted size", "sets have the wanted sizes")...)
 }

@@ -22,8 +22,8 @@ func newFacts(change func(*takeover.Facts)) takeover.Facts {
 	return f
 }
 
-// findingsOf returns the findings about an object, each as "weight says".
-func findingsOf(f takeover.Facts, object string) (lines []string) {
+// findingsOfObject returns the findings about an object, each as "weight says".
+func findingsOfObject(f takeover.Facts, object string) (lines []string) {
 	for _, x := range takeover.Decide(f) {
 		if x.Object == object {
 			lines = append(lines, string(x.Weight)+" "+x.Says)
@@ -36,8 +36,10 @@ func findingsOf(f takeover.Facts, object string) (lines []string) {
 func TestTheAnnotationOfASecretKeepsItsOldValue(t *testing.T) {
 	for before, after := range map[string]string{"": "shop", "bakery": "bakery,shop"} {
 		f := newFacts(func(f *takeover.Facts) {
-			l := takeover.Lender{Namespace: "credentials", Name: "account", Allowed: before}
-			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.Lender{l}}}
+			l := takeover.SecretOfOtherNamespace{Namespace: "credentials", Name: "account", Allowed: before}
+			f.Classes = []takeover.Class{
+				{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.SecretOfOtherNamespace{l}},
+			}
 		})
 		first := takeover.Decide(f)[0]
 		assert.Equal(t, "machineclass/c", first.Object)
@@ -54,16 +56,16 @@ func TestTheAnnotationOfASecretKeepsItsOldValue(t *testing.T) {
 func TestManyNamespacesAreNotAllNamed(t *testing.T) {
 	f := newFacts(func(f *takeover.Facts) {
 		for i := range 8 {
-			f.Others = append(f.Others, takeover.Other{Namespace: fmt.Sprintf("n-%d", 8-i), Machines: 2})
+			f.Others = append(f.Others, takeover.OtherNamespace{Namespace: fmt.Sprintf("n-%d", 8-i), Machines: 2})
 		}
 	})
 	assert.Equal(
 		t,
 		[]string{"first Millwright acts on its 2 Machines, too, with the same target cluster"},
-		findingsOf(f, "namespace/n-1"),
+		findingsOfObject(f, "namespace/n-1"),
 	)
-	assert.Empty(t, findingsOf(f, "namespace/n-6"))
-	assert.Equal(t, []string{"first 3 more namespaces have Machines"}, findingsOf(f, "namespaces"))
+	assert.Empty(t, findingsOfObject(f, "namespace/n-6"))
+	assert.Equal(t, []string{"first 3 more namespaces have Machines"}, findingsOfObject(f, "namespaces"))
 }
 
 func TestCheck(t *testing.T) {
@@ -93,12 +95,12 @@ func TestCheck(t *testing.T) {
 		}, "machineclass/c", []string{"first a_b is no name"}},
 		"classes that are well": {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws"}} }, "machineclasses", []string{"ok 1 class names its provider"}},
 		"a Secret of another namespace that does not allow it": {func(f *takeover.Facts) {
-			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.Lender{
+			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.SecretOfOtherNamespace{
 				{Namespace: "credentials", Name: "data", Allows: true}, {Namespace: "credentials", Name: "account"},
 			}}}
 		}, "machineclass/c", []string{"first it uses Secret credentials/account of another namespace, which does not allow that: instances of its machines can be neither created nor deleted"}},
 		"a Secret of another namespace that cannot be read": {func(f *takeover.Facts) {
-			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.Lender{{Namespace: "credentials", Name: "account", Unread: "forbidden"}}}}
+			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.SecretOfOtherNamespace{{Namespace: "credentials", Name: "account", Unread: "forbidden"}}}}
 		}, "machineclass/c", []string{"note it uses Secret credentials/account of another namespace, which cannot be read: forbidden; without the annotation machine.sapcloud.io/allowed-class-namespaces, instances of its machines can be neither created nor deleted"}},
 		"a template that is refused": {func(f *takeover.Facts) {
 			f.Refused = []takeover.RefusedSpec{{Object: "machinedeployment/d", Why: "spec.drainTimeout: is negative"}}
@@ -116,18 +118,18 @@ func TestCheck(t *testing.T) {
 		"minReadySeconds, as MCM": {func(f *takeover.Facts) {
 			f.AsMCM, f.Deployments = true, []takeover.Deployment{{Name: "d", MinReady: 500 * time.Second}}
 		}, "machinedeployments", []string{"ok 1 deployment keeps its sets and revisions"}},
-		"a freeze that was left":         {func(f *takeover.Facts) { f.Sets = []takeover.Set{{Name: "s", Frozen: true}} }, "machineset/s", []string{"note it is frozen, and stays so: it creates no machines"}},
-		"a freeze that was left, as MCM": {func(f *takeover.Facts) { f.AsMCM, f.Sets = true, []takeover.Set{{Name: "s", Frozen: true}} }, "machinesets", []string{"ok 1 set has the wanted size"}},
+		"a freeze that was left":         {func(f *takeover.Facts) { f.Sets = []takeover.MachineSet{{Name: "s", Frozen: true}} }, "machineset/s", []string{"note it is frozen, and stays so: it creates no machines"}},
+		"a freeze that was left, as MCM": {func(f *takeover.Facts) { f.AsMCM, f.Sets = true, []takeover.MachineSet{{Name: "s", Frozen: true}} }, "machinesets", []string{"ok 1 set has the wanted size"}},
 		"minReadySeconds of a set alone": {func(f *takeover.Facts) {
-			f.Sets = []takeover.Set{{Name: "s", Alone: true, MinReady: time.Minute}, {Name: "t", MinReady: time.Minute}}
+			f.Sets = []takeover.MachineSet{{Name: "s", Alone: true, MinReady: time.Minute}, {Name: "t", MinReady: time.Minute}}
 		}, "machineset/s", []string{"note minReadySeconds is obeyed: a machine is available 60s after it is ready, and not at once"}},
 		"that of a deployment's set is one": {func(f *takeover.Facts) {
-			f.Sets = []takeover.Set{{Name: "s", Alone: true, MinReady: time.Minute}, {Name: "t", MinReady: time.Minute}}
+			f.Sets = []takeover.MachineSet{{Name: "s", Alone: true, MinReady: time.Minute}, {Name: "t", MinReady: time.Minute}}
 		}, "machinesets", []string{"ok 1 set has the wanted size"}},
 		"a set that is not as it should be": {func(f *takeover.Facts) {
-			f.Sets = []takeover.Set{{Name: "s", Creates: 2, Deletes: 1, Relabels: 3, Why: "create 2"}}
+			f.Sets = []takeover.MachineSet{{Name: "s", Creates: 2, Deletes: 1, Relabels: 3, Why: "create 2"}}
 		}, "machineset/s", []string{"note it is not of the wanted size or template: 2 machines to create, 1 machine to delete, 3 machines to relabel; create 2"}},
-		"a set that is not valid": {func(f *takeover.Facts) { f.Sets = []takeover.Set{{Name: "s", Invalid: "no selector"}} }, "machineset/s", []string{"first no selector"}},
+		"a set that is not valid": {func(f *takeover.Facts) { f.Sets = []takeover.MachineSet{{Name: "s", Invalid: "no selector"}} }, "machineset/s", []string{"first no selector"}},
 		"two machines with one instance": {func(f *takeover.Facts) {
 			f.Machines = []takeover.Machine{{Name: "a", ProviderID: "x:///1"}, {Name: "b", ProviderID: "x:///1"}, {Name: "c", ProviderID: "x:///2"}}
 		}, "machine/a", []string{"first machines a, b name the same instance x:///1"}},
@@ -157,7 +159,7 @@ func TestCheck(t *testing.T) {
 			"note 1 machine being deleted: Millwright goes on; a node that is empty is drained within seconds, and then the instance is deleted (d)",
 		}},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, findingsOf(newFacts(row.change), row.object)) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, findingsOfObject(newFacts(row.change), row.object)) })
 	}
 }
 
@@ -167,18 +169,22 @@ func TestTheHeaviestFindingsComeFirst(t *testing.T) {
 		f.Classes = []takeover.Class{{Name: "a"}, {Name: "b", Exists: true}}
 		f.Machines = []takeover.Machine{{Name: "m"}}
 	}))
-	var weights []takeover.Weight
+	var weights []takeover.FindingWeight
 	for _, f := range findings {
 		weights = append(weights, f.Weight)
 		assert.Equal(t, f.Weight == takeover.First, f.Weight == takeover.First && f.Do != "", "it says what to do: %+v", f)
 	}
-	assert.Equal(t, []takeover.Weight{takeover.First, takeover.First, takeover.Note, takeover.OK, takeover.OK}, weights)
-	assert.Equal(t, 2, takeover.Blockers(findings))
-	assert.Zero(t, takeover.Blockers(takeover.Decide(newFacts(func(*takeover.Facts) {}))), "an empty namespace")
+	assert.Equal(
+		t,
+		[]takeover.FindingWeight{takeover.First, takeover.First, takeover.Note, takeover.OK, takeover.OK},
+		weights,
+	)
+	assert.Equal(t, 2, takeover.CountBlockers(findings))
+	assert.Zero(t, takeover.CountBlockers(takeover.Decide(newFacts(func(*takeover.Facts) {}))), "an empty namespace")
 }
 
 func TestPlan(t *testing.T) {
-	there, back := takeover.Plan(newFacts(func(f *takeover.Facts) {
+	there, back := takeover.PlanSteps(newFacts(func(f *takeover.Facts) {
 		f.AsMCM = true
 		f.Controllers = []takeover.Controller{{Name: "machine-controller-manager", Replicas: 1}}
 		f.Classes = []takeover.Class{
@@ -220,7 +226,7 @@ func TestPlan(t *testing.T) {
 		back[1].Commands,
 	)
 
-	there, _ = takeover.Plan(newFacts(func(*takeover.Facts) {}))
+	there, _ = takeover.PlanSteps(newFacts(func(*takeover.Facts) {}))
 	assert.NotContains(t, titles(there), "Correct what is in the way", "nothing is")
 	for _, s := range there {
 		assert.NotContains(t, strings.Join(append(s.Says, s.Commands...), " "), "as-mcm")

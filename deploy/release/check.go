@@ -204,7 +204,7 @@ func (r *release) checkPromisedNames(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
-	for _, i := range releaseImages() {
+	for _, i := range imagesOfRelease() {
 		if _, err := runGit(
 			ctx,
 			r.cloneFolder,

@@ -29,7 +29,7 @@ type image struct {
 	program  string   // file name of the only program; empty: each program has the name of its package
 }
 
-func releaseImages() []image {
+func imagesOfRelease() []image {
 	return []image{
 		{
 			name: "millwright",
@@ -55,7 +55,7 @@ const imageUser = "65532:65532"
 
 // writeImages writes each image as an OCI archive: one index with one image per architecture of linux.
 func (r *release) writeImages(context.Context) error {
-	for _, i := range releaseImages() {
+	for _, i := range imagesOfRelease() {
 		index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 		for _, p := range r.platforms {
 			if p.system != "linux" {

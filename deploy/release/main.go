@@ -115,7 +115,7 @@ func (r *release) run(ctx context.Context) (err error) {
 		{"compare with what the version promises", r.checkPromisedNames},
 		{"build the programs", r.buildPrograms},
 		{"pack the programs", r.packPrograms},
-		{"list the modules of the programs", r.listModules},
+		{"list the modules of the programs", r.writeModuleLists},
 		{"write the images", r.writeImages},
 		{"pack the chart", r.packChart},
 		{"write the notes and the checksums", r.writeNotesAndChecksums},

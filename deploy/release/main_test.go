@@ -148,10 +148,10 @@ func TestImagesEqualTheDockerfiles(t *testing.T) {
 	built := regexp.MustCompile(`-ldflags "-s -w" -o (/out/\S*) (.+)\n`)
 	found := built.FindStringSubmatch(read("Dockerfile"))
 	require.NotNil(t, found)
-	assert.Equal(t, []string{"/out/", strings.Join(releaseImages()[0].packages, " ")}, found[1:])
+	assert.Equal(t, []string{"/out/", strings.Join(imagesOfRelease()[0].packages, " ")}, found[1:])
 	found = built.FindStringSubmatch(read("Dockerfile.provider"))
 	require.NotNil(t, found)
-	for _, i := range releaseImages()[1:] {
+	for _, i := range imagesOfRelease()[1:] {
 		assert.Equal(t, []string{"/out/" + i.program, strings.Join(i.packages, " ")}, found[1:])
 		assert.FileExists(t, filepath.Join("..", "..", i.module, "go.mod"))
 	}

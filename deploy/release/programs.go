@@ -44,7 +44,7 @@ func (r *release) programFolder(i image, p platform) string {
 // buildPrograms builds the programs of all images for linux, and only millwright for the other platforms.
 func (r *release) buildPrograms(ctx context.Context) error {
 	for _, p := range r.platforms {
-		for _, i := range releaseImages() {
+		for _, i := range imagesOfRelease() {
 			packages := i.packages
 			if p.system != "linux" {
 				packages = slices.DeleteFunc(
@@ -72,7 +72,7 @@ func (r *release) buildPrograms(ctx context.Context) error {
 // forEachProgram calls do for each built program; name is the base name of the program's files in the release.
 func (r *release) forEachProgram(do func(i image, program, path, name string) error) error {
 	for _, p := range r.platforms {
-		for _, i := range releaseImages() {
+		for _, i := range imagesOfRelease() {
 			entries, err := os.ReadDir(r.programFolder(i, p))
 			if err != nil && p.system == "linux" {
 				return fmt.Errorf("find the programs: %w", err)
@@ -114,10 +114,10 @@ func (r *release) packPrograms(context.Context) error {
 	})
 }
 
-// listModules writes one list of modules per program, in the CycloneDX format; cyclonedx-gomod reads the modules from
-// the program. In a program of another module cyclonedx-gomod names the root module "../..": listModules replaces this
-// name by the root module's path and version.
-func (r *release) listModules(ctx context.Context) error {
+// writeModuleLists writes one list of modules per program, in the CycloneDX format; cyclonedx-gomod reads the modules
+// from the program. In a program of another module cyclonedx-gomod names the root module "../..": writeModuleLists
+// replaces this name by the root module's path and version.
+func (r *release) writeModuleLists(ctx context.Context) error {
 	root, err := runProgram(ctx, r.cloneFolder, r.goEnvironment(), "go", "list", "-m")
 	if err != nil {
 		return err

@@ -203,7 +203,7 @@ func testPrograms(t *testing.T, repo, made string) {
 
 // testImages requires that each archive is an OCI layout with valid digests and one image for the platform.
 func testImages(t *testing.T, repo, made string) {
-	for _, i := range releaseImages() {
+	for _, i := range imagesOfRelease() {
 		folder := t.TempDir()
 		archive, err := os.Open(filepath.Join(made, i.name+"_"+version+".oci.tar"))
 		require.NoError(t, err)

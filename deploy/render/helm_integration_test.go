@@ -31,36 +31,36 @@ import (
 // cluster is an API server in which Helm installs the chart; no pod runs.
 type cluster struct {
 	config        *rest.Config
-	kube          kubernetes.Interface
+	kubeClient    kubernetes.Interface
 	dynamicClient dynamic.Interface
-	helm          *action.Configuration
+	helmConfig    *action.Configuration
 }
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	s, err := stack.Up(t.Context(), stack.Options{
-		Dir: t.TempDir(), FreePorts: true, Attached: true, Components: []string{component.APIServer},
+		Dir: t.TempDir(), UseFreePorts: true, Attached: true, Components: []string{component.APIServer},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })
-	kubeconfig, in := s.Kubeconfig(component.Admin), namespace
-	c := &cluster{helm: new(action.Configuration)}
+	kubeconfig, in := s.KubeconfigPath(component.Admin), namespace
+	c := &cluster{helmConfig: new(action.Configuration)}
 	c.config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 	require.NoError(t, err)
 	c.config.QPS = -1
-	c.kube, err = kubernetes.NewForConfig(c.config)
+	c.kubeClient, err = kubernetes.NewForConfig(c.config)
 	require.NoError(t, err)
 	c.dynamicClient, err = dynamic.NewForConfig(c.config)
 	require.NoError(t, err)
 	flags := genericclioptions.NewConfigFlags(false)
 	flags.KubeConfig, flags.Namespace = &kubeconfig, &in
-	require.NoError(t, c.helm.Init(flags, namespace, "secret", func(string, ...any) {}))
+	require.NoError(t, c.helmConfig.Init(flags, namespace, "secret", func(string, ...any) {}))
 	return c
 }
 
-func (c *cluster) upgrade(t *testing.T, given map[string]any) {
+func (c *cluster) upgradeChart(t *testing.T, given map[string]any) {
 	t.Helper()
-	upgrade := action.NewUpgrade(c.helm)
+	upgrade := action.NewUpgrade(c.helmConfig)
 	upgrade.Namespace = namespace
 	done, err := upgrade.RunWithContext(t.Context(), "millwright", loadChart(t), given)
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestHelm(t *testing.T) {
 	full := withValue(exampleValues(t)["full"], "podMonitor", map[string]any{"enabled": false})
 	full = withValue(full, "prometheusRule", map[string]any{"enabled": false})
 
-	install := action.NewInstall(c.helm)
+	install := action.NewInstall(c.helmConfig)
 	install.ReleaseName, install.Namespace, install.CreateNamespace = "millwright", namespace, true
 	install.DryRunOption, install.DryRun = "server", true
 	_, err := install.RunWithContext(t.Context(), loadChart(t), exampleValues(t)["incus"])
@@ -91,33 +91,33 @@ func TestHelm(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, done.Info.Notes, `Millwright v0.1.0 is installed as "example"`)
 	require.Contains(t, done.Info.Notes, "Providers that are served: incus.")
-	c.requireRendered(t, exampleValues(t)["incus"])
+	c.requireRenderedObjects(t, exampleValues(t)["incus"])
 	uids := c.crdUIDs(t)
 	c.createClass(t)
 	t.Run("the API server gives the accounts a share of their own", c.testFlowControl)
 
 	for _, given := range []map[string]any{full, exampleValues(t)["virtual"], exampleValues(t)["mcm"], exampleValues(t)["libvirt"], exampleValues(t)["incus"]} {
-		c.upgrade(t, given)
-		c.requireRendered(t, given)
+		c.upgradeChart(t, given)
+		c.requireRenderedObjects(t, given)
 	}
-	rollback := action.NewRollback(c.helm)
+	rollback := action.NewRollback(c.helmConfig)
 	rollback.Version = 2
 	require.NoError(t, rollback.Run("millwright"))
-	c.requireRendered(t, full)
+	c.requireRenderedObjects(t, full)
 
-	c.upgrade(t, withValue(full, "crds", map[string]any{"install": false}))
+	c.upgradeChart(t, withValue(full, "crds", map[string]any{"install": false}))
 	require.Equal(t, uids, c.crdUIDs(t), "CRDs stay when the chart has them no more")
-	_, err = action.NewUninstall(c.helm).Run("millwright")
+	_, err = action.NewUninstall(c.helmConfig).Run("millwright")
 	require.NoError(t, err)
 	require.Equal(t, uids, c.crdUIDs(t), "CRDs stay when the release goes")
 	_, err = c.resourceClient("machine.sapcloud.io", "v1alpha1", "machineclasses").
 		Namespace("shop").
 		Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err, "and so do the objects")
-	deployments, err := c.kube.AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{})
+	deployments, err := c.kubeClient.AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Empty(t, deployments.Items)
-	roles, err := c.kube.RbacV1().
+	roles, err := c.kubeClient.RbacV1().
 		ClusterRoles().
 		List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=millwright"})
 	require.NoError(t, err)
@@ -128,8 +128,9 @@ func (c *cluster) resourceClient(group, version, resource string) dynamic.Namesp
 	return c.dynamicClient.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 }
 
-// requireRendered requires that the API server has exactly the objects that the chart renders for the given values.
-func (c *cluster) requireRendered(t *testing.T, given map[string]any) {
+// requireRenderedObjects requires that the API server has exactly the objects that the chart renders for the given
+// values.
+func (c *cluster) requireRenderedObjects(t *testing.T, given map[string]any) {
 	t.Helper()
 	want := renderedObjects(t, loadChart(t), given)
 	for _, of := range []struct{ group, version, resource string }{
@@ -171,7 +172,7 @@ func (c *cluster) requireRendered(t *testing.T, given map[string]any) {
 		if o.GetKind() != "Deployment" {
 			continue
 		}
-		is, err := c.kube.AppsV1().Deployments(o.GetNamespace()).Get(t.Context(), o.GetName(), metav1.GetOptions{})
+		is, err := c.kubeClient.AppsV1().Deployments(o.GetNamespace()).Get(t.Context(), o.GetName(), metav1.GetOptions{})
 		require.NoError(t, err)
 		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
 		require.NoError(t, err)
@@ -233,7 +234,7 @@ func (c *cluster) createClass(t *testing.T) {
 // testFlowControl sends requests with the bridge's service account. A header of the response names the flow schema that
 // the API server used.
 func (c *cluster) testFlowControl(t *testing.T) {
-	token, err := c.kube.CoreV1().
+	token, err := c.kubeClient.CoreV1().
 		ServiceAccounts(namespace).
 		CreateToken(t.Context(), "millwright-bridge", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -242,14 +243,14 @@ func (c *cluster) testFlowControl(t *testing.T) {
 	for path, name := range map[string]string{
 		"/api/v1/nodes": "millwright", "/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases/millwright-bridge": "millwright-leases",
 	} {
-		flow, err := c.kube.FlowcontrolV1().FlowSchemas().Get(t.Context(), name, metav1.GetOptions{})
+		flow, err := c.kubeClient.FlowcontrolV1().FlowSchemas().Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
-		level, err := c.kube.FlowcontrolV1().
+		level, err := c.kubeClient.FlowcontrolV1().
 			PriorityLevelConfigurations().
 			Get(t.Context(), flow.Spec.PriorityLevelConfiguration.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		rig.Eventually(t, "a request is served by the flow schema "+name, func() (bool, any) {
-			status, header := rig.Ask(t, bridge, path)
+			status, header := rig.AskAPIServer(t, bridge, path)
 			return header.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(flow.UID) &&
 				header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == string(level.UID) && status != http.StatusForbidden, header
 		})

@@ -46,7 +46,7 @@ type renderedFile struct {
 func main() {
 	c := &cobra.Command{Use: "render", Short: "Render kustomize's manifests from the Helm chart", Args: cobra.NoArgs}
 	deploy := c.PersistentFlags().String("deploy", "..", "the folder deploy of the repository")
-	c.RunE = func(*cobra.Command, []string) error { return render(*deploy, *deploy) }
+	c.RunE = func(*cobra.Command, []string) error { return renderManifests(*deploy, *deploy) }
 	c.AddCommand(&cobra.Command{
 		Use:   "chart VERSION FOLDER",
 		Short: "Write the chart with the version of a release below a folder",
@@ -69,8 +69,8 @@ func writeChart(deploy, version, to string) error {
 	return chartutil.SaveDir(c, to)
 }
 
-// render loads the chart of the folder deploy and writes the manifests into the folder to.
-func render(deploy, to string) error {
+// renderManifests loads the chart of the folder deploy and writes the manifests into the folder to.
+func renderManifests(deploy, to string) error {
 	loaded, err := readChart(deploy)
 	if err != nil {
 		return err

@@ -102,7 +102,7 @@ func kustomizeObjects(t *testing.T, folder string) map[string]*unstructured.Unst
 // edited by hand.
 func TestManifestsEqualTheRenderedChart(t *testing.T) {
 	to := t.TempDir()
-	require.NoError(t, render(deployFolder, to))
+	require.NoError(t, renderManifests(deployFolder, to))
 	all, err := renderedFiles(deployFolder)
 	require.NoError(t, err)
 	for _, f := range all {
@@ -122,7 +122,7 @@ func TestHelmAndKustomizeInstallTheSame(t *testing.T) {
 			space := "Namespace /" + namespace
 			require.Contains(t, kustomize, space)
 			delete(kustomize, space) // Helm creates the namespace with --create-namespace
-			helm, kustomize = normalize(t, helm), normalize(t, kustomize)
+			helm, kustomize = normalizeObjects(t, helm), normalizeObjects(t, kustomize)
 			assert.ElementsMatch(t, slices.Collect(maps.Keys(kustomize)), slices.Collect(maps.Keys(helm)))
 			for name, want := range kustomize {
 				assert.Equal(t, marshalYAML(t, want), marshalYAML(t, helm[name]), name)
@@ -131,9 +131,10 @@ func TestHelmAndKustomizeInstallTheSame(t *testing.T) {
 	}
 }
 
-// normalize removes the intended differences between Helm and kustomize: the pod annotation or ConfigMap name that
-// restarts pods after a change of a setting, the name of the bootstrap Job, and Helm's annotation that keeps the CRDs.
-func normalize(t *testing.T, all map[string]*unstructured.Unstructured) map[string]*unstructured.Unstructured {
+// normalizeObjects removes the intended differences between Helm and kustomize: the pod annotation or ConfigMap name
+// that restarts pods after a change of a setting, the name of the bootstrap Job, and Helm's annotation that keeps the
+// CRDs.
+func normalizeObjects(t *testing.T, all map[string]*unstructured.Unstructured) map[string]*unstructured.Unstructured {
 	t.Helper()
 	config := ""
 	for name, o := range all {

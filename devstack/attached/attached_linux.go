@@ -9,10 +9,10 @@ import (
 	"syscall"
 )
 
-// parentThread returns the queue of a goroutine that is bound to one thread until this process ends. The goroutine
+// parentThreadQueue returns the queue of a goroutine that is bound to one thread until this process ends. The goroutine
 // forks all attached children: the kernel sends the parent-death signal when the *thread* that forked ends, and Go may
 // end any other thread.
-var parentThread = sync.OnceValue(func() chan<- func() {
+var parentThreadQueue = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
 		runtime.LockOSThread()
@@ -23,13 +23,14 @@ var parentThread = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// Start starts a process that the kernel kills when this process ends for any reason. Start is safe for concurrent use.
-func Start(command *exec.Cmd) error {
+// StartCommand starts a process that the kernel kills when this process ends for any reason. StartCommand is safe for
+// concurrent use.
+func StartCommand(command *exec.Cmd) error {
 	if command.SysProcAttr == nil {
 		command.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	command.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	started := make(chan error)
-	parentThread() <- func() { started <- command.Start() }
+	parentThreadQueue() <- func() { started <- command.Start() }
 	return <-started
 }

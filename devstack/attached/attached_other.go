@@ -7,5 +7,7 @@ import (
 	"os/exec"
 )
 
-// Start returns an error: only Linux has parent-death signals.
-func Start(*exec.Cmd) error { return errors.New("processes that end with their parent need Linux") }
+// StartCommand returns an error: only Linux has parent-death signals.
+func StartCommand(*exec.Cmd) error {
+	return errors.New("processes that end with their parent need Linux")
+}

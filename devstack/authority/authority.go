@@ -23,10 +23,10 @@ type Authority struct {
 
 // New makes a CA with the name and writes its certificate and key to the files.
 func New(name, certificatePath, keyPath string) (Authority, error) {
-	template := Template(name)
+	template := CertificateTemplate(name)
 	template.IsCA, template.BasicConstraintsValid = true, true
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
-	if err := (Authority{}).Issue(template, certificatePath, keyPath); err != nil {
+	if err := (Authority{}).IssueCertificate(template, certificatePath, keyPath); err != nil {
 		return Authority{}, fmt.Errorf("make CA %s: %w", name, err)
 	}
 	return Read(certificatePath, keyPath)
@@ -45,9 +45,9 @@ func Read(certificatePath, keyPath string) (Authority, error) {
 	return Authority{parsed, key}, nil
 }
 
-// Template returns a certificate template with the name, for Issue. The certificate is valid for ten years: longer than
-// any local stack exists.
-func Template(name string, usage ...x509.ExtKeyUsage) *x509.Certificate {
+// CertificateTemplate returns a certificate template with the name, for IssueCertificate. The certificate is valid for
+// ten years: longer than any local stack exists.
+func CertificateTemplate(name string, usage ...x509.ExtKeyUsage) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text())),
 		Subject:      pkix.Name{CommonName: name},
@@ -58,9 +58,9 @@ func Template(name string, usage ...x509.ExtKeyUsage) *x509.Certificate {
 	}
 }
 
-// Issue makes a key and a certificate and writes both. The certificate's file also contains the CA's certificate, as
-// the second PEM block. The zero Authority makes a self-signed certificate.
-func (a Authority) Issue(template *x509.Certificate, certificatePath, keyPath string) error {
+// IssueCertificate makes a key and a certificate and writes both. The certificate's file also contains the CA's
+// certificate, as the second PEM block. The zero Authority makes a self-signed certificate.
+func (a Authority) IssueCertificate(template *x509.Certificate, certificatePath, keyPath string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err

@@ -24,8 +24,8 @@ const (
 	MCM        = "mcm"        // a released machine-controller-manager, only for the takeover test
 )
 
-// HeavyNames returns the names of the heavy binaries that every stack needs: all except Kubelet and MCM.
-func HeavyNames() []string { return []string{Kubernetes, Temporal} }
+// HeavyBinaryNames returns the names of the heavy binaries that every stack needs: all except Kubelet and MCM.
+func HeavyBinaryNames() []string { return []string{Kubernetes, Temporal} }
 
 // describeBinary returns the description of a heavy binary in progress messages; any other name is returned unchanged.
 func describeBinary(name string) string {
@@ -47,7 +47,7 @@ func describeBinary(name string) string {
 // processes may call HeavyBinary at once: one process builds, and the other processes wait. A second call takes
 // milliseconds.
 func HeavyBinary(ctx context.Context, repo, name string, progress io.Writer) (string, error) {
-	if all := append(HeavyNames(), Kubelet, MCM); !slices.Contains(all, name) {
+	if all := append(HeavyBinaryNames(), Kubelet, MCM); !slices.Contains(all, name) {
 		return "", fmt.Errorf("build %s: no such binary: have %v", name, all)
 	}
 	module := filepath.Join(repo, "devstack", name)
@@ -59,8 +59,8 @@ func HeavyBinary(ctx context.Context, repo, name string, progress io.Writer) (st
 	if err != nil {
 		return "", fmt.Errorf("compute cache key of %s: %w", name, err)
 	}
-	entry, err := cachedEntry(ctx, name, key, name, progress, func(entry string) error {
-		return compileInto(ctx, entry, name, module, flags, progress)
+	entry, err := findOrBuildEntry(ctx, name, key, name, progress, func(entry string) error {
+		return compileIntoCache(ctx, entry, name, module, flags, progress)
 	})
 	if err != nil {
 		return "", err
@@ -68,14 +68,14 @@ func HeavyBinary(ctx context.Context, repo, name string, progress io.Writer) (st
 	return filepath.Join(entry, name), nil
 }
 
-// compileInto builds the module into the folder entry. The folder either does not exist or is complete. The caller
+// compileIntoCache builds the module into the folder entry. The folder either does not exist or is complete. The caller
 // holds the lock of the name.
-func compileInto(ctx context.Context, entry, name, module string, flags []string, progress io.Writer) error {
+func compileIntoCache(ctx context.Context, entry, name, module string, flags []string, progress io.Writer) error {
 	return fillEntry(entry, name, func(dir string) error {
 		_, _ = fmt.Fprintf(progress, "building %s (%s), once; then it is cached in %s\n", name, describeBinary(name), entry)
 		began := time.Now()
 		arguments := slices.Concat([]string{"build", "-v", "-o", filepath.Join(dir, name)}, flags, []string{"."})
-		if err := compile(ctx, module, name, goEnvironment(name), arguments, progress); err != nil {
+		if err := runGoCommand(ctx, module, name, goEnvironment(name), arguments, progress); err != nil {
 			return err
 		}
 		_, _ = fmt.Fprintf(progress, "built %s in %s\n", name, time.Since(began).Round(time.Second))

@@ -70,10 +70,10 @@ func pruneEntries(cache, name, keep string) error {
 	return errors.Join(errs...)
 }
 
-// lockFile takes an exclusive lock on a file and returns a function that releases the lock. lockFile creates the file
-// if absent. The kernel also releases the lock when the process ends. If another process holds the lock, lockFile calls
-// waiting once.
-func lockFile(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+// acquireFileLock takes an exclusive lock on a file and returns a function that releases the lock. acquireFileLock
+// creates the file if absent. The kernel also releases the lock when the process ends. If another process holds the
+// lock, acquireFileLock calls waiting once.
+func acquireFileLock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)

@@ -53,11 +53,11 @@ func TestPruneNeverRemovesTheEntryInUse(t *testing.T) {
 
 func TestUsingAnEntryMakesItTheNewest(t *testing.T) {
 	dir := createCacheEntry(t, t.TempDir(), "kubernetes-1", 9*time.Hour)
-	assert.True(t, markUsed(filepath.Join(dir, "kubernetes")))
+	assert.True(t, markEntryUsed(filepath.Join(dir, "kubernetes")))
 	info, err := os.Stat(dir)
 	require.NoError(t, err)
 	assert.WithinDuration(t, time.Now(), info.ModTime(), time.Minute)
-	assert.False(t, markUsed(filepath.Join(dir, "missing")))
+	assert.False(t, markEntryUsed(filepath.Join(dir, "missing")))
 }
 
 func TestCachedBinaryIsNotBuiltAgain(t *testing.T) {
@@ -80,15 +80,15 @@ func TestCachedBinaryIsNotBuiltAgain(t *testing.T) {
 
 func TestSecondBuilderWaitsForTheLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	unlock, err := lockFile(t.Context(), path, func() { t.Error("nobody else holds it") })
+	unlock, err := acquireFileLock(t.Context(), path, func() { t.Error("nobody else holds it") })
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = lockFile(ctx, path, cancel) // lockFile calls cancel when it begins to wait
+	_, err = acquireFileLock(ctx, path, cancel) // acquireFileLock calls cancel when it begins to wait
 	require.ErrorIs(t, err, context.Canceled)
 
 	unlock()
-	unlock, err = lockFile(t.Context(), path, func() {})
+	unlock, err = acquireFileLock(t.Context(), path, func() {})
 	require.NoError(t, err)
 	unlock()
 }

@@ -122,7 +122,7 @@ func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (s
 		return "", fmt.Errorf("compute cache key of Cluster API's programs: %w", err)
 	}
 	recipe := fmt.Sprintf("%s %v %v", key, clusterAPIPrograms(), loopbackEdits())
-	return Folder(ctx, ClusterAPI, recipe, progress, func(dir string) error {
+	return CachedFolder(ctx, ClusterAPI, recipe, progress, func(dir string) error {
 		_, _ = fmt.Fprintln(
 			progress,
 			"building Cluster API's core, kubeadm providers and development provider: five minutes or so on two cores, once",
@@ -154,13 +154,13 @@ func Clusterctl(ctx context.Context, repo string, progress io.Writer) (string, e
 	if err != nil {
 		return "", fmt.Errorf("compute cache key of %s: %w", name, err)
 	}
-	dir, err := Folder(ctx, name, key, progress, func(dir string) error {
+	dir, err := CachedFolder(ctx, name, key, progress, func(dir string) error {
 		arguments := slices.Concat(
 			[]string{"build", "-v", "-o", filepath.Join(dir, name)},
 			flags,
 			[]string{clusterAPIModule + "/cmd/" + name},
 		)
-		return compile(ctx, module, name, nil, arguments, progress)
+		return runGoCommand(ctx, module, name, nil, arguments, progress)
 	})
 	return filepath.Join(dir, name), err
 }
@@ -173,10 +173,10 @@ func buildClusterAPIPrograms(
 	flags []string,
 	progress io.Writer,
 ) error {
-	if err := compile(ctx, module, ClusterAPI, nil, []string{"mod", "download"}, progress); err != nil {
+	if err := runGoCommand(ctx, module, ClusterAPI, nil, []string{"mod", "download"}, progress); err != nil {
 		return err
 	}
-	goMod, err := editModules(ctx, module, edited)
+	goMod, err := copyEditedModules(ctx, module, edited)
 	if err != nil {
 		return err
 	}
@@ -196,16 +196,16 @@ func buildClusterAPIPrograms(
 			flags,
 			[]string{p.module + "/" + p.mainFolder},
 		)
-		if err := compile(ctx, module, p.name, nil, arguments, progress); err != nil {
+		if err := runGoCommand(ctx, module, p.name, nil, arguments, progress); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// editModules copies each module that loopbackEdits names into the folder edited, edits the copies, and returns the
-// path of a go.mod that replaces these modules with the copies.
-func editModules(ctx context.Context, module, edited string) (goMod string, err error) {
+// copyEditedModules copies each module that loopbackEdits names into the folder edited, edits the copies, and returns
+// the path of a go.mod that replaces these modules with the copies.
+func copyEditedModules(ctx context.Context, module, edited string) (goMod string, err error) {
 	text, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {
 		return "", fmt.Errorf("edit modules: %w", err)

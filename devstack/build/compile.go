@@ -21,9 +21,9 @@ const (
 	maxMessageLines   = 40 // number of lines of the compiler's output in an error
 )
 
-// compile runs the go command in dir with additional environment variables, and reports progress. If the context is
-// cancelled, compile also kills the compilers.
-func compile(ctx context.Context, dir, what string, environment, arguments []string, progress io.Writer) error {
+// runGoCommand runs the go command in dir with additional environment variables, and reports progress. If the context
+// is cancelled, compile also kills the compilers.
+func runGoCommand(ctx context.Context, dir, what string, environment, arguments []string, progress io.Writer) error {
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir, command.Env = dir, append(os.Environ(), environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // lets Cancel kill the compilers, too
@@ -35,7 +35,7 @@ func compile(ctx context.Context, dir, what string, environment, arguments []str
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		out.parse(reader)
+		out.parseLines(reader)
 	}()
 	finished := make(chan struct{})
 	reported := make(chan struct{})
@@ -72,9 +72,9 @@ type compilerOutput struct {
 	lastMessages      []string     // the last lines that name neither a package nor a download
 }
 
-// parse reads lines until the output ends. A line without a space names a package. A line with a space is a download or
-// a message.
-func (o *compilerOutput) parse(output io.Reader) {
+// parseLines reads lines until the output ends. A line without a space names a package. A line with a space is a
+// download or a message.
+func (o *compilerOutput) parseLines(output io.Reader) {
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {

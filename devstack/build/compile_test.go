@@ -15,7 +15,7 @@ import (
 
 func TestCompilerOutputIsClassified(t *testing.T) {
 	var out compilerOutput
-	out.parse(
+	out.parseLines(
 		strings.NewReader(
 			"go: downloading k8s.io/api v0.36.3\nk8s.io/api/core/v1\nmillwright/worker\n# millwright/worker\nmain.go:3:1: no\n",
 		),
@@ -48,7 +48,10 @@ func TestOnlyAColdBuildReportsAnEstimate(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module small\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(module, "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600))
 	var progress bytes.Buffer
-	require.NoError(t, compileInto(t.Context(), filepath.Join(cache, "kubernetes-1"), Kubernetes, module, nil, &progress))
+	require.NoError(
+		t,
+		compileIntoCache(t.Context(), filepath.Join(cache, "kubernetes-1"), Kubernetes, module, nil, &progress),
+	)
 	assert.Contains(t, progress.String(), "building kubernetes (etcd, ")
 	assert.NotContains(t, progress.String(), "minutes")
 }
@@ -61,7 +64,7 @@ func TestFailedBuildSaysWhyAndLeavesNothing(t *testing.T) {
 		os.WriteFile(filepath.Join(module, "main.go"), []byte("package main\n\nfunc main() { undefinedThing() }\n"), 0o600),
 	)
 
-	err := compileInto(t.Context(), filepath.Join(cache, "broken-1"), "broken", module, nil, io.Discard)
+	err := compileIntoCache(t.Context(), filepath.Join(cache, "broken-1"), "broken", module, nil, io.Discard)
 	require.ErrorContains(t, err, "build broken")
 	require.ErrorContains(t, err, "undefined: undefinedThing")
 	left, err := os.ReadDir(cache)

@@ -12,18 +12,23 @@ import (
 	"time"
 )
 
-// completionMarker is a file in every complete folder that Folder returns. The folder's modification time is the time
-// of its last use.
+// completionMarker is a file in every complete folder that CachedFolder returns. The folder's modification time is the
+// time of its last use.
 const completionMarker = ".complete"
 
-// Folder returns the path of a folder in the cache. The recipe names everything on which the folder's content depends.
-// If the cache has no folder for the recipe, Folder calls fill with an empty folder, and moves the folder into the
-// cache when fill returns without an error. Several processes may call Folder at once: one process fills the folder,
-// and the other processes wait. A second call takes milliseconds. The cache keeps the folders of the last two recipes
-// of each name.
-func Folder(ctx context.Context, name, recipe string, progress io.Writer, fill func(dir string) error) (string, error) {
+// CachedFolder returns the path of a folder in the cache. The recipe names everything on which the folder's content
+// depends. If the cache has no folder for the recipe, CachedFolder calls fill with an empty folder, and moves the
+// folder into the cache when fill returns without an error. Several processes may call CachedFolder at once: one
+// process fills the folder, and the other processes wait. A second call takes milliseconds. The cache keeps the folders
+// of the last two recipes of each name.
+func CachedFolder(
+	ctx context.Context,
+	name, recipe string,
+	progress io.Writer,
+	fill func(dir string) error,
+) (string, error) {
 	sum := sha256.Sum256([]byte(recipe))
-	return cachedEntry(
+	return findOrBuildEntry(
 		ctx,
 		name,
 		hex.EncodeToString(sum[:])[:cacheKeyLength],
@@ -40,9 +45,9 @@ func Folder(ctx context.Context, name, recipe string, progress io.Writer, fill f
 	)
 }
 
-// cachedEntry returns the cache entry of a name and a key. If the entry lacks the file, build makes the entry, for one
-// caller at a time.
-func cachedEntry(
+// findOrBuildEntry returns the cache entry of a name and a key. If the entry lacks the file, build makes the entry, for
+// one caller at a time.
+func findOrBuildEntry(
 	ctx context.Context,
 	name, key, file string,
 	progress io.Writer,
@@ -53,17 +58,19 @@ func cachedEntry(
 		return "", err
 	}
 	entry := filepath.Join(cache, name+"-"+key)
-	if markUsed(filepath.Join(entry, file)) {
+	if markEntryUsed(filepath.Join(entry, file)) {
 		return entry, nil
 	}
-	unlock, err := lockFile(ctx, filepath.Join(cache, name+".lock"), func() {
+	unlock, err := acquireFileLock(ctx, filepath.Join(cache, name+".lock"), func() {
 		_, _ = fmt.Fprintf(progress, "another process builds %s: waiting for it\n", name)
 	})
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	if markUsed(filepath.Join(entry, file)) { // another process built the entry while this process waited for the lock
+	if markEntryUsed(
+		filepath.Join(entry, file),
+	) { // another process built the entry while this process waited for the lock
 		return entry, nil
 	}
 	if err := build(entry); err != nil {
@@ -91,9 +98,9 @@ func fillEntry(entry, name string, fill func(dir string) error) error {
 	return nil
 }
 
-// markUsed reports whether a cache entry has the file. markUsed sets the entry's modification time to now, so that
-// pruneEntries removes other entries first.
-func markUsed(path string) bool {
+// markEntryUsed reports whether a cache entry has the file. markEntryUsed sets the entry's modification time to now, so
+// that pruneEntries removes other entries first.
+func markEntryUsed(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return false

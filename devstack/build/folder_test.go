@@ -18,13 +18,13 @@ func TestAFolderIsFilledOnceForEachRecipe(t *testing.T) {
 		filled++
 		return os.WriteFile(filepath.Join(dir, "content"), nil, 0o600)
 	}
-	first, err := Folder(t.Context(), "root", "one", io.Discard, fill)
+	first, err := CachedFolder(t.Context(), "root", "one", io.Discard, fill)
 	require.NoError(t, err)
-	again, err := Folder(t.Context(), "root", "one", io.Discard, fill)
+	again, err := CachedFolder(t.Context(), "root", "one", io.Discard, fill)
 	require.NoError(t, err)
 	assert.Equal(t, first, again)
 	assert.FileExists(t, filepath.Join(first, "content"))
-	other, err := Folder(t.Context(), "root", "two", io.Discard, fill)
+	other, err := CachedFolder(t.Context(), "root", "two", io.Discard, fill)
 	require.NoError(t, err)
 	assert.NotEqual(t, first, other)
 	assert.Equal(t, 2, filled)
@@ -34,7 +34,7 @@ func TestFolderWhoseFillFailedIsRemoved(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("MILLWRIGHT_CACHE", cache)
 	broken := errors.New("disk is full")
-	_, err := Folder(t.Context(), "root", "one", io.Discard, func(dir string) error {
+	_, err := CachedFolder(t.Context(), "root", "one", io.Discard, func(dir string) error {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "half"), nil, 0o600))
 		return broken
 	})

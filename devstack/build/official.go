@@ -42,7 +42,7 @@ func TemporalPrograms(ctx context.Context, repo string, progress io.Writer) (str
 	}
 	packages := officialPackages()
 	recipe := fmt.Sprintf("%s %v", key, packages)
-	return Folder(ctx, "official", recipe, progress, func(dir string) error {
+	return CachedFolder(ctx, "official", recipe, progress, func(dir string) error {
 		_, _ = fmt.Fprintln(
 			progress,
 			"building the programs of Temporal's images: a minute or so after the local stack's Temporal, once",
@@ -50,7 +50,7 @@ func TemporalPrograms(ctx context.Context, repo string, progress io.Writer) (str
 		began := time.Now()
 		for _, name := range []string{TemporalServer, TemporalSQLTool, TemporalUI} {
 			arguments := slices.Concat([]string{"build", "-v", "-o", filepath.Join(dir, name)}, flags, []string{packages[name]})
-			if err := compile(ctx, module, name, goEnvironment(Temporal), arguments, progress); err != nil {
+			if err := runGoCommand(ctx, module, name, goEnvironment(Temporal), arguments, progress); err != nil {
 				return err
 			}
 		}

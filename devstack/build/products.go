@@ -58,14 +58,14 @@ func compileProducts(ctx context.Context, repo, module, output string, packages 
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return fmt.Errorf("make %s: %w", bin, err)
 	}
-	unlock, err := lockFile(ctx, filepath.Join(bin, ".lock"), func() {})
+	unlock, err := acquireFileLock(ctx, filepath.Join(bin, ".lock"), func() {})
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	// `make build` uses the same flags, so that both share the Go build cache.
 	arguments := append([]string{"build", "-v", "-trimpath", "-o", output}, packages...)
-	return compile(ctx, filepath.Join(repo, module), strings.Join(packages, ", "), nil, arguments, progress)
+	return runGoCommand(ctx, filepath.Join(repo, module), strings.Join(packages, ", "), nil, arguments, progress)
 }
 
 // checkProductFolder returns an error if a folder is not in ProductNames, does not exist, or has no Go files.

@@ -34,11 +34,11 @@ func (p Plan) clusterAPIFilterFlags() []string {
 	return []string{"--cluster-api-watch-filter", OurFilter, "--cluster-api-upstream-watch-filter", UpstreamFilter}
 }
 
-// ClusterAPI returns the names of Cluster API's components, in starting order.
-func ClusterAPI() []string {
+// ClusterAPINames returns the names of Cluster API's components, in starting order.
+func ClusterAPINames() []string {
 	var names []string
 	for _, c := range All() {
-		if c.ClusterAPI {
+		if c.IsClusterAPIProgram {
 			names = append(names, c.Name)
 		}
 	}
@@ -48,15 +48,15 @@ func ClusterAPI() []string {
 // webhooksPortName returns the name of the port at which a program of Cluster API serves webhooks.
 func webhooksPortName(name string) string { return name + "-webhooks" }
 
-// ClusterAPIWebhooks returns the base URL at which a program of Cluster API serves webhooks.
-func (p Plan) ClusterAPIWebhooks(name string) string {
+// ClusterAPIWebhooksURL returns the base URL at which a program of Cluster API serves webhooks.
+func (p Plan) ClusterAPIWebhooksURL(name string) string {
 	return "https://" + Address(p.Ports[webhooksPortName(name)])
 }
 
-// WorkloadClusters returns the loopback address of the workload clusters' API servers. The development provider gives
-// these API servers ports from 20000 on in every stack, so each stack has an address of its own: the last two bytes are
-// the port of the stack's API server.
-func (p Plan) WorkloadClusters() string {
+// WorkloadClusterAddress returns the loopback address of the workload clusters' API servers. The development provider
+// gives these API servers ports from 20000 on in every stack, so each stack has an address of its own: the last two
+// bytes are the port of the stack's API server.
+func (p Plan) WorkloadClusterAddress() string {
 	port := p.Ports[APIServer]
 	return fmt.Sprintf("127.64.%d.%d", port>>8, port&0xff)
 }
@@ -67,7 +67,7 @@ func (p Plan) clusterAPIFlags(name string) []string {
 		"--kubeconfig=" + p.Layout().Kubeconfig(ClusterAPIIdentity),
 		"--health-addr=" + Address(p.Ports[name]),
 		"--webhook-port=" + strconv.Itoa(p.Ports[webhooksPortName(name)]),
-		"--webhook-cert-dir=" + p.Layout().clusterAPIWebhooks(),
+		"--webhook-cert-dir=" + p.Layout().clusterAPIWebhooksFolder(),
 		"--diagnostics-address=0",
 		"--insecure-diagnostics=true", // no certificate for diagnostics; the metrics endpoint is off
 	}
@@ -81,7 +81,7 @@ func (p Plan) clusterAPIFlags(name string) []string {
 // variable.
 func (p Plan) Environment(name string) []string {
 	if name == ClusterAPIDev {
-		return []string{"POD_IP=" + p.WorkloadClusters()}
+		return []string{"POD_IP=" + p.WorkloadClusterAddress()}
 	}
 	return nil
 }

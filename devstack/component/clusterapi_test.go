@@ -14,15 +14,15 @@ import (
 
 func TestClusterAPIServesWebhooksWithACertificateOfTheStack(t *testing.T) {
 	plan := Plan{Dir: t.TempDir(), Kubectl: "/bin/echo", Components: []string{ClusterAPICore}}
-	require.NoError(t, Prepare(t.Context(), plan))
+	require.NoError(t, WriteStackFiles(t.Context(), plan))
 	l := plan.Layout()
-	authority, err := os.ReadFile(l.ClusterAPIAuthority())
+	authority, err := os.ReadFile(l.ClusterAPICACertificate())
 	require.NoError(t, err)
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(authority))
 	pair, err := tls.LoadX509KeyPair(
-		filepath.Join(l.clusterAPIWebhooks(), "tls.crt"),
-		filepath.Join(l.clusterAPIWebhooks(), "tls.key"),
+		filepath.Join(l.clusterAPIWebhooksFolder(), "tls.crt"),
+		filepath.Join(l.clusterAPIWebhooksFolder(), "tls.key"),
 	)
 	require.NoError(t, err)
 	shown, err := x509.ParseCertificate(pair.Certificate[0])
@@ -55,7 +55,7 @@ func TestWorkloadClustersOfTwoStacksHaveTwoAddresses(t *testing.T) {
 		firstBlockPort + (portBlockCount-1)*blockSize + 2,
 	} {
 		plan := Plan{Ports: map[string]int{APIServer: port}}
-		address, err := netip.ParseAddr(plan.WorkloadClusters())
+		address, err := netip.ParseAddr(plan.WorkloadClusterAddress())
 		require.NoError(t, err)
 		assert.True(t, address.IsLoopback())
 		assert.NotEqual(t, loopbackAddress, address.String(), "there are the ports of other stacks")

@@ -40,50 +40,60 @@ const (
 // Component has the facts that the supervisor needs about a component. The component's command line is in
 // kubernetes.go, clusterapi.go or ours.go, and its readiness probe is in probes.go.
 type Component struct {
-	Name       string
-	Needs      []string // components that are chosen with this component and must be ready before it starts
-	After      []string // components that, if chosen, must be ready before this component starts
-	Heavy      string   // name of the heavy binary; empty: the program is not a heavy binary
-	Folder     string   // folder of the main package; empty: the program is not a Millwright binary
-	ClusterAPI bool     // the program is in build.ClusterAPIPrograms, under the component's name
+	Name                string
+	NeededComponents    []string // components that are chosen with this component and must be ready before it starts
+	StartsAfter         []string // components that, if chosen, must be ready before this component starts
+	HeavyBinary         string   // name of the heavy binary; empty: the program is not a heavy binary
+	MainFolder          string   // folder of the main package; empty: the program is not a Millwright binary
+	IsClusterAPIProgram bool     // the program is in build.ClusterAPIPrograms, under the component's name
 
-	OnDemand bool // runs only if named; a whole stack does not include the component
+	IsOnDemand bool // runs only if named; a whole stack does not include the component
 }
 
 // ExtraComponent is a component that the caller adds to the component table. Plan.Binaries has the extra's program, and
 // Plan.Args has its command line. An extra gets one port.
 type ExtraComponent struct {
 	Name  string   `json:"name"`
-	Needs []string `json:"needs,omitempty"` // like Component.Needs
+	Needs []string `json:"needs,omitempty"` // like Component.NeededComponents
 	Ready string   `json:"ready"`           // HTTP path of the readiness check at the extra's port; 200 means ready
 }
 
 // All returns the component table followed by the extras, in starting order: no component needs a later component.
 func All(extras ...ExtraComponent) []Component {
 	table := []Component{
-		{Name: Etcd, Heavy: build.Kubernetes},
-		{Name: APIServer, Needs: []string{Etcd}, Heavy: build.Kubernetes},
-		{Name: ControllerManager, Needs: []string{APIServer}, Heavy: build.Kubernetes},
-		{Name: Scheduler, Needs: []string{APIServer}, Heavy: build.Kubernetes},
-		{Name: Kwok, Needs: []string{APIServer}, Heavy: build.Kubernetes},
-		{Name: Temporal, Heavy: build.Temporal},
-		{Name: VirtualCloud, Needs: []string{APIServer}, Folder: build.VirtualCloud},
-		{Name: Bootstrap, Needs: []string{APIServer}, After: []string{Temporal}, Folder: build.Starter},
-		{Name: Worker, Needs: []string{Bootstrap, Temporal, VirtualCloud}, Folder: build.Worker},
-		{Name: Bridge, Needs: []string{Bootstrap, Temporal}, Folder: build.Bridge},
-		{Name: ProviderWorker, Needs: []string{Bootstrap, Temporal, VirtualCloud}, Folder: build.Worker, OnDemand: true},
-		{Name: SecondBridge, Needs: []string{Bridge}, Folder: build.Bridge, OnDemand: true},
-		{Name: SecondWorker, Needs: []string{Worker}, Folder: build.Worker, OnDemand: true},
-		{Name: MCMManager, Needs: []string{Bootstrap}, Heavy: build.MCM, OnDemand: true},
-		{Name: MCMMachines, Needs: []string{Bootstrap, VirtualCloud}, Heavy: build.MCM, OnDemand: true},
+		{Name: Etcd, HeavyBinary: build.Kubernetes},
+		{Name: APIServer, NeededComponents: []string{Etcd}, HeavyBinary: build.Kubernetes},
+		{Name: ControllerManager, NeededComponents: []string{APIServer}, HeavyBinary: build.Kubernetes},
+		{Name: Scheduler, NeededComponents: []string{APIServer}, HeavyBinary: build.Kubernetes},
+		{Name: Kwok, NeededComponents: []string{APIServer}, HeavyBinary: build.Kubernetes},
+		{Name: Temporal, HeavyBinary: build.Temporal},
+		{Name: VirtualCloud, NeededComponents: []string{APIServer}, MainFolder: build.VirtualCloud},
+		{Name: Bootstrap, NeededComponents: []string{APIServer}, StartsAfter: []string{Temporal}, MainFolder: build.Starter},
+		{Name: Worker, NeededComponents: []string{Bootstrap, Temporal, VirtualCloud}, MainFolder: build.Worker},
+		{Name: Bridge, NeededComponents: []string{Bootstrap, Temporal}, MainFolder: build.Bridge},
+		{
+			Name:             ProviderWorker,
+			NeededComponents: []string{Bootstrap, Temporal, VirtualCloud},
+			MainFolder:       build.Worker,
+			IsOnDemand:       true,
+		},
+		{Name: SecondBridge, NeededComponents: []string{Bridge}, MainFolder: build.Bridge, IsOnDemand: true},
+		{Name: SecondWorker, NeededComponents: []string{Worker}, MainFolder: build.Worker, IsOnDemand: true},
+		{Name: MCMManager, NeededComponents: []string{Bootstrap}, HeavyBinary: build.MCM, IsOnDemand: true},
+		{Name: MCMMachines, NeededComponents: []string{Bootstrap, VirtualCloud}, HeavyBinary: build.MCM, IsOnDemand: true},
 		// Core needs ControllerManager, whose garbage collector deletes the objects that a deleted Cluster owns.
-		{Name: ClusterAPICore, Needs: []string{Bootstrap, ControllerManager}, ClusterAPI: true, OnDemand: true},
-		{Name: ClusterAPIBootstrap, Needs: []string{Bootstrap}, ClusterAPI: true, OnDemand: true},
-		{Name: ClusterAPIControlPlane, Needs: []string{Bootstrap}, ClusterAPI: true, OnDemand: true},
-		{Name: ClusterAPIDev, Needs: []string{Bootstrap}, ClusterAPI: true, OnDemand: true},
+		{
+			Name:                ClusterAPICore,
+			NeededComponents:    []string{Bootstrap, ControllerManager},
+			IsClusterAPIProgram: true,
+			IsOnDemand:          true,
+		},
+		{Name: ClusterAPIBootstrap, NeededComponents: []string{Bootstrap}, IsClusterAPIProgram: true, IsOnDemand: true},
+		{Name: ClusterAPIControlPlane, NeededComponents: []string{Bootstrap}, IsClusterAPIProgram: true, IsOnDemand: true},
+		{Name: ClusterAPIDev, NeededComponents: []string{Bootstrap}, IsClusterAPIProgram: true, IsOnDemand: true},
 	}
 	for _, e := range extras {
-		table = append(table, Component{Name: e.Name, Needs: e.Needs, OnDemand: true})
+		table = append(table, Component{Name: e.Name, NeededComponents: e.Needs, IsOnDemand: true})
 	}
 	return table
 }
@@ -93,15 +103,15 @@ func All(extras ...ExtraComponent) []Component {
 func Names() []string {
 	var names []string
 	for _, c := range All() {
-		if !c.OnDemand {
+		if !c.IsOnDemand {
 			names = append(names, c.Name)
 		}
 	}
 	return names
 }
 
-// Named returns the component with the name.
-func Named(name string, extras ...ExtraComponent) (Component, error) {
+// FindByName returns the component with the name.
+func FindByName(name string, extras ...ExtraComponent) (Component, error) {
 	all := All(extras...)
 	i := slices.IndexFunc(all, func(c Component) bool { return c.Name == name })
 	if i < 0 {
@@ -110,21 +120,21 @@ func Named(name string, extras ...ExtraComponent) (Component, error) {
 	return all[i], nil
 }
 
-// WithNeeds returns the chosen components and all components that the chosen components need, in starting order. For an
-// empty choice, WithNeeds returns Names.
-func WithNeeds(chosen []string, extras ...ExtraComponent) ([]string, error) {
+// WithNeededComponents returns the chosen components and all components that the chosen components need, in starting
+// order. For an empty choice, WithNeededComponents returns Names.
+func WithNeededComponents(chosen []string, extras ...ExtraComponent) ([]string, error) {
 	if len(chosen) == 0 {
 		return Names(), nil
 	}
 	wanted := map[string]bool{}
 	var want func(name string) error
 	want = func(name string) error {
-		c, err := Named(name, extras...)
+		c, err := FindByName(name, extras...)
 		if err != nil {
 			return err
 		}
 		wanted[name] = true
-		for _, need := range c.Needs {
+		for _, need := range c.NeededComponents {
 			if err := want(need); err != nil {
 				return err
 			}
@@ -145,10 +155,10 @@ func WithNeeds(chosen []string, extras ...ExtraComponent) ([]string, error) {
 	return names, nil
 }
 
-// WaitsFor returns those of the chosen components that must be ready before c starts.
-func (c Component) WaitsFor(chosen []string) []string {
+// AwaitedComponents returns those of the chosen components that must be ready before c starts.
+func (c Component) AwaitedComponents(chosen []string) []string {
 	return slices.DeleteFunc(
-		slices.Concat(c.Needs, c.After),
+		slices.Concat(c.NeededComponents, c.StartsAfter),
 		func(name string) bool { return !slices.Contains(chosen, name) },
 	)
 }

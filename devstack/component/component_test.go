@@ -21,23 +21,23 @@ func TestWithNeedsAddsNeededComponents(t *testing.T) {
 		{[]string{Bridge}, []string{Etcd, APIServer, Temporal, Bootstrap, Bridge}},
 		{[]string{SecondBridge}, []string{Etcd, APIServer, Temporal, Bootstrap, Bridge, SecondBridge}},
 	} {
-		got, err := WithNeeds(c.chosen)
+		got, err := WithNeededComponents(c.chosen)
 		require.NoError(t, err)
 		assert.Equal(t, c.want, got, "%v", c.chosen)
 	}
-	_, err := WithNeeds([]string{"etdc"})
+	_, err := WithNeededComponents([]string{"etdc"})
 	assert.ErrorContains(t, err, `no component "etdc": have etcd, kube-apiserver`)
 }
 
 func TestNoComponentNeedsALaterComponent(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range All() {
-		for _, need := range append(c.Needs, c.After...) {
+		for _, need := range append(c.NeededComponents, c.StartsAfter...) {
 			assert.True(t, seen[need], "%s needs %s", c.Name, need)
 		}
 		seen[c.Name] = true
 		binaries := 0
-		for _, has := range []bool{c.Heavy != "", c.Folder != "", c.ClusterAPI} {
+		for _, has := range []bool{c.HeavyBinary != "", c.MainFolder != "", c.IsClusterAPIProgram} {
 			if has {
 				binaries++
 			}
@@ -47,10 +47,10 @@ func TestNoComponentNeedsALaterComponent(t *testing.T) {
 }
 
 func TestBootstrapWaitsForTemporalOnlyWhenThereIsOne(t *testing.T) {
-	c, err := Named(Bootstrap)
+	c, err := FindByName(Bootstrap)
 	require.NoError(t, err)
-	assert.Equal(t, []string{APIServer}, c.WaitsFor([]string{Etcd, APIServer, Bootstrap}))
-	assert.Equal(t, []string{APIServer, Temporal}, c.WaitsFor(Names()))
+	assert.Equal(t, []string{APIServer}, c.AwaitedComponents([]string{Etcd, APIServer, Bootstrap}))
+	assert.Equal(t, []string{APIServer, Temporal}, c.AwaitedComponents(Names()))
 }
 
 func TestArgumentsOfTheCallerComeLast(t *testing.T) {
@@ -67,13 +67,13 @@ func TestExtraIsChosenStartedAndProbed(t *testing.T) {
 		{Name: "cloud", Needs: []string{APIServer}, Ready: "/ready"},
 		{Name: "client", Needs: []string{"cloud"}, Ready: "/"},
 	}
-	chosen, err := WithNeeds([]string{"client"}, extras...)
+	chosen, err := WithNeededComponents([]string{"client"}, extras...)
 	require.NoError(t, err)
 	assert.Equal(t, []string{Etcd, APIServer, "cloud", "client"}, chosen)
-	c, err := Named("client", extras...)
+	c, err := FindByName("client", extras...)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"cloud"}, c.WaitsFor(chosen))
-	_, err = WithNeeds([]string{"client"})
+	assert.Equal(t, []string{"cloud"}, c.AwaitedComponents(chosen))
+	_, err = WithNeededComponents([]string{"client"})
 	require.ErrorContains(t, err, "no component", "the table has none")
 
 	ready := http.StatusServiceUnavailable
@@ -87,7 +87,7 @@ func TestExtraIsChosenStartedAndProbed(t *testing.T) {
 		Args: map[string][]string{"cloud": {"serve", "--fast"}},
 	}
 	assert.Equal(t, []string{"serve", "--fast"}, plan.Command("cloud"))
-	require.Error(t, plan.Probe(t.Context(), "cloud"))
+	require.Error(t, plan.ProbeComponent(t.Context(), "cloud"))
 	ready = http.StatusOK
-	require.NoError(t, plan.Probe(t.Context(), "cloud"))
+	require.NoError(t, plan.ProbeComponent(t.Context(), "cloud"))
 }

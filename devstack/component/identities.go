@@ -33,14 +33,14 @@ const (
 // SecretsRole is Millwright's ClusterRole that lets a provider's worker read Secrets.
 const SecretsRole = "millwright-provider-secrets"
 
-// Users returns the users of worker, bridge and provider worker.
-func Users() []string {
+// UserNames returns the users of worker, bridge and provider worker.
+func UserNames() []string {
 	return []string{WorkerIdentity, BridgeIdentity, ProviderIdentity}
 }
 
-// UsersOf returns the users that have one of Millwright's roles (deploy/rbac) in the stack; nil for any other role. The
-// worker may read Secrets, because it also polls the task queue of the virtual provider.
-func UsersOf(role string) []string {
+// UsersOfRole returns the users that have one of Millwright's roles (deploy/rbac) in the stack; nil for any other role.
+// The worker may read Secrets, because it also polls the task queue of the virtual provider.
+func UsersOfRole(role string) []string {
 	switch role {
 	case WorkerIdentity, BridgeIdentity, ProviderIdentity:
 		return []string{role}
@@ -82,8 +82,8 @@ func identities() []identity {
 	}
 }
 
-// Identities returns the names of all identities.
-func Identities() []string {
+// IdentityNames returns the names of all identities.
+func IdentityNames() []string {
 	var names []string
 	for _, who := range identities() {
 		names = append(names, who.name)
@@ -101,7 +101,7 @@ func writeIdentities(l Layout, server string) error {
 			return fmt.Errorf("write token of %s: %w", who.name, err)
 		}
 		if err := clientcmd.WriteToFile(
-			kubeconfig(server, l.APIServerCertificate(), who.name, token),
+			newKubeconfig(server, l.APIServerCertificate(), who.name, token),
 			l.Kubeconfig(who.name),
 		); err != nil {
 			return fmt.Errorf("write kubeconfig of %s: %w", who.name, err)
@@ -114,9 +114,9 @@ func writeIdentities(l Layout, server string) error {
 	return nil
 }
 
-// kubeconfig returns the kubeconfig of a user. The kubeconfig contains the path of the API server's certificate instead
-// of its data, because the API server creates the certificate later.
-func kubeconfig(server, authority, name, token string) clientcmdapi.Config {
+// newKubeconfig returns the kubeconfig of a user. The kubeconfig contains the path of the API server's certificate
+// instead of its data, because the API server creates the certificate later.
+func newKubeconfig(server, authority, name, token string) clientcmdapi.Config {
 	const cluster = "devstack"
 	config := clientcmdapi.NewConfig()
 	config.Clusters[cluster] = &clientcmdapi.Cluster{Server: server, CertificateAuthority: authority}

@@ -25,8 +25,8 @@ func (p Plan) kubernetesCommand(name string) []string {
 
 func (p Plan) etcdURL() string { return "http://" + Address(p.Ports[Etcd]) }
 
-// APIServer returns the URL of the API server.
-func (p Plan) APIServer() string { return "https://" + Address(p.Ports[APIServer]) }
+// APIServerURL returns the URL of the API server.
+func (p Plan) APIServerURL() string { return "https://" + Address(p.Ports[APIServer]) }
 
 func (p Plan) etcdFlags() []string {
 	peer := "http://" + Address(p.Ports[etcdPeerPort])
@@ -63,7 +63,7 @@ func (p Plan) apiServerFlags() []string {
 		"--service-account-key-file=" + l.serviceAccountKey(),
 		"--service-account-signing-key-file=" + l.serviceAccountKey(),
 		"--audit-policy-file=" + l.auditPolicy(),
-		"--audit-log-path=" + l.AuditLog(),
+		"--audit-log-path=" + l.AuditLogFile(),
 		"--audit-log-mode=batch", // in batch mode, requests do not wait for the log file
 		"--audit-log-batch-buffer-size=100000",
 		"--audit-log-maxsize=100000", // in MB: the log never rotates, so that request counts are complete

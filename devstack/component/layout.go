@@ -10,20 +10,20 @@ func (l Layout) Path(parts ...string) string {
 	return filepath.Join(append([]string{string(l)}, parts...)...)
 }
 
-// State is the path of stack.json, which records the components and their processes.
-func (l Layout) State() string { return l.Path("stack.json") }
+// StateFile is the path of stack.json, which records the components and their processes.
+func (l Layout) StateFile() string { return l.Path("stack.json") }
 
-// Lock is the path of the lock file that the supervisor holds.
-func (l Layout) Lock() string { return l.Path("lock") }
+// LockFile is the path of the lock file that the supervisor holds.
+func (l Layout) LockFile() string { return l.Path("lock") }
 
-// Log is the path of a component's log.
-func (l Layout) Log(component string) string { return l.Path("logs", component+".log") }
+// LogFile is the path of a component's log.
+func (l Layout) LogFile(component string) string { return l.Path("logs", component+".log") }
 
-// AuditLog is the path of the API server's audit log.
-func (l Layout) AuditLog() string { return l.Path("logs", "audit.log") }
+// AuditLogFile is the path of the API server's audit log.
+func (l Layout) AuditLogFile() string { return l.Path("logs", "audit.log") }
 
-// Kubectl is the path of the script that runs kubectl as the admin.
-func (l Layout) Kubectl() string { return l.Path("kubectl") }
+// KubectlPath is the path of the script that runs kubectl as the admin.
+func (l Layout) KubectlPath() string { return l.Path("kubectl") }
 
 func (l Layout) auditPolicy() string { return l.Path("config", "audit-policy.yaml") }
 func (l Layout) stagesFile() string  { return l.Path("config", "stages.yaml") }
@@ -36,26 +36,26 @@ func (l Layout) serviceAccountKey() string { return l.Path("pki", "service-accou
 // file if absent.
 func (l Layout) APIServerCertificate() string { return l.Path("pki", "apiserver.crt") }
 
-// TemporalAuthority is the path of the certificate of the CA that signs the certificates of Temporal's server and
+// TemporalCACertificate is the path of the certificate of the CA that signs the certificates of Temporal's server and
 // clients. The file exists only if Temporal's frontend requires certificates.
-func (l Layout) TemporalAuthority() string { return l.Path("pki", "temporal-ca.crt") }
+func (l Layout) TemporalCACertificate() string { return l.Path("pki", "temporal-ca.crt") }
 
-// TemporalClient is the path of the certificate of Temporal's clients. The file exists only if Temporal's frontend
-// requires certificates.
-func (l Layout) TemporalClient() string { return l.Path("pki", "temporal-client.crt") }
+// TemporalClientCertificate is the path of the certificate of Temporal's clients. The file exists only if Temporal's
+// frontend requires certificates.
+func (l Layout) TemporalClientCertificate() string { return l.Path("pki", "temporal-client.crt") }
 
-// TemporalClientKey is the path of the private key of TemporalClient.
+// TemporalClientKey is the path of the private key of TemporalClientCertificate.
 func (l Layout) TemporalClientKey() string { return l.Path("pki", "temporal-client.key") }
 
 func (l Layout) temporalCertificate() string { return l.Path("pki", "temporal.crt") }
 func (l Layout) temporalServerKey() string   { return l.Path("pki", "temporal.key") }
 
-// ClusterAPIAuthority is the path of the CA certificate of Cluster API's webhooks.
-func (l Layout) ClusterAPIAuthority() string { return l.Path("pki", "cluster-api-ca.crt") }
+// ClusterAPICACertificate is the path of the CA certificate of Cluster API's webhooks.
+func (l Layout) ClusterAPICACertificate() string { return l.Path("pki", "cluster-api-ca.crt") }
 
-// clusterAPIWebhooks is the folder with the certificate and the key of Cluster API's webhooks. The file names are the
-// names that Cluster API expects.
-func (l Layout) clusterAPIWebhooks() string { return l.Path("pki", "cluster-api") }
+// clusterAPIWebhooksFolder is the folder with the certificate and the key of Cluster API's webhooks. The file names are
+// the names that Cluster API expects.
+func (l Layout) clusterAPIWebhooksFolder() string { return l.Path("pki", "cluster-api") }
 
 // Kubeconfig is the path of an identity's kubeconfig.
 func (l Layout) Kubeconfig(identity string) string {
@@ -66,7 +66,7 @@ func (l Layout) Kubeconfig(identity string) string {
 // contain the stack's tokens.
 func (l Layout) privateFolders() []string {
 	return []string{
-		l.Path("config"), l.Path("kubeconfig"), l.Path("logs"), l.Path("pki"), l.clusterAPIWebhooks(),
+		l.Path("config"), l.Path("kubeconfig"), l.Path("logs"), l.Path("pki"), l.clusterAPIWebhooksFolder(),
 		l.Path(Etcd), l.Path(Kwok), l.Path(Temporal), l.Path(VirtualCloud),
 	}
 }

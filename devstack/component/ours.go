@@ -33,7 +33,7 @@ func (p Plan) temporalFlags() []string {
 			"--tls-key",
 			l.temporalServerKey(),
 			"--tls-ca",
-			l.TemporalAuthority(),
+			l.TemporalCACertificate(),
 		)
 	}
 	return flags
@@ -63,7 +63,7 @@ func (p Plan) ProcessFlags(name, identity string) []string {
 }
 
 func (p Plan) workerFlags(name, identity string) []string {
-	return append(p.ProcessFlags(name, identity), "--virtualcloud-address", p.Cloud())
+	return append(p.ProcessFlags(name, identity), "--virtualcloud-address", p.CloudURL())
 }
 
 // mcmFlags are the flags of a machine-controller-manager process. The process works in the namespace default, unless
@@ -85,11 +85,11 @@ func (p Plan) temporalClientFlags() []string {
 		flags = append(
 			flags,
 			"--temporal-tls-cert-path",
-			l.TemporalClient(),
+			l.TemporalClientCertificate(),
 			"--temporal-tls-key-path",
 			l.TemporalClientKey(),
 			"--temporal-tls-ca-path",
-			l.TemporalAuthority(),
+			l.TemporalCACertificate(),
 		)
 	}
 	return flags
@@ -129,7 +129,7 @@ func (p Plan) Command(name string) []string {
 	case MCMManager:
 		flags = p.mcmFlags(name, "manager")
 	case MCMMachines:
-		flags = append(p.mcmFlags(name, "machines"), "--virtualcloud-address", p.Cloud(), "--cluster-name", ClusterName)
+		flags = append(p.mcmFlags(name, "machines"), "--virtualcloud-address", p.CloudURL(), "--cluster-name", ClusterName)
 	case ClusterAPICore, ClusterAPIBootstrap, ClusterAPIControlPlane, ClusterAPIDev:
 		flags = p.clusterAPIFlags(name)
 	default:
@@ -140,8 +140,8 @@ func (p Plan) Command(name string) []string {
 	return append(flags, p.Args[name]...)
 }
 
-// Cloud returns the URL of virtualcloud.
-func (p Plan) Cloud() string { return "http://" + Address(p.Ports[VirtualCloud]) }
+// CloudURL returns the URL of virtualcloud.
+func (p Plan) CloudURL() string { return "http://" + Address(p.Ports[VirtualCloud]) }
 
-// TemporalUI returns the URL of Temporal's UI.
-func (p Plan) TemporalUI() string { return "http://" + Address(p.Ports[temporalUIPort]) }
+// TemporalUIURL returns the URL of Temporal's UI.
+func (p Plan) TemporalUIURL() string { return "http://" + Address(p.Ports[temporalUIPort]) }

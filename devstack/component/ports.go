@@ -68,7 +68,7 @@ func portTable(extras ...ExtraComponent) []stackPort {
 	for i, e := range extras {
 		table = append(table, stackPort{e.Name, e.Name, firstExtraPort + i, firstExtraOffset + i})
 	}
-	for i, name := range ClusterAPI() {
+	for i, name := range ClusterAPINames() {
 		// The port with the component's name serves health checks.
 		table = append(
 			table,
@@ -100,9 +100,9 @@ func StandardPorts(chosen []string, extras ...ExtraComponent) (map[string]int, e
 	return ports, nil
 }
 
-// FreePorts returns a block of free ports, and the lock that reserves the block against other stacks. The caller closes
-// the lock when the stack has ended, or passes the lock to the supervisor.
-func FreePorts(ctx context.Context, chosen []string, extras ...ExtraComponent) (map[string]int, *os.File, error) {
+// FindFreePorts returns a block of free ports, and the lock that reserves the block against other stacks. The caller
+// closes the lock when the stack has ended, or passes the lock to the supervisor.
+func FindFreePorts(ctx context.Context, chosen []string, extras ...ExtraComponent) (map[string]int, *os.File, error) {
 	cache, err := build.CacheDir()
 	if err != nil {
 		return nil, nil, err

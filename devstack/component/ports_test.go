@@ -25,7 +25,7 @@ func TestPortsAreUnique(t *testing.T) {
 		standard[p.standardPort], offsets[p.blockOffset], names[p.name] = p.name, p.name, true
 		assert.Less(t, p.standardPort, firstOutgoingPort)
 		assert.Less(t, p.blockOffset, blockSize)
-		_, err := Named(p.componentName, extras...)
+		_, err := FindByName(p.componentName, extras...)
 		assert.NoError(t, err)
 	}
 	assert.LessOrEqual(t, firstBlockPort+portBlockCount*blockSize, firstOutgoingPort)
@@ -50,7 +50,7 @@ func TestFreePortsOfTwoStacksAreDisjoint(t *testing.T) {
 	t.Setenv("MILLWRIGHT_CACHE", t.TempDir())
 	used := map[int]bool{}
 	for range 5 {
-		ports, held, err := FreePorts(t.Context(), Names())
+		ports, held, err := FindFreePorts(t.Context(), Names())
 		require.NoError(t, err)
 		defer func() { _ = held.Close() }()
 		for name, port := range ports {

@@ -11,10 +11,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Prepare writes all files that components read: keys, tokens, kubeconfigs, audit policy, KWOK stages, the kubectl
-// script. A second call replaces these files, except the ServiceAccount key. Prepare never changes the components'
-// data.
-func Prepare(ctx context.Context, plan Plan) error {
+// WriteStackFiles writes all files that components read: keys, tokens, kubeconfigs, audit policy, KWOK stages, the
+// kubectl script. A second call replaces these files, except the ServiceAccount key. WriteStackFiles never changes the
+// components' data.
+func WriteStackFiles(ctx context.Context, plan Plan) error {
 	l := plan.Layout()
 	for _, folder := range l.privateFolders() {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -30,14 +30,14 @@ func Prepare(ctx context.Context, plan Plan) error {
 	if err := writeServiceAccountKey(l.serviceAccountKey()); err != nil {
 		return err
 	}
-	if err := writeIdentities(l, plan.APIServer()); err != nil {
+	if err := writeIdentities(l, plan.APIServerURL()); err != nil {
 		return err
 	}
 	if err := writeAuditPolicy(l); err != nil {
 		return err
 	}
 	if slices.Contains(plan.Components, Kwok) {
-		if err := writeStages(ctx, plan); err != nil {
+		if err := writeKwokStages(ctx, plan); err != nil {
 			return err
 		}
 	}
@@ -52,14 +52,14 @@ func writeOptionalCertificates(plan Plan) error {
 			return err
 		}
 	}
-	if slices.ContainsFunc(ClusterAPI(), func(name string) bool { return slices.Contains(plan.Components, name) }) {
+	if slices.ContainsFunc(ClusterAPINames(), func(name string) bool { return slices.Contains(plan.Components, name) }) {
 		return writeClusterAPICertificates(plan.Layout())
 	}
 	return nil
 }
 
-// writeStages writes the KWOK stages, which simulate nodes and pods.
-func writeStages(ctx context.Context, plan Plan) error {
+// writeKwokStages writes the KWOK stages, which simulate nodes and pods.
+func writeKwokStages(ctx context.Context, plan Plan) error {
 	stages, err := exec.CommandContext(ctx, plan.Kubectl, "stages").Output()
 	if err != nil {
 		return fmt.Errorf("print KWOK stages: %w", err)
@@ -77,7 +77,7 @@ func writeKubectlScript(plan Plan) error {
 	l := plan.Layout()
 	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR=%s KUBECONFIG=%s exec %s kubectl \"$@\"\n",
 		shellQuote(l.Path("kubectl-cache")), shellQuote(l.Kubeconfig(Admin)), shellQuote(plan.Kubectl))
-	if err := os.WriteFile(l.Kubectl(), []byte(script), 0o700); err != nil {
+	if err := os.WriteFile(l.KubectlPath(), []byte(script), 0o700); err != nil {
 		return fmt.Errorf("write kubectl script: %w", err)
 	}
 	return nil

@@ -17,24 +17,24 @@ import (
 	"millwright/devstack/authority"
 )
 
-// prepareTestStack prepares the files of a stack without starting the stack, and returns the stack's folder.
-func prepareTestStack(t *testing.T) Layout {
+// writeTestStackFiles prepares the files of a stack without starting the stack, and returns the stack's folder.
+func writeTestStackFiles(t *testing.T) Layout {
 	t.Helper()
 	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, Kubectl: "/bin/echo"}
-	require.NoError(t, Prepare(t.Context(), plan))
+	require.NoError(t, WriteStackFiles(t.Context(), plan))
 	return plan.Layout()
 }
 
 func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
-	l := prepareTestStack(t)
+	l := writeTestStackFiles(t)
 	file, err := os.Open(l.tokensFile())
 	require.NoError(t, err)
 	rows, err := csv.NewReader(file).ReadAll()
 	require.NoError(t, err)
-	require.Len(t, rows, len(Identities()))
+	require.Len(t, rows, len(IdentityNames()))
 
 	groups, tokens := map[string]string{}, map[string]bool{}
-	for i, name := range Identities() {
+	for i, name := range IdentityNames() {
 		config, err := clientcmd.LoadFromFile(l.Kubeconfig(name))
 		require.NoError(t, err)
 		context := config.Contexts[config.CurrentContext]
@@ -58,10 +58,10 @@ func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
 
 func TestPreparingAgainKeepsTheServiceAccountKey(t *testing.T) {
 	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, Kubectl: "/bin/echo"}
-	require.NoError(t, Prepare(t.Context(), plan))
+	require.NoError(t, WriteStackFiles(t.Context(), plan))
 	before, err := os.ReadFile(plan.Layout().serviceAccountKey())
 	require.NoError(t, err)
-	require.NoError(t, Prepare(t.Context(), plan))
+	require.NoError(t, WriteStackFiles(t.Context(), plan))
 	after, err := os.ReadFile(plan.Layout().serviceAccountKey())
 	require.NoError(t, err)
 	assert.Equal(t, before, after)
@@ -75,7 +75,7 @@ func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
 	require.NoError(t, os.WriteFile(kubectl, []byte("#!/bin/sh\nprintf '%s\\n' \"$KUBECONFIG\" \"$@\"\n"), 0o700))
 	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, Kubectl: kubectl}
 	require.NoError(t, writeKubectlScript(plan))
-	script := exec.Command(plan.Layout().Kubectl(), "millwright", "top", "a b")
+	script := exec.Command(plan.Layout().KubectlPath(), "millwright", "top", "a b")
 	script.Env = []string{"KUBECONFIG=/another", "PATH=" + os.Getenv("PATH")}
 	out, err := script.Output()
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
 // A second call replaces the CA: the new certificates do not verify against the old CA.
 func TestTemporalCertificatesAreReplaced(t *testing.T) {
 	plan := Plan{Dir: t.TempDir(), TemporalTLS: true}
-	require.NoError(t, Prepare(t.Context(), plan))
+	require.NoError(t, WriteStackFiles(t.Context(), plan))
 	l := plan.Layout()
 	verify := func(ca []byte) (server, client error) {
 		roots := x509.NewCertPool()
@@ -103,12 +103,12 @@ func TestTemporalCertificatesAreReplaced(t *testing.T) {
 			)
 			server = errors.Join(server, err)
 		}
-		ours, err := authority.ReadPEM(l.TemporalClient(), x509.ParseCertificate)
+		ours, err := authority.ReadPEM(l.TemporalClientCertificate(), x509.ParseCertificate)
 		require.NoError(t, err)
 		_, client = ours.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		return server, client
 	}
-	before, err := os.ReadFile(l.TemporalAuthority())
+	before, err := os.ReadFile(l.TemporalCACertificate())
 	require.NoError(t, err)
 	server, client := verify(before)
 	require.NoError(t, server)
@@ -120,7 +120,7 @@ func TestTemporalCertificatesAreReplaced(t *testing.T) {
 	server, client = verify(before)
 	require.Error(t, server)
 	require.Error(t, client)
-	after, err := os.ReadFile(l.TemporalAuthority())
+	after, err := os.ReadFile(l.TemporalCACertificate())
 	require.NoError(t, err)
 	server, client = verify(after)
 	require.NoError(t, server)

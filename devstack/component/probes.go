@@ -23,8 +23,8 @@ const (
 	probeTimeout = 2 * time.Second       // timeout of one probe
 )
 
-// Probe checks once whether a component is ready, and returns nil if the component is ready.
-func (p Plan) Probe(ctx context.Context, name string) error {
+// ProbeComponent checks once whether a component is ready, and returns nil if the component is ready.
+func (p Plan) ProbeComponent(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	switch name {
@@ -41,7 +41,7 @@ func (p Plan) Probe(ctx context.Context, name string) error {
 	case Temporal:
 		return p.probeTemporal(ctx)
 	case VirtualCloud:
-		return checkHealth(ctx, p.Cloud()+"/healthz")
+		return checkHealth(ctx, p.CloudURL()+"/healthz")
 	case MCMManager, MCMMachines:
 		return checkHealth(ctx, "http://"+Address(p.Ports[name])+"/healthz")
 	}
@@ -52,9 +52,9 @@ func (p Plan) Probe(ctx context.Context, name string) error {
 	return checkHealth(ctx, "http://"+Address(p.Ports[name])+path)
 }
 
-// LoopbackClient does not verify certificates: it only connects to components of the stack on loopback addresses, and
-// sends no secret over TLS.
-var LoopbackClient = &http.Client{Transport: &http.Transport{
+// LoopbackHTTPClient does not verify certificates: it only connects to components of the stack on loopback addresses,
+// and sends no secret over TLS.
+var LoopbackHTTPClient = &http.Client{Transport: &http.Transport{
 	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 	DisableKeepAlives: true,                                  // connections to a component do not outlive its restart
 }}
@@ -65,7 +65,7 @@ func checkHealth(ctx context.Context, url string) error {
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", url, err)
 	}
-	response, err := LoopbackClient.Do(request)
+	response, err := LoopbackHTTPClient.Do(request)
 	if err != nil {
 		return err // Do's error already contains the URL
 	}
@@ -130,5 +130,5 @@ func (p Plan) probeTemporal(ctx context.Context) error {
 	if _, err := clients.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
 		return fmt.Errorf("ask Temporal for its health: %w", err)
 	}
-	return checkHealth(ctx, p.TemporalUI()+"/healthz")
+	return checkHealth(ctx, p.TemporalUIURL()+"/healthz")
 }

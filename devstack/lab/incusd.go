@@ -25,7 +25,7 @@ func incusdCommand(p *stackFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.Network, err = incus.NetworkNamed(network); err != nil {
+			if o.Network, err = incus.NetworkByName(network); err != nil {
 				return err
 			}
 			o.Repo, o.Dir = p.repo, filepath.Join(dir, parts.Incusd)
@@ -34,9 +34,9 @@ func incusdCommand(p *stackFlags) *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&network, "network", "", "name of the machines' network, which the supervisor has locked")
-	flags.StringVar(&o.APIServer, "api-server", "", "address of the API server on loopback")
+	flags.StringVar(&o.APIServerAddress, "api-server", "", "address of the API server on loopback")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig of the admin, for the approver of certificates")
-	flags.StringVar(&o.Health, "health-address", "", "where to answer health checks")
+	flags.StringVar(&o.HealthAddress, "health-address", "", "where to answer health checks")
 	return command
 }
 
@@ -59,7 +59,7 @@ containers with real kubelets, which join this stack.`,
 			if err != nil {
 				return err
 			}
-			text, err := parts.MachineClass(s, namespace, name)
+			text, err := parts.MachineClassManifest(s, namespace, name)
 			if err != nil {
 				return err
 			}

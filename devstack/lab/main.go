@@ -59,18 +59,18 @@ are built first: some minutes, once. On a running stack it starts what has died.
 			if nodes != "" && nodes != "incus" {
 				return fmt.Errorf("no nodes of kind %q: have \"incus\"", nodes)
 			}
-			if with.Nodes = nodes != ""; !with.Nodes && !with.Observe {
+			if with.WithNodes = nodes != ""; !with.WithNodes && !with.WithObservers {
 				return errors.New("say --nodes=incus or --observe; `devstack up` starts a stack without them")
 			}
 			var err error
 			if o.Dir, err = p.stackFolder(); err != nil {
 				return err
 			}
-			if with.Lab, err = os.Executable(); err != nil {
+			if with.LabProgram, err = os.Executable(); err != nil {
 				return fmt.Errorf("find myself: %w", err)
 			}
 			o.Repo, o.Output = p.repo, c.ErrOrStderr()
-			if o, err = with.Add(c.Context(), o); err != nil {
+			if o, err = with.AddToOptions(c.Context(), o); err != nil {
 				return err
 			}
 			s, err := stack.Up(c.Context(), o)
@@ -88,12 +88,12 @@ are built first: some minutes, once. On a running stack it starts what has died.
 		"\"incus\" adds a server for machines with real kubelets; needs root and Debian's packages",
 	)
 	flags.BoolVar(
-		&with.Observe,
+		&with.WithObservers,
 		"observe",
 		false,
 		"add Prometheus, with the rules of deploy/alerts, and Alertmanager, from Debian's packages",
 	)
-	flags.BoolVar(&o.FreePorts, "free-ports", false, "take free ports instead of the documented ones")
+	flags.BoolVar(&o.UseFreePorts, "free-ports", false, "take free ports instead of the documented ones")
 	return command
 }
 
@@ -107,7 +107,7 @@ func printAddresses(c *cobra.Command, s *stack.Stack) error {
 	table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 3, ' ', 0)
 	row := func(what, where string) { _, _ = fmt.Fprintf(table, "%s\t%s\n", what, where) }
 	if has(parts.Incusd) {
-		server, err := parts.Incus(s)
+		server, err := parts.OpenIncus(s)
 		if err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func printAddresses(c *cobra.Command, s *stack.Stack) error {
 		row("Prometheus", s.MetricsAddress(parts.Prometheus))
 		row("Alertmanager", s.MetricsAddress(parts.Alertmanager))
 	}
-	row("kubeconfig", s.Kubeconfig(component.Admin))
+	row("kubeconfig", s.KubeconfigPath(component.Admin))
 	row("all else", "devstack up says where it is")
 	return table.Flush()
 }
@@ -132,7 +132,7 @@ func downCommand(p *stackFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return parts.Down(c.Context(), dir)
+			return parts.StopStack(c.Context(), dir)
 		},
 	}
 }

@@ -11,12 +11,12 @@ import (
 
 // Each lab command in the documentation and in the help texts parses without an error.
 func TestCommandsInTheDocuments(t *testing.T) {
-	calls, err := pages.Calls("../..", "lab")
+	calls, err := pages.CallsInDocuments("../..", "lab")
 	require.NoError(t, err)
 	require.Greater(t, len(calls), 3)
-	examples := pages.Examples(rootCommand(), "lab")
+	examples := pages.CallsInExamples(rootCommand(), "lab")
 	require.Greater(t, len(examples), 2)
 	for _, call := range append(calls, examples...) {
-		assert.NoError(t, call.Check(rootCommand()))
+		assert.NoError(t, call.CheckSyntax(rootCommand()))
 	}
 }

@@ -43,13 +43,13 @@ func applyProductObjects(ctx context.Context, p component.Plan) error {
 		return err
 	}
 	for _, object := range objects {
-		if err := a.apply(ctx, object); err != nil {
+		if err := a.applyObject(ctx, object); err != nil {
 			return err
 		}
 	}
 	for _, object := range objects {
 		if object.GetKind() == "CustomResourceDefinition" {
-			if err := a.awaitEstablished(ctx, object); err != nil {
+			if err := a.awaitEstablishedCRD(ctx, object); err != nil {
 				return err
 			}
 		}
@@ -160,7 +160,7 @@ func roleBindings(objects []*unstructured.Unstructured) ([]*unstructured.Unstruc
 	var bindings []*unstructured.Unstructured
 	for _, object := range objects {
 		kind, name := object.GetKind(), object.GetName()
-		users := component.UsersOf(name)
+		users := component.UsersOfRole(name)
 		if kind != "ClusterRole" && kind != "Role" || len(users) == 0 {
 			continue
 		}
@@ -192,7 +192,7 @@ func flowControlObjects(repo string) ([]*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	var subjects []flowcontrolv1.Subject
-	for _, user := range component.Users() {
+	for _, user := range component.UserNames() {
 		subjects = append(
 			subjects,
 			flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}},
@@ -280,7 +280,7 @@ func (a applier) resourceClient(
 	return a.client.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-func (a applier) apply(ctx context.Context, object *unstructured.Unstructured) error {
+func (a applier) applyObject(ctx context.Context, object *unstructured.Unstructured) error {
 	resource, err := a.resourceClient(ctx, object)
 	if err != nil {
 		return err
@@ -292,8 +292,8 @@ func (a applier) apply(ctx context.Context, object *unstructured.Unstructured) e
 	return nil
 }
 
-// awaitEstablished waits until the CRD is Established: the API server then serves the CRD's kind.
-func (a applier) awaitEstablished(ctx context.Context, definition *unstructured.Unstructured) error {
+// awaitEstablishedCRD waits until the CRD is Established: the API server then serves the CRD's kind.
+func (a applier) awaitEstablishedCRD(ctx context.Context, definition *unstructured.Unstructured) error {
 	resource, err := a.resourceClient(ctx, definition)
 	if err != nil {
 		return err

@@ -24,13 +24,13 @@ const terminationGrace = 3 * time.Second
 
 // childProcess is one process of a component, a child of the supervisor.
 type childProcess struct {
-	name       string
-	process    Process
-	osProcess  *os.Process
-	startedAt  time.Time
-	ended      chan struct{} // closed when Wait has returned
-	exitReason string        // how the process ended; valid once ended is closed
-	succeeded  bool          // whether the exit code was 0; valid once ended is closed
+	name         string
+	process      Process
+	osProcess    *os.Process
+	startedAt    time.Time
+	done         chan struct{} // closed when Wait has returned
+	exitReason   string        // how the process ended; valid once ended is closed
+	hasSucceeded bool          // whether the exit code was 0; valid once ended is closed
 }
 
 // startComponent starts a component's process unless the process runs, and waits until the component is ready. The
@@ -51,7 +51,7 @@ func (s *supervisor) startComponent(ctx context.Context, name string) error {
 		s.changeComponent(name, func(status *ComponentStatus) { status.State, status.Error = StateFailed, err.Error() })
 		return err
 	}
-	if err := s.awaitReady(ctx, c); err != nil {
+	if err := s.awaitReadyComponent(ctx, c); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
 	return nil
@@ -76,7 +76,7 @@ func (s *supervisor) bootstrapAPIServer(ctx context.Context) error {
 func (s *supervisor) ensureProcess(name string) (*childProcess, error) {
 	s.launchMu.Lock()
 	defer s.launchMu.Unlock()
-	if s.stopping {
+	if s.isStopping {
 		return nil, fmt.Errorf("start %s: %w", name, errStackStopped)
 	}
 	if c := s.findChild(name); c != nil {
@@ -104,7 +104,7 @@ func (s *supervisor) startProcess(name string) (*childProcess, error) {
 		command.Env = append(command.Env, apiServerGCVariables...)
 	}
 	command.Env = slices.Concat(command.Env, s.plan.Environment(name), s.plan.Env[name])
-	log, err := os.OpenFile(s.plan.Layout().Log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(s.plan.Layout().LogFile(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -117,12 +117,12 @@ func (s *supervisor) startProcess(name string) (*childProcess, error) {
 	)
 	command.Stdout, command.Stderr = log, log
 
-	c := &childProcess{name: name, startedAt: time.Now(), ended: make(chan struct{})}
-	if err := attached.Start(command); err != nil {
+	c := &childProcess{name: name, startedAt: time.Now(), done: make(chan struct{})}
+	if err := attached.StartCommand(command); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	c.osProcess = command.Process
-	if c.process, err = processOf(command.Process.Pid); err != nil {
+	if c.process, err = processWithPID(command.Process.Pid); err != nil {
 		return nil, errors.Join(err, command.Process.Kill(), command.Wait())
 	}
 	slog.Info("started", "component", name, "pid", c.process.PID)
@@ -130,45 +130,46 @@ func (s *supervisor) startProcess(name string) (*childProcess, error) {
 		s.children[name] = c
 		*status = ComponentStatus{Name: name, State: StateStarting, Process: c.process, Port: status.Port, Since: c.startedAt}
 	})
-	go s.recordEnd(c, command)
+	go s.recordProcessEnd(c, command)
 	return c, nil
 }
 
-// recordEnd waits until a process has ended, and records the end in the component's status.
-func (s *supervisor) recordEnd(c *childProcess, command *exec.Cmd) {
-	c.succeeded = command.Wait() == nil
+// recordProcessEnd waits until a process has ended, and records the end in the component's status.
+func (s *supervisor) recordProcessEnd(c *childProcess, command *exec.Cmd) {
+	c.hasSucceeded = command.Wait() == nil
 	c.exitReason = command.ProcessState.String()
 	slog.Info("ended", "component", c.name, "pid", c.process.PID, "how", c.exitReason)
 	s.changeComponent(c.name, func(status *ComponentStatus) {
 		delete(s.children, c.name)
 		status.Process = Process{}
-		if c.name == component.Bootstrap && c.succeeded {
+		if c.name == component.Bootstrap && c.hasSucceeded {
 			status.State, status.Took = StateDone, time.Since(c.startedAt)
 			return
 		}
 		status.State, status.Error = StateExited, c.exitReason
 	})
-	close(c.ended)
+	close(c.done)
 }
 
-// awaitReady waits until the component is ready. If the process or ctx ends earlier, awaitReady returns the reason.
-func (s *supervisor) awaitReady(ctx context.Context, c *childProcess) error {
+// awaitReadyComponent waits until the component is ready. If the process or ctx ends earlier, awaitReadyComponent
+// returns the reason.
+func (s *supervisor) awaitReadyComponent(ctx context.Context, c *childProcess) error {
 	ticker := time.NewTicker(component.ProbeEvery)
 	defer ticker.Stop()
 	for {
 		var notReady error
 		if c.name != component.Bootstrap {
-			if notReady = s.plan.Probe(ctx, c.name); notReady == nil {
-				s.recordReady(c)
+			if notReady = s.plan.ProbeComponent(ctx, c.name); notReady == nil {
+				s.recordReadyState(c)
 				return nil
 			}
 		}
 		select {
-		case <-c.ended:
-			if c.name == component.Bootstrap && c.succeeded {
+		case <-c.done:
+			if c.name == component.Bootstrap && c.hasSucceeded {
 				return nil
 			}
-			log := s.plan.Layout().Log(c.name)
+			log := s.plan.Layout().LogFile(c.name)
 			return fmt.Errorf("it ended before it was ready (%s); its log %s ends with:\n%s", c.exitReason, log, logTail(log))
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), notReady)
@@ -177,8 +178,8 @@ func (s *supervisor) awaitReady(ctx context.Context, c *childProcess) error {
 	}
 }
 
-// recordReady sets the component's state to ready, unless the process has ended in the meantime.
-func (s *supervisor) recordReady(c *childProcess) {
+// recordReadyState sets the component's state to ready, unless the process has ended in the meantime.
+func (s *supervisor) recordReadyState(c *childProcess) {
 	s.changeComponent(c.name, func(status *ComponentStatus) {
 		if status.State == StateStarting && status.Process == c.process {
 			status.State, status.Took = StateReady, time.Since(c.startedAt)
@@ -191,7 +192,7 @@ func (s *supervisor) recordReady(c *childProcess) {
 func (s *supervisor) killComponent(name string) {
 	if c := s.findChild(name); c != nil {
 		_ = c.osProcess.Signal(syscall.SIGKILL)
-		<-c.ended
+		<-c.done
 	}
 }
 
@@ -205,10 +206,10 @@ func (s *supervisor) terminateComponent(name string) {
 	_ = c.osProcess.Signal(syscall.SIGTERM)
 	_ = c.osProcess.Signal(syscall.SIGCONT)
 	select {
-	case <-c.ended:
+	case <-c.done:
 	case <-time.After(terminationGrace):
 		_ = c.osProcess.Signal(syscall.SIGKILL)
-		<-c.ended
+		<-c.done
 	}
 }
 
@@ -218,8 +219,8 @@ func (s *supervisor) findChild(name string) *childProcess {
 	return s.children[name]
 }
 
-// stopAll ends all components in parallel. A component ends only after all components that need it have ended.
-func (s *supervisor) stopAll() {
+// stopAllProcesses ends all components in parallel. A component ends only after all components that need it have ended.
+func (s *supervisor) stopAllProcesses() {
 	stopped := map[string]chan struct{}{}
 	for _, name := range s.plan.Components {
 		stopped[name] = make(chan struct{})
@@ -229,7 +230,7 @@ func (s *supervisor) stopAll() {
 		group.Go(func() error {
 			defer close(stopped[name])
 			for _, other := range component.All(s.plan.Extras...) {
-				for _, need := range other.WaitsFor(s.plan.Components) {
+				for _, need := range other.AwaitedComponents(s.plan.Components) {
 					if need == name && stopped[other.Name] != nil {
 						<-stopped[other.Name]
 					}

@@ -19,7 +19,7 @@ import (
 // the API server calls the programs on this machine.
 func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
-	for _, name := range component.ClusterAPI() {
+	for _, name := range component.ClusterAPINames() {
 		if !slices.Contains(p.Components, name) {
 			continue
 		}
@@ -32,11 +32,11 @@ func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, err
 		}
-		authority, err := os.ReadFile(p.Layout().ClusterAPIAuthority())
+		authority, err := os.ReadFile(p.Layout().ClusterAPICACertificate())
 		if err != nil {
 			return nil, fmt.Errorf("read the CA of Cluster API's webhooks: %w", err)
 		}
-		w := programWebhooks{name: name, url: p.ClusterAPIWebhooks(name), caCertificate: authority}
+		w := programWebhooks{name: name, url: p.ClusterAPIWebhooksURL(name), caCertificate: authority}
 		for _, object := range objects {
 			if err := w.redirectToProgram(object, labels); err != nil {
 				return nil, fmt.Errorf("direct %s %s to %s: %w", object.GetKind(), object.GetName(), name, err)

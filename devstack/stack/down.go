@@ -26,17 +26,17 @@ func Down(ctx context.Context, dir string) error {
 	ticker := time.NewTicker(component.ProbeEvery)
 	defer ticker.Stop()
 	for told := false; ; {
-		lock, err := component.TryLock(component.Layout(dir).Lock())
+		lock, err := component.TryLock(component.Layout(dir).LockFile())
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // the folder never had a stack
 		}
 		if err == nil { // no supervisor runs, and this process' lock prevents the start of a supervisor
-			return errors.Join(endLeftovers(ctx, dir), lock.Close())
+			return errors.Join(killLeftoverProcesses(ctx, dir), lock.Close())
 		}
 		if !errors.Is(err, component.ErrLocked) {
 			return err
 		}
-		state, live, err := liveState(dir)
+		state, live, err := readLiveState(dir)
 		switch {
 		case err != nil:
 			return err
@@ -55,9 +55,9 @@ func Down(ctx context.Context, dir string) error {
 	}
 }
 
-// endLeftovers kills the processes that a dead supervisor left (normally there are none), and removes the supervisor's
-// state file. The caller holds the stack's lock.
-func endLeftovers(ctx context.Context, dir string) error {
+// killLeftoverProcesses kills the processes that a dead supervisor left (normally there are none), and removes the
+// supervisor's state file. The caller holds the stack's lock.
+func killLeftoverProcesses(ctx context.Context, dir string) error {
 	state, err := readState(dir)
 	if errors.Is(err, fs.ErrNotExist) { // the supervisor ended in order and removed the file
 		return nil
@@ -69,7 +69,7 @@ func endLeftovers(ctx context.Context, dir string) error {
 			}
 		}
 	}
-	if err := os.Remove(component.Layout(dir).State()); err != nil {
+	if err := os.Remove(component.Layout(dir).StateFile()); err != nil {
 		return fmt.Errorf("remove stale state: %w", err)
 	}
 	return nil
@@ -80,7 +80,7 @@ func endLeftovers(ctx context.Context, dir string) error {
 func killProcess(ctx context.Context, p Process) error {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
-	for p.alive() {
+	for p.isAlive() {
 		if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("kill process %d: %w", p.PID, err)
 		}

@@ -13,7 +13,7 @@ import (
 
 // joinRunningStack waits until a stack that another process started is ready, and restarts components that have ended.
 func joinRunningStack(ctx context.Context, o Options) (*Stack, error) {
-	s, err := followStart(ctx, o, nil)
+	s, err := followStackStart(ctx, o, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -27,30 +27,30 @@ func joinRunningStack(ctx context.Context, o Options) (*Stack, error) {
 		return nil, err
 	}
 	for _, c := range status {
-		if c.State.Alive() || c.State == StatePaused {
+		if c.State.IsAlive() || c.State == StatePaused {
 			continue
 		}
 		_, _ = fmt.Fprintf(o.Output, "starting %s again (%s %s)\n", c.Name, c.State, c.Error)
-		if err := s.Start(ctx, c.Name); err != nil {
+		if err := s.StartComponent(ctx, c.Name); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-// followStart prints a line for each component that becomes ready, and returns when the whole stack is ready.
-func followStart(ctx context.Context, o Options, ended <-chan error) (*Stack, error) {
+// followStackStart prints a line for each component that becomes ready, and returns when the whole stack is ready.
+func followStackStart(ctx context.Context, o Options, ended <-chan error) (*Stack, error) {
 	ticker := time.NewTicker(component.ProbeEvery)
 	defer ticker.Stop()
 	told := map[string]bool{}
 	deadline := time.Now().Add(o.Timeout + terminationGrace) // the supervisor's own timeout ends earlier
 	for {
-		state, live, err := liveState(o.Dir)
+		state, live, err := readLiveState(o.Dir)
 		if err != nil {
 			return nil, err
 		}
 		if live {
-			reportReady(o, state, told)
+			reportReadyComponents(o, state, told)
 		}
 		switch {
 		case live && state.Phase == PhaseReady:
@@ -72,7 +72,7 @@ func followStart(ctx context.Context, o Options, ended <-chan error) (*Stack, er
 
 // isLockFree reports whether no process holds the stack's lock: no process runs, starts or stops the stack.
 func isLockFree(dir string) bool {
-	lock, err := component.TryLock(component.Layout(dir).Lock())
+	lock, err := component.TryLock(component.Layout(dir).LockFile())
 	if err != nil {
 		return false
 	}
@@ -80,10 +80,10 @@ func isLockFree(dir string) bool {
 	return true
 }
 
-// reportReady prints the components that became ready since the last call.
-func reportReady(o Options, state State, told map[string]bool) {
+// reportReadyComponents prints the components that became ready since the last call.
+func reportReadyComponents(o Options, state State, told map[string]bool) {
 	for _, c := range state.Components {
-		if c.State.Alive() && !told[c.Name] {
+		if c.State.IsAlive() && !told[c.Name] {
 			told[c.Name] = true
 			pid := "-"
 			if c.Process.PID != 0 {
@@ -103,7 +103,7 @@ func supervisorEndError(dir string, err error) error {
 	if err == nil {
 		return errors.New("the stack was stopped before it was ready")
 	}
-	log := component.Layout(dir).Log(supervisorLogName)
+	log := component.Layout(dir).LogFile(supervisorLogName)
 	return fmt.Errorf(
 		"the supervisor ended before the stack was ready (%w); its log %s ends with:\n%s",
 		err,

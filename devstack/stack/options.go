@@ -28,8 +28,8 @@ type Options struct {
 	// Dir is the folder of this stack: data, logs, credentials, state. Empty means <repo>/.devstack. Down keeps the data,
 	// so that the next Up continues with the old data; remove the folder for a fresh start.
 	Dir string
-	// FreePorts selects a free block of ports instead of the documented ports, so that several stacks can run.
-	FreePorts bool
+	// UseFreePorts selects a free block of ports instead of the documented ports, so that several stacks can run.
+	UseFreePorts bool
 	// Components are the components to start. Up adds the components that the chosen components need. Empty means all.
 	Components []string
 	// ClusterAPI adds the released Cluster API: its core with the watch filter component.UpstreamFilter, the kubeadm
@@ -52,22 +52,22 @@ type Options struct {
 	// Quiet makes Nodes renew their Leases six times less often, for benchmarks: 5,000 idle Nodes would otherwise use a
 	// core. The detection of a dead Node then takes five minutes instead of one minute.
 	Quiet bool
-	// NodeLease is the Lease duration of a virtual Node. A Node renews its Lease after a quarter of this time, and a dead
-	// Node is detected after five quarters. Zero: Quiet decides, with 40 s or 240 s. NodeLease is for large fleets: 10,000
-	// Nodes with a Lease of 240 s send 167 renewals a second.
-	NodeLease time.Duration
+	// NodeLeaseDuration is the Lease duration of a virtual Node. A Node renews its Lease after a quarter of this time, and
+	// a dead Node is detected after five quarters. Zero: Quiet decides, with 40 s or 240 s. NodeLeaseDuration is for large
+	// fleets: 10,000 Nodes with a Lease of 240 s send 167 renewals a second.
+	NodeLeaseDuration time.Duration
 	// Extras describes additional components, in starting order, at most component.MaxExtras. Up starts only the extras
 	// that Components names.
 	Extras []component.ExtraComponent
-	// Up calls Complete once the ports of the plan are known. Complete adds the files, flags and manifests that depend on
-	// the ports. The supervisor holds the returned locks until the stack ends. If the stack already runs, Up does not call
-	// Complete. Nil adds nothing.
-	Complete func(ctx context.Context, plan *component.Plan) (locks []*os.File, err error)
+	// Up calls CompletePlan once the ports of the plan are known. CompletePlan adds the files, flags and manifests that
+	// depend on the ports. The supervisor holds the returned locks until the stack ends. If the stack already runs, Up
+	// does not call CompletePlan. Nil adds nothing.
+	CompletePlan func(ctx context.Context, plan *component.Plan) (locks []*os.File, err error)
 	// Timeout is the timeout of the start, without builds; zero means two minutes. An idle computer needs less than 15 s.
 	Timeout time.Duration
-	// Supervisor is the path of a binary with the command "run": the devstack command passes its own path. If empty, Up
-	// builds devstack from the clone.
-	Supervisor string
+	// SupervisorProgram is the path of a binary with the command "run": the devstack command passes its own path. If
+	// empty, Up builds devstack from the clone.
+	SupervisorProgram string
 }
 
 // defaultTimeout is long enough for two cores that compile at the same time.
@@ -108,8 +108,8 @@ func (o Options) withDefaults() (Options, error) {
 		if len(o.Components) == 0 {
 			o.Components = component.Names()
 		}
-		o.Components = append(slices.Clone(o.Components), component.ClusterAPI()...)
+		o.Components = append(slices.Clone(o.Components), component.ClusterAPINames()...)
 	}
-	o.Components, err = component.WithNeeds(o.Components, o.Extras...)
+	o.Components, err = component.WithNeededComponents(o.Components, o.Extras...)
 	return o, err
 }

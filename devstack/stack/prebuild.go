@@ -23,7 +23,7 @@ func buildBinaries(ctx context.Context, o Options) (component.Plan, string, erro
 		Env:         o.Env,
 		Args:        map[string][]string{},
 		Quiet:       o.Quiet,
-		NodeLease:   o.NodeLease,
+		NodeLease:   o.NodeLeaseDuration,
 		Timeout:     o.Timeout,
 		TemporalTLS: o.TemporalTLS,
 	}
@@ -32,7 +32,7 @@ func buildBinaries(ctx context.Context, o Options) (component.Plan, string, erro
 	if err != nil {
 		return plan, "", err
 	}
-	if o.Supervisor == "" {
+	if o.SupervisorProgram == "" {
 		folders[build.Devstack] = append(folders[build.Devstack], supervisorLogName)
 	}
 	for _, name := range slices.Sorted(maps.Keys(heavy)) {
@@ -60,8 +60,8 @@ func buildBinaries(ctx context.Context, o Options) (component.Plan, string, erro
 		}
 	}
 	maps.Copy(plan.Binaries, o.Binaries)
-	if o.Supervisor != "" {
-		return plan, o.Supervisor, nil
+	if o.SupervisorProgram != "" {
+		return plan, o.SupervisorProgram, nil
 	}
 	return plan, ours[build.Devstack], nil
 }
@@ -69,7 +69,7 @@ func buildBinaries(ctx context.Context, o Options) (component.Plan, string, erro
 // addClusterAPI adds the binaries of the chosen Cluster API programs, and the folder with their manifests, to a plan.
 func addClusterAPI(ctx context.Context, plan *component.Plan, output io.Writer) error {
 	// Only the first call of ClusterAPIPrograms may build; later calls find the folder.
-	for _, name := range component.ClusterAPI() {
+	for _, name := range component.ClusterAPINames() {
 		if !slices.Contains(plan.Components, name) {
 			continue
 		}
@@ -90,15 +90,15 @@ func programSources(
 ) (heavy, folders map[string][]string, err error) {
 	heavy, folders = map[string][]string{}, map[string][]string{}
 	for _, name := range chosen {
-		c, err := component.Named(name, extras...)
+		c, err := component.FindByName(name, extras...)
 		switch {
 		case err != nil:
 			return nil, nil, err
 		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // bootstrap then has no process
-		case c.Heavy != "":
-			heavy[c.Heavy] = append(heavy[c.Heavy], name)
-		case c.Folder != "":
-			folders[c.Folder] = append(folders[c.Folder], name)
+		case c.HeavyBinary != "":
+			heavy[c.HeavyBinary] = append(heavy[c.HeavyBinary], name)
+		case c.MainFolder != "":
+			folders[c.MainFolder] = append(folders[c.MainFolder], name)
 		}
 	}
 	return heavy, folders, nil

@@ -13,9 +13,9 @@ import (
 // checkPlatform returns an error if the stack cannot run on this system.
 func checkPlatform() error { return nil }
 
-// processOf returns the identity of a process that runs or is a zombie.
-func processOf(pid int) (Process, error) {
-	stat, err := readStat(pid)
+// processWithPID returns the identity of a process that runs or is a zombie.
+func processWithPID(pid int) (Process, error) {
+	stat, err := readProcStat(pid)
 	if err != nil {
 		return Process{}, fmt.Errorf("look at process %d: %w", pid, err)
 	}
@@ -31,14 +31,14 @@ var bootID = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(text))
 })
 
-// alive reports whether the process still runs; false if another process has its PID. A zombie counts as ended.
-func (p Process) alive() bool {
+// isAlive reports whether the process still runs; false if another process has its PID. A zombie counts as ended.
+func (p Process) isAlive() bool {
 	stat, err := p.readStatistics()
 	return err == nil && stat.state != "Z" && stat.state != "X"
 }
 
-// paused reports whether a signal has stopped the process.
-func (p Process) paused() bool {
+// isPaused reports whether a signal has stopped the process.
+func (p Process) isPaused() bool {
 	stat, err := p.readStatistics()
 	return err == nil && stat.state == "T"
 }
@@ -58,7 +58,7 @@ func (p Process) readStatistics() (procStat, error) {
 	if p.PID == 0 {
 		return procStat{}, os.ErrProcessDone
 	}
-	stat, err := readStat(p.PID)
+	stat, err := readProcStat(p.PID)
 	if err != nil {
 		return procStat{}, err
 	}
@@ -76,7 +76,7 @@ type procStat struct {
 	residentPages int64  // resident memory, in pages
 }
 
-func readStat(pid int) (procStat, error) {
+func readProcStat(pid int) (procStat, error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return procStat{}, err

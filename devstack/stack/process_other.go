@@ -15,10 +15,10 @@ var errUnsupported = errors.New(
 
 func checkPlatform() error { return errUnsupported }
 
-func processOf(int) (Process, error) { return Process{}, errUnsupported }
+func processWithPID(int) (Process, error) { return Process{}, errUnsupported }
 
-func (p Process) alive() bool { return false }
+func (p Process) isAlive() bool { return false }
 
-func (p Process) paused() bool { return false }
+func (p Process) isPaused() bool { return false }
 
 func (p Process) resourceUsage() (time.Duration, int64) { return 0, 0 }

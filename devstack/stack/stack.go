@@ -27,7 +27,7 @@ type Stack struct{ state State }
 
 // Open returns the stack that runs in a folder, or ErrNotRunning.
 func Open(dir string) (*Stack, error) {
-	state, live, err := liveState(dir)
+	state, live, err := readLiveState(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -57,46 +57,46 @@ func (s *Stack) Status(ctx context.Context) ([]ComponentStatus, error) {
 	status := now.state.Components
 	for i := range status {
 		status[i].CPU, status[i].Memory = status[i].Process.resourceUsage()
-		if status[i].State.Alive() && status[i].Process.paused() {
+		if status[i].State.IsAlive() && status[i].Process.isPaused() {
 			status[i].State = StatePaused
 		}
 	}
 	return status, nil
 }
 
-// Start starts a component and returns when the component is ready. If the component is ready already, Start does
-// nothing.
-func (s *Stack) Start(ctx context.Context, name string) error {
-	return s.callComponent(ctx, name, "start")
+// StartComponent starts a component and returns when the component is ready. If the component is ready already,
+// StartComponent does nothing.
+func (s *Stack) StartComponent(ctx context.Context, name string) error {
+	return s.postComponentAction(ctx, name, "start")
 }
 
-// Stop sends SIGTERM to a component, SIGKILL after a grace period, and returns when the process has ended. If the
-// component does not run, Stop does nothing.
-func (s *Stack) Stop(ctx context.Context, name string) error {
-	return s.callComponent(ctx, name, "stop")
+// StopComponent sends SIGTERM to a component, SIGKILL after a grace period, and returns when the process has ended. If
+// the component does not run, StopComponent does nothing.
+func (s *Stack) StopComponent(ctx context.Context, name string) error {
+	return s.postComponentAction(ctx, name, "stop")
 }
 
-// Kill sends SIGKILL to a component and returns when the process has ended. If the component does not run, Kill does
-// nothing.
-func (s *Stack) Kill(ctx context.Context, name string) error {
-	return s.callComponent(ctx, name, "kill")
+// KillComponent sends SIGKILL to a component and returns when the process has ended. If the component does not run,
+// KillComponent does nothing.
+func (s *Stack) KillComponent(ctx context.Context, name string) error {
+	return s.postComponentAction(ctx, name, "kill")
 }
 
-// Restart stops a component as Stop does, and starts the component as Start does.
-func (s *Stack) Restart(ctx context.Context, name string) error {
-	if err := s.Stop(ctx, name); err != nil {
+// RestartComponent stops a component as StopComponent does, and starts the component as StartComponent does.
+func (s *Stack) RestartComponent(ctx context.Context, name string) error {
+	if err := s.StopComponent(ctx, name); err != nil {
 		return err
 	}
-	return s.Start(ctx, name)
+	return s.StartComponent(ctx, name)
 }
 
-// Signal sends a signal to a component: SIGSTOP pauses the component, SIGCONT continues it. If the component does not
-// run, Signal returns an error.
-func (s *Stack) Signal(ctx context.Context, name string, signal syscall.Signal) error {
-	return s.callComponent(ctx, name, "signal/"+strconv.Itoa(int(signal)))
+// SignalComponent sends a signal to a component: SIGSTOP pauses the component, SIGCONT continues it. If the component
+// does not run, SignalComponent returns an error.
+func (s *Stack) SignalComponent(ctx context.Context, name string, signal syscall.Signal) error {
+	return s.postComponentAction(ctx, name, "signal/"+strconv.Itoa(int(signal)))
 }
 
-func (s *Stack) callComponent(ctx context.Context, name, verb string) error {
+func (s *Stack) postComponentAction(ctx context.Context, name, verb string) error {
 	if !slices.Contains(s.state.Plan.Components, name) {
 		return fmt.Errorf("this stack has no component %q: have %s", name, strings.Join(s.state.Plan.Components, ", "))
 	}
@@ -110,7 +110,7 @@ func (s State) postToSupervisor(ctx context.Context, path string) error {
 		return fmt.Errorf("call the supervisor: %w", err)
 	}
 	request.Header.Set("Authorization", "Bearer "+s.Token)
-	response, err := component.LoopbackClient.Do(request)
+	response, err := component.LoopbackHTTPClient.Do(request)
 	if err != nil {
 		return fmt.Errorf("call the supervisor: %w", err)
 	}
@@ -128,16 +128,18 @@ func (s State) postToSupervisor(ctx context.Context, path string) error {
 // Dir returns the stack's folder.
 func (s *Stack) Dir() string { return s.state.Plan.Dir }
 
-// Kubeconfig returns the path of an identity's kubeconfig: Admin, Test, WorkerIdentity, …. The file exists after the
-// first start of a stack that has an API server.
-func (s *Stack) Kubeconfig(identity string) string { return s.state.Plan.Layout().Kubeconfig(identity) }
+// KubeconfigPath returns the path of an identity's kubeconfig: Admin, Test, WorkerIdentity, …. The file exists after
+// the first start of a stack that has an API server.
+func (s *Stack) KubeconfigPath(identity string) string {
+	return s.state.Plan.Layout().Kubeconfig(identity)
+}
 
-// IdentityKubeconfig returns the same path as Kubeconfig, or an error if the stack has no such identity.
-func (s *Stack) IdentityKubeconfig(identity string) (string, error) {
-	if !slices.Contains(component.Identities(), identity) {
-		return "", fmt.Errorf("no identity %q: have %s", identity, strings.Join(component.Identities(), ", "))
+// CheckedKubeconfigPath returns the same path as KubeconfigPath, or an error if the stack has no such identity.
+func (s *Stack) CheckedKubeconfigPath(identity string) (string, error) {
+	if !slices.Contains(component.IdentityNames(), identity) {
+		return "", fmt.Errorf("no identity %q: have %s", identity, strings.Join(component.IdentityNames(), ", "))
 	}
-	return s.Kubeconfig(identity), nil
+	return s.KubeconfigPath(identity), nil
 }
 
 // TemporalAddress returns host:port of Temporal's frontend. The namespace is component.TemporalNamespace.
@@ -151,14 +153,14 @@ func (s *Stack) TemporalOptions() (client.Options, error) { return s.state.Plan.
 // Layout returns the folder of the stack.
 func (s *Stack) Layout() component.Layout { return s.state.Plan.Layout() }
 
-// UIAddress returns the URL of Temporal's UI.
-func (s *Stack) UIAddress() string { return s.state.Plan.TemporalUI() }
+// TemporalUIAddress returns the URL of Temporal's UI.
+func (s *Stack) TemporalUIAddress() string { return s.state.Plan.TemporalUIURL() }
 
 // CloudAddress returns the URL of virtualcloud.
-func (s *Stack) CloudAddress() string { return s.state.Plan.Cloud() }
+func (s *Stack) CloudAddress() string { return s.state.Plan.CloudURL() }
 
-// APIServer returns the URL of the API server.
-func (s *Stack) APIServer() string { return s.state.Plan.APIServer() }
+// APIServerURL returns the URL of the API server.
+func (s *Stack) APIServerURL() string { return s.state.Plan.APIServerURL() }
 
 // MetricsAddress returns the URL at which a worker or bridge serves /metrics and /readyz, or the URL of an extra.
 func (s *Stack) MetricsAddress(name string) string {
@@ -166,15 +168,15 @@ func (s *Stack) MetricsAddress(name string) string {
 }
 
 // LogPath returns the file with a component's output; restarts append to this file.
-func (s *Stack) LogPath(name string) string { return s.state.Plan.Layout().Log(name) }
+func (s *Stack) LogPath(name string) string { return s.state.Plan.Layout().LogFile(name) }
 
-// AuditLog returns the path of the API server's audit log, with one line of JSON for each request of the identities in
-// the audit policy.
-func (s *Stack) AuditLog() string { return s.state.Plan.Layout().AuditLog() }
+// AuditLogPath returns the path of the API server's audit log, with one line of JSON for each request of the identities
+// in the audit policy.
+func (s *Stack) AuditLogPath() string { return s.state.Plan.Layout().AuditLogFile() }
 
 // Kubectl runs kubectl as the admin and returns kubectl's output. The error contains kubectl's messages.
 func (s *Stack) Kubectl(ctx context.Context, arguments ...string) ([]byte, error) {
-	command := exec.CommandContext(ctx, s.state.Plan.Layout().Kubectl(), arguments...)
+	command := exec.CommandContext(ctx, s.state.Plan.Layout().KubectlPath(), arguments...)
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
 	out, err := command.Output()
@@ -185,4 +187,4 @@ func (s *Stack) Kubectl(ctx context.Context, arguments ...string) ([]byte, error
 }
 
 // KubectlPath returns the path of a script that runs kubectl with the admin's kubeconfig.
-func (s *Stack) KubectlPath() string { return s.state.Plan.Layout().Kubectl() }
+func (s *Stack) KubectlPath() string { return s.state.Plan.Layout().KubectlPath() }

@@ -36,8 +36,8 @@ const (
 	StateFailed   ComponentState = "failed" // the component did not start or did not become ready
 )
 
-// Alive reports whether a component in this state is ready, or, in the case of bootstrap, has completed its work.
-func (s ComponentState) Alive() bool { return s == StateReady || s == StateDone }
+// IsAlive reports whether a component in this state is ready, or, in the case of bootstrap, has completed its work.
+func (s ComponentState) IsAlive() bool { return s == StateReady || s == StateDone }
 
 // Process identifies a process uniquely: a PID alone may later belong to another process.
 type Process struct {
@@ -76,7 +76,7 @@ type State struct {
 // readState reads stack.json. If the folder never had a stack, the error is fs.ErrNotExist.
 func readState(dir string) (State, error) {
 	var state State
-	text, err := os.ReadFile(component.Layout(dir).State())
+	text, err := os.ReadFile(component.Layout(dir).StateFile())
 	if err != nil {
 		return state, fmt.Errorf("read state of the stack: %w", err)
 	}
@@ -92,7 +92,7 @@ func (s State) writeFile() error {
 	if err != nil {
 		return fmt.Errorf("write state of the stack: %w", err)
 	}
-	path := component.Layout(s.Plan.Dir).State()
+	path := component.Layout(s.Plan.Dir).StateFile()
 	if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write state of the stack: %w", err)
 	}
@@ -102,9 +102,9 @@ func (s State) writeFile() error {
 	return nil
 }
 
-// liveState reads stack.json and reports whether the supervisor in this file runs. The state of a dead supervisor is
-// stale. A missing file is not an error.
-func liveState(dir string) (state State, live bool, err error) {
+// readLiveState reads stack.json and reports whether the supervisor in this file runs. The state of a dead supervisor
+// is stale. A missing file is not an error.
+func readLiveState(dir string) (state State, live bool, err error) {
 	state, err = readState(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return State{}, false, nil
@@ -112,7 +112,7 @@ func liveState(dir string) (state State, live bool, err error) {
 	if err != nil {
 		return State{}, false, err
 	}
-	return state, state.Supervisor.alive(), nil
+	return state, state.Supervisor.isAlive(), nil
 }
 
 // processes returns the supervisor's process, followed by the components' processes.

@@ -17,8 +17,8 @@ import (
 func startSleepProcess(t *testing.T) (Process, <-chan struct{}) {
 	t.Helper()
 	command := exec.Command("sleep", "1000")
-	require.NoError(t, attached.Start(command))
-	process, err := processOf(command.Process.Pid)
+	require.NoError(t, attached.StartCommand(command))
+	process, err := processWithPID(command.Process.Pid)
 	require.NoError(t, err)
 	ended := make(chan struct{})
 	go func() {
@@ -34,26 +34,30 @@ func startSleepProcess(t *testing.T) (Process, <-chan struct{}) {
 
 func TestProcessWithAReusedPIDIsNotAlive(t *testing.T) {
 	process, ended := startSleepProcess(t)
-	assert.True(t, process.alive())
-	assert.False(t, Process{PID: process.PID, Start: "another-boot/1"}.alive(), "the number was given to another process")
-	assert.False(t, Process{}.alive())
+	assert.True(t, process.isAlive())
+	assert.False(
+		t,
+		Process{PID: process.PID, Start: "another-boot/1"}.isAlive(),
+		"the number was given to another process",
+	)
+	assert.False(t, Process{}.isAlive())
 
 	require.NoError(t, killProcess(t.Context(), process))
 	<-ended
-	assert.False(t, process.alive())
+	assert.False(t, process.isAlive())
 	require.NoError(t, killProcess(t.Context(), process), "ending a dead process")
 }
 
 func TestStateOfADeadSupervisorIsStale(t *testing.T) {
 	dir := t.TempDir()
-	_, live, err := liveState(dir)
+	_, live, err := readLiveState(dir)
 	require.NoError(t, err)
 	assert.False(t, live, "no state")
 
 	supervisor, _ := startSleepProcess(t)
 	state := State{Plan: component.Plan{Dir: dir}, Supervisor: supervisor, Phase: PhaseReady}
 	require.NoError(t, state.writeFile())
-	_, live, err = liveState(dir)
+	_, live, err = readLiveState(dir)
 	require.NoError(t, err)
 	assert.True(t, live)
 	_, err = Open(dir)
@@ -61,7 +65,7 @@ func TestStateOfADeadSupervisorIsStale(t *testing.T) {
 
 	state.Supervisor.Start = "before/the-reboot"
 	require.NoError(t, state.writeFile())
-	_, live, err = liveState(dir)
+	_, live, err = readLiveState(dir)
 	require.NoError(t, err)
 	assert.False(t, live)
 	_, err = Open(dir)
@@ -84,8 +88,8 @@ func TestDownKillsOnlyLeftoverProcesses(t *testing.T) {
 	require.NoError(t, state.writeFile())
 	require.NoError(t, Down(t.Context(), dir))
 	<-leftoverEnded
-	assert.True(t, stranger.alive())
-	assert.NoFileExists(t, component.Layout(dir).State())
+	assert.True(t, stranger.isAlive())
+	assert.NoFileExists(t, component.Layout(dir).StateFile())
 	require.NoError(t, Down(t.Context(), dir), "again")
 }
 
@@ -95,7 +99,7 @@ func TestDownOfNothingIsNoError(t *testing.T) {
 
 func TestUnreadableStateIsRemoved(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(component.Layout(dir).State(), []byte("{half"), 0o600))
+	require.NoError(t, os.WriteFile(component.Layout(dir).StateFile(), []byte("{half"), 0o600))
 	require.NoError(t, Down(t.Context(), dir))
-	assert.NoFileExists(t, component.Layout(dir).State())
+	assert.NoFileExists(t, component.Layout(dir).StateFile())
 }

@@ -32,8 +32,8 @@ type supervisor struct {
 	plan      component.Plan
 	cancelRun context.CancelCauseFunc // starts the shutdown
 
-	launchMu sync.Mutex // held during the start of a process
-	stopping bool       // true: no process may start any more; launchMu guards this field
+	launchMu   sync.Mutex // held during the start of a process
+	isStopping bool       // true: no process may start any more; launchMu guards this field
 
 	mu       sync.Mutex
 	state    State
@@ -43,10 +43,10 @@ type supervisor struct {
 // errStackStopped is the cause of a shutdown by POST /stop, and the error of a component's start during a shutdown.
 var errStackStopped = errors.New("told to stop")
 
-// Supervise runs a stack until a signal or POST /stop ends the stack. Supervise is the hidden command "run": Up starts
-// the command and writes the plan to its standard input. If a component does not become ready, Supervise stops all
-// components and returns an error.
-func Supervise(ctx context.Context, input io.Reader) error {
+// RunSupervisor runs a stack until a signal or POST /stop ends the stack. RunSupervisor is the hidden command "run": Up
+// starts the command and writes the plan to its standard input. If a component does not become ready, RunSupervisor
+// stops all components and returns an error.
+func RunSupervisor(ctx context.Context, input io.Reader) error {
 	var given supervisorInput
 	if err := json.NewDecoder(input).Decode(&given); err != nil {
 		return fmt.Errorf("read plan: %w", err)
@@ -72,7 +72,7 @@ func (s *supervisor) run(ctx context.Context) error {
 	}
 	go s.serveControlAPI(listener)
 
-	err = s.startAll(ctx)
+	err = s.startAllComponents(ctx)
 	if err == nil {
 		slog.Info("stack is ready")
 		<-ctx.Done()
@@ -86,7 +86,7 @@ func (s *supervisor) run(ctx context.Context) error {
 
 // writeFirstState writes the first state, so that other processes find the supervisor.
 func (s *supervisor) writeFirstState(control string) error {
-	self, err := processOf(os.Getpid())
+	self, err := processWithPID(os.Getpid())
 	if err != nil {
 		return err
 	}
@@ -103,16 +103,16 @@ func (s *supervisor) writeFirstState(control string) error {
 	return s.state.writeFile()
 }
 
-// startAll starts each component as soon as the components that it needs are ready, and returns when all components are
-// ready.
-func (s *supervisor) startAll(ctx context.Context) error {
+// startAllComponents starts each component as soon as the components that it needs are ready, and returns when all
+// components are ready.
+func (s *supervisor) startAllComponents(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(
 		ctx,
 		s.plan.Timeout,
 		fmt.Errorf("the stack was not ready within %s", s.plan.Timeout),
 	)
 	defer cancel()
-	if err := component.Prepare(ctx, s.plan); err != nil {
+	if err := component.WriteStackFiles(ctx, s.plan); err != nil {
 		return err
 	}
 	ready := map[string]chan struct{}{}
@@ -121,12 +121,12 @@ func (s *supervisor) startAll(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, name := range s.plan.Components {
-		c, err := component.Named(name, s.plan.Extras...)
+		c, err := component.FindByName(name, s.plan.Extras...)
 		if err != nil {
 			return err
 		}
 		group.Go(func() error {
-			for _, need := range c.WaitsFor(s.plan.Components) {
+			for _, need := range c.AwaitedComponents(s.plan.Components) {
 				select {
 				case <-ready[need]:
 				case <-ctx.Done():
@@ -154,10 +154,10 @@ func (s *supervisor) startAll(ctx context.Context) error {
 // failure, the state file stays and contains the reason.
 func (s *supervisor) shutDown(failure error) {
 	s.launchMu.Lock()
-	s.stopping = true
+	s.isStopping = true
 	s.launchMu.Unlock()
 	s.changeState(func(state *State) { state.Phase = PhaseStopping })
-	s.stopAll()
+	s.stopAllProcesses()
 	if failure != nil {
 		slog.Error("stack failed", "error", failure)
 		s.changeState(func(state *State) {
@@ -169,7 +169,7 @@ func (s *supervisor) shutDown(failure error) {
 	slog.Info("stack is stopped")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = os.Remove(s.plan.Layout().State())
+	_ = os.Remove(s.plan.Layout().StateFile())
 }
 
 // changeState edits the state and writes stack.json. A failed write is only logged, because the components must go on.

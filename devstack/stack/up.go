@@ -36,7 +36,7 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the stack's folder: %w", err)
 	}
-	lock, err := component.TryLock(component.Layout(o.Dir).Lock())
+	lock, err := component.TryLock(component.Layout(o.Dir).LockFile())
 	if errors.Is(err, component.ErrLocked) { // another process was the first to start the stack
 		return joinRunningStack(ctx, o)
 	}
@@ -47,7 +47,7 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := followStart(ctx, o, ended)
+	s, err := followStackStart(ctx, o, ended)
 	if err == nil {
 		return s, nil
 	}
@@ -70,12 +70,12 @@ func reservePortsAndLaunch(
 	lock *os.File,
 ) (<-chan error, error) {
 	defer func() { _ = lock.Close() }()
-	if err := endLeftovers(ctx, o.Dir); err != nil {
+	if err := killLeftoverProcesses(ctx, o.Dir); err != nil {
 		return nil, err
 	}
 	locks := []*os.File{lock}
-	if o.FreePorts {
-		ports, held, err := component.FreePorts(ctx, plan.Components, plan.Extras...)
+	if o.UseFreePorts {
+		ports, held, err := component.FindFreePorts(ctx, plan.Components, plan.Extras...)
 		if err != nil {
 			return nil, err
 		}
@@ -88,8 +88,8 @@ func reservePortsAndLaunch(
 		}
 		plan.Ports = ports
 	}
-	if o.Complete != nil {
-		held, err := o.Complete(ctx, &plan)
+	if o.CompletePlan != nil {
+		held, err := o.CompletePlan(ctx, &plan)
 		for _, file := range held {
 			defer func() { _ = file.Close() }()
 		}
@@ -110,10 +110,10 @@ func launchSupervisor(binary string, plan component.Plan, locks []*os.File, with
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
 	l := plan.Layout()
-	if err := os.MkdirAll(filepath.Dir(l.Log(supervisorLogName)), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(l.LogFile(supervisorLogName)), 0o700); err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
-	log, err := os.OpenFile(l.Log(supervisorLogName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(l.LogFile(supervisorLogName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
@@ -127,7 +127,7 @@ func launchSupervisor(binary string, plan component.Plan, locks []*os.File, with
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	start := (*exec.Cmd).Start
 	if withParent {
-		start = attached.Start
+		start = attached.StartCommand
 	}
 	if err := start(command); err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)

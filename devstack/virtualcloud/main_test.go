@@ -93,7 +93,7 @@ func TestKilledCloudKeepsAnsweredCreates(t *testing.T) {
 					provider.Machine{Cluster: "c", Name: name, UID: name, NeverTried: true},
 				)
 				if err != nil {
-					assert.Equal(t, provider.Unavailable, provider.CodeOf(err))
+					assert.Equal(t, provider.Unavailable, provider.CodeOfError(err))
 					return
 				}
 				mu.Lock()
@@ -132,7 +132,7 @@ func TestKilledCloudKeepsAnsweredCreates(t *testing.T) {
 func TestWaitingCallsDoNotBlockSIGTERM(t *testing.T) {
 	process, address := startCloudProcess(t, t.TempDir())
 	back := admin.NewClient(address)
-	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) {
+	require.NoError(t, back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		b.CreateLatency = virtual.Duration(time.Hour)
 	}))
 	ended := make(chan error)
@@ -146,6 +146,6 @@ func TestWaitingCallsDoNotBlockSIGTERM(t *testing.T) {
 		return err == nil && stats.Creating == 1
 	}, eventuallyTimeout, time.Millisecond)
 	require.NoError(t, process.Process.Signal(syscall.SIGTERM))
-	assert.Equal(t, provider.Unavailable, provider.CodeOf(<-ended))
+	assert.Equal(t, provider.Unavailable, provider.CodeOfError(<-ended))
 	assert.NoError(t, process.Wait())
 }

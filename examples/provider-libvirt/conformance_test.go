@@ -21,7 +21,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Harness{New: func(t *testing.T) conformance.Cloud { return newCloud(t).Cloud }})
+	conformance.Run(t, conformance.Harness{NewCloud: func(t *testing.T) conformance.Cloud { return newCloud(t).Cloud }})
 }
 
 // errorNumbers are libvirt's error numbers by the code to which the driver maps them.
@@ -64,25 +64,28 @@ func newCloud(t *testing.T) testCloud {
 	}
 	denied := class(startDaemon(t, "sasl")) // this daemon requires a password, which the driver does not have
 	return testCloud{Libvirt: person, proxy: between, Cloud: conformance.Cloud{
-		Provider: libvirt.New(driver.WithRequestLife(100*time.Millisecond), driver.WithSearchInterval(20*time.Millisecond)),
-		Class:    class(between.socket),
-		Denied:   &denied,
-		Fail: func(method provider.Method, err *provider.Error) {
+		Provider: libvirt.New(
+			driver.WithRequestLife(100*time.Millisecond),
+			driver.WithSearchInterval(20*time.Millisecond),
+		),
+		Class:       class(between.socket),
+		DeniedClass: &denied,
+		FailNextCall: func(method provider.Method, err *provider.Error) {
 			between.refuseNextRequest(method, errorNumbers[err.Code], err.Message)
 		},
-		Codes:    slices.Sorted(maps.Keys(errorNumbers)),
-		Timeless: true,
-		Hang:     between.holdRequests,
+		SupportedCodes:   slices.Sorted(maps.Keys(errorNumbers)),
+		LacksRetryDelays: true,
+		HangCalls:        between.holdRequests,
 		CreateByHand: func(m provider.Machine) {
 			id := uuid.New()
-			_, err := person.DomainCreateXML(plantedDomain(m, id), 0)
+			_, err := person.DomainCreateXML(domainMadeByHand(m, id), 0)
 			require.NoError(t, err)
 		},
 	}}
 }
 
-// plantedDomain returns the XML of a domain that another program has created with Millwright's tags.
-func plantedDomain(m provider.Machine, id uuid.UUID) string {
+// domainMadeByHand returns the XML of a domain that another program has created with Millwright's tags.
+func domainMadeByHand(m provider.Machine, id uuid.UUID) string {
 	tags := fmt.Sprintf("cluster='%s' class='shop/small' name='%s'", m.Cluster, m.Name)
 	if m.UID != "" {
 		tags += fmt.Sprintf(" uid='%s'", m.UID)

@@ -34,17 +34,17 @@ func (Driver) Traits(context.Context, provider.Class) (provider.Traits, error) {
 }
 
 // Find implements driver.Driver. Find does not read class.Spec.
-func (Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.Found, error) {
-	s, err := open(ctx, class)
+func (Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.SearchResult, error) {
+	s, err := openSession(ctx, class)
 	if err != nil {
-		return driver.Found{}, err
+		return driver.SearchResult{}, err
 	}
 	defer s.close()
 	all, err := s.listDomains(machine.Cluster)
 	if err != nil {
-		return driver.Found{}, err
+		return driver.SearchResult{}, err
 	}
-	var found driver.Found
+	var found driver.SearchResult
 	for _, i := range all {
 		// An instance without a UID counts in its class only.
 		if i.MachineUID != "" || i.ProviderID == machine.ProviderID || i.class == classTag(class) {
@@ -59,14 +59,14 @@ func (Driver) Create(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
-	request driver.Request,
+	request driver.CreateRequest,
 ) (provider.Instance, error) {
 	id := uuid.NewSHA1(uuid.NameSpaceURL, []byte(request.Token))
-	definition, err := definitionOf(class, machine, id.String())
+	definition, err := domainDefinition(class, machine, id.String())
 	if err != nil {
 		return provider.Instance{}, err
 	}
-	s, err := open(ctx, class)
+	s, err := openSession(ctx, class)
 	if err != nil {
 		return provider.Instance{}, err
 	}
@@ -74,10 +74,10 @@ func (Driver) Create(
 	made, err := s.DomainCreateXML(definition, 0)
 	if err != nil {
 		// libvirt has several codes for a UUID that is in use. An earlier request with this token has made that domain.
-		if _, earlier, lookupErr := s.lookup(id, machine.Cluster); lookupErr == nil {
+		if _, earlier, lookupErr := s.lookupDomain(id, machine.Cluster); lookupErr == nil {
 			return earlier.Instance, nil
 		}
-		return provider.Instance{}, s.withCode(err)
+		return provider.Instance{}, s.toProviderError(err)
 	}
 	instance, err := s.readTaggedInstance(made)
 	return instance.Instance, err
@@ -94,29 +94,29 @@ func (Driver) Delete(
 	if err != nil {
 		return err
 	}
-	s, err := open(ctx, class)
+	s, err := openSession(ctx, class)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	d, _, err := s.lookup(id, machine.Cluster)
+	d, _, err := s.lookupDomain(id, machine.Cluster)
 	if err != nil {
 		return err
 	}
-	if err := s.DomainDestroy(d); err != nil && !isError(err, libvirt.ErrOperationInvalid) {
+	if err := s.DomainDestroy(d); err != nil && !isLibvirtError(err, libvirt.ErrOperationInvalid) {
 		// ErrOperationInvalid is no failure: the domain does not run.
-		return s.withCode(err)
+		return s.toProviderError(err)
 	}
 	// The domain still exists only if a person has made the domain persistent.
-	if err := s.DomainUndefine(d); err != nil && !isError(err, libvirt.ErrNoDomain) {
-		return s.withCode(err)
+	if err := s.DomainUndefine(d); err != nil && !isLibvirtError(err, libvirt.ErrNoDomain) {
+		return s.toProviderError(err)
 	}
 	return nil
 }
 
 // List implements driver.Driver.
 func (Driver) List(ctx context.Context, class provider.Class, cluster string) ([]provider.Instance, error) {
-	s, err := open(ctx, class)
+	s, err := openSession(ctx, class)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func TestOneTokenMakesOneDomain(t *testing.T) {
 	var work sync.WaitGroup
 	for i := range requests {
 		work.Go(func() {
-			made, err := libvirt.Driver{}.Create(t.Context(), c.Class, testMachine, driver.Request{Token: "c/u"})
+			made, err := libvirt.Driver{}.Create(t.Context(), c.Class, testMachine, driver.CreateRequest{Token: "c/u"})
 			assert.NoError(t, err)
 			ids[i] = made.ProviderID
 		})
@@ -67,7 +67,7 @@ func TestCreateAfterALostAnswerAdoptsTheDomain(t *testing.T) {
 	c := newCloud(t)
 	c.proxy.loseNextAnswer(provider.MethodCreateInstance)
 	_, err := c.Provider.CreateInstance(t.Context(), c.Class, testMachine)
-	assert.Equal(t, provider.Unavailable, provider.CodeOf(err), err)
+	assert.Equal(t, provider.Unavailable, provider.CodeOfError(err), err)
 	made, err := c.Provider.CreateInstance(t.Context(), c.Class, testMachine)
 	require.NoError(t, err)
 	ours := c.millwrightDomains(t)
@@ -81,13 +81,13 @@ func TestDeletionDeletesOnlyTheMachinesDomain(t *testing.T) {
 	c := newCloud(t)
 	c.Class.Spec = []byte("{}") // a deletion needs no valid spec
 	id := uuid.New()
-	persistent, err := c.DomainDefineXML(plantedDomain(testMachine, id))
+	persistent, err := c.DomainDefineXML(domainMadeByHand(testMachine, id))
 	require.NoError(t, err)
 	require.NoError(t, c.DomainCreate(persistent))
 	require.NoError(t, c.Provider.DeleteInstance(t.Context(), c.Class, testMachine))
 	assert.Empty(t, c.millwrightDomains(t))
 
-	stopped, err := c.DomainDefineXML(plantedDomain(testMachine, id))
+	stopped, err := c.DomainDefineXML(domainMadeByHand(testMachine, id))
 	require.NoError(t, err)
 	require.Equal(t, id, uuid.UUID(stopped.UUID))
 	require.NoError(t, c.Provider.DeleteInstance(t.Context(), c.Class, testMachine))
@@ -112,14 +112,14 @@ func TestDefinitionThatLibvirtRefuses(t *testing.T) {
 	c := newCloud(t)
 	c.Class.Spec = []byte(`{"type": "test", "definition": "<memory>much</memory>"}`)
 	_, err := c.Provider.CreateInstance(t.Context(), c.Class, testMachine)
-	assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err), err)
+	assert.Equal(t, provider.InvalidArgument, provider.CodeOfError(err), err)
 	assert.Empty(t, c.millwrightDomains(t))
 }
 
 func TestUnreachableDaemon(t *testing.T) {
 	absent := provider.Class{Secret: provider.Secret{"socket": []byte(filepath.Join(t.TempDir(), "none"))}}
 	_, err := libvirt.New().InstanceStatus(context.Background(), absent, testMachine)
-	assert.Equal(t, provider.Unavailable, provider.CodeOf(err), err)
+	assert.Equal(t, provider.Unavailable, provider.CodeOfError(err), err)
 	_, err = libvirt.New().InstanceStatus(context.Background(), provider.Class{}, testMachine)
-	assert.Equal(t, provider.Unauthenticated, provider.CodeOf(err), err)
+	assert.Equal(t, provider.Unauthenticated, provider.CodeOfError(err), err)
 }

@@ -56,13 +56,13 @@ func newProxy(t *testing.T, daemon string) *proxy {
 			if err != nil {
 				return
 			}
-			go p.serve(from, daemon)
+			go p.serveConnection(from, daemon)
 		}
 	}()
 	return p
 }
 
-func (p *proxy) serve(from net.Conn, daemon string) {
+func (p *proxy) serveConnection(from net.Conn, daemon string) {
 	defer func() { _ = from.Close() }()
 	to, err := net.Dial("unix", daemon)
 	if err != nil {
@@ -83,7 +83,7 @@ func (p *proxy) serve(from net.Conn, daemon string) {
 		switch {
 		case held:
 		case refused.number != 0:
-			_, err = from.Write(refused.packet(packet))
+			_, err = from.Write(refused.answerPacket(packet))
 		case p.mustLoseAnswer(packet):
 			_ = from.Close()
 			_, _ = to.Write(packet)
@@ -123,8 +123,8 @@ func (p *proxy) refusalOfRequest(packet []byte) (refusal, bool) {
 	return queue[0], false
 }
 
-// packet returns the packet with which a daemon refuses the request.
-func (r refusal) packet(request []byte) []byte {
+// answerPacket returns the packet with which a daemon refuses the request.
+func (r refusal) answerPacket(request []byte) []byte {
 	const reply, failed = 1, 1
 	packet := append([]byte{0, 0, 0, 0}, request[4:16]...)
 	for _, number := range []uint32{reply, binary.BigEndian.Uint32(request[20:]), failed, uint32(r.number), 0, 1, uint32(len(r.message))} {

@@ -26,9 +26,9 @@ const (
 	nobodyUserID = 65534
 )
 
-// needDaemon installs libvirtd if libvirtd is missing and the test runs as root. If libvirtd is not available,
-// needDaemon skips the test, or fails the test in CI.
-func needDaemon(t *testing.T) {
+// requireDaemon installs libvirtd if libvirtd is missing and the test runs as root. If libvirtd is not available,
+// requireDaemon skips the test, or fails the test in CI.
+func requireDaemon(t *testing.T) {
 	t.Helper()
 	if err := installDaemon(); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -67,7 +67,7 @@ var installDaemon = sync.OnceValue(func() error {
 // in one folder. The daemon does not run as root, because as root it would use /run/libvirt and /var/lib/libvirt.
 func startDaemon(t *testing.T, auth string) string {
 	t.Helper()
-	needDaemon(t)
+	requireDaemon(t)
 	dir, err := os.MkdirTemp("", "millwright-libvirt-") // t.TempDir exceeds the 107 bytes of a socket path
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })

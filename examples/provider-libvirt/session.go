@@ -29,9 +29,9 @@ type session struct {
 	close func()
 }
 
-// open connects to the daemon of the class. The client of libvirt does not support contexts. Therefore the end of the
-// context closes the connection, which ends every wait for an answer.
-func open(ctx context.Context, class provider.Class) (session, error) {
+// openSession connects to the daemon of the class. The client of libvirt does not support contexts. Therefore the end
+// of the context closes the connection, which ends every wait for an answer.
+func openSession(ctx context.Context, class provider.Class) (session, error) {
 	path, uri := string(class.Secret[keyOfSocket]), string(class.Secret[keyOfURI])
 	if path == "" {
 		return session{}, provider.Errorf(provider.Unauthenticated, "Secret key %s: is missing", keyOfSocket)
@@ -53,8 +53,8 @@ func open(ctx context.Context, class provider.Class) (session, error) {
 	}}
 	if err := s.ConnectToURI(libvirt.ConnectURI(uri)); err != nil {
 		s.close()
-		said := s.withCode(err)
-		if isError(err, libvirt.ErrRPC) { // the daemon requires authentication
+		said := s.toProviderError(err)
+		if isLibvirtError(err, libvirt.ErrRPC) { // the daemon requires authentication
 			said.Code = provider.Unauthenticated
 		}
 		return session{}, said
@@ -72,13 +72,13 @@ type taggedInstance struct {
 func (s session) listDomains(cluster string) ([]taggedInstance, error) {
 	domains, _, err := s.ConnectListAllDomains(1, 0) // all domains, running or not, in one answer
 	if err != nil {
-		return nil, s.withCode(err)
+		return nil, s.toProviderError(err)
 	}
 	var ours []taggedInstance
 	for _, d := range domains {
 		instance, err := s.readTaggedInstance(d)
 		switch {
-		case provider.CodeOf(err) == provider.NotFound: // the domain has no tags or has just ended
+		case provider.CodeOfError(err) == provider.NotFound: // the domain has no tags or has just ended
 		case err != nil:
 			return nil, err
 		case instance.cluster == cluster:
@@ -97,7 +97,7 @@ func (s session) readTaggedInstance(d libvirt.Domain) (taggedInstance, error) {
 		libvirt.DomainAffectCurrent,
 	)
 	if err != nil {
-		return taggedInstance{}, s.withCode(err)
+		return taggedInstance{}, s.toProviderError(err)
 	}
 	var of tags
 	if err := xml.Unmarshal([]byte(text), &of); err != nil {
@@ -108,11 +108,12 @@ func (s session) readTaggedInstance(d libvirt.Domain) (taggedInstance, error) {
 	}}, nil
 }
 
-// lookup returns the domain with the UUID. lookup returns NotFound if no domain of the cluster has the UUID.
-func (s session) lookup(id uuid.UUID, cluster string) (libvirt.Domain, taggedInstance, error) {
+// lookupDomain returns the domain with the UUID. lookupDomain returns NotFound if no domain of the cluster has the
+// UUID.
+func (s session) lookupDomain(id uuid.UUID, cluster string) (libvirt.Domain, taggedInstance, error) {
 	d, err := s.DomainLookupByUUID(libvirt.UUID(id))
 	if err != nil {
-		return libvirt.Domain{}, taggedInstance{}, s.withCode(err)
+		return libvirt.Domain{}, taggedInstance{}, s.toProviderError(err)
 	}
 	instance, err := s.readTaggedInstance(d)
 	if err == nil && instance.cluster != cluster {
@@ -133,14 +134,14 @@ func parseProviderID(text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// withCode maps an error of the client to a provider.Error. libvirt's message may quote the XML of the request on
-// several lines. withCode first redacts the values of the Secret, and then joins the lines.
-func (s session) withCode(err error) *provider.Error {
+// toProviderError maps an error of the client to a provider.Error. libvirt's message may quote the XML of the request
+// on several lines. toProviderError first redacts the values of the Secret, and then joins the lines.
+func (s session) toProviderError(err error) *provider.Error {
 	text := s.class.Secret.Redact(err.Error())
-	return provider.Errorf(codeOf(err), "%s", strings.Join(strings.Fields(text), " "))
+	return provider.Errorf(codeOfError(err), "%s", strings.Join(strings.Fields(text), " "))
 }
 
-func isError(err error, number libvirt.ErrorNumber) bool {
+func isLibvirtError(err error, number libvirt.ErrorNumber) bool {
 	said, ok := errors.AsType[libvirt.Error](err)
 	return ok && libvirt.ErrorNumber(said.Code) == number
 }
@@ -176,7 +177,7 @@ var codesByErrorNumber = map[libvirt.ErrorNumber]provider.Code{
 	libvirt.ErrSystemError:          provider.Internal,
 }
 
-func codeOf(err error) provider.Code {
+func codeOfError(err error) provider.Code {
 	said, ok := errors.AsType[libvirt.Error](err)
 	switch {
 	case errors.Is(err, libvirt.ErrUnsupported):

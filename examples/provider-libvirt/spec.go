@@ -114,8 +114,8 @@ type fwcfgEntry struct {
 
 func classTag(class provider.Class) string { return class.Namespace + "/" + class.Name }
 
-// definitionOf returns the XML of the machine's domain with the given UUID.
-func definitionOf(class provider.Class, machine provider.Machine, uuid string) (string, error) {
+// domainDefinition returns the XML of the machine's domain with the given UUID.
+func domainDefinition(class provider.Class, machine provider.Machine, uuid string) (string, error) {
 	spec, err := ParseSpec(class.Spec)
 	if err != nil {
 		return "", err

@@ -13,7 +13,7 @@ import (
 	"millwright/provider"
 )
 
-func classOf(spec string) provider.Class {
+func classWithSpec(spec string) provider.Class {
 	return provider.Class{
 		Namespace: "shop",
 		Name:      "small",
@@ -25,8 +25,8 @@ func classOf(spec string) provider.Class {
 func TestDefinition(t *testing.T) {
 	machine := provider.Machine{Cluster: "c", Namespace: "shop", Name: "m-1", UID: "u-1"}
 	id := "4c2b6a1e-0000-4000-8000-000000000001"
-	got, err := definitionOf(
-		classOf(`{"type": "kvm", "definition": "<memory>1</memory>", "userDataEntry": "opt/user-data"}`),
+	got, err := domainDefinition(
+		classWithSpec(`{"type": "kvm", "definition": "<memory>1</memory>", "userDataEntry": "opt/user-data"}`),
 		machine,
 		id,
 	)
@@ -35,14 +35,14 @@ func TestDefinition(t *testing.T) {
 		`<metadata><machine xmlns="urn:millwright:machine" cluster="c" class="shop/small" name="m-1" uid="u-1"></machine></metadata>`+
 		`<sysinfo type="fwcfg"><entry name="opt/user-data">name: &#34;a&#34;&#xA;&lt;b&gt;</entry></sysinfo><memory>1</memory></domain>`, got)
 
-	got, err = definitionOf(classOf(`{"type": "kvm", "definition": "<memory>1</memory>"}`), machine, id)
+	got, err = domainDefinition(classWithSpec(`{"type": "kvm", "definition": "<memory>1</memory>"}`), machine, id)
 	require.NoError(t, err)
 	assert.NotContains(t, got, "sysinfo")
 
-	binary := classOf(`{"type": "kvm", "definition": "<memory>1</memory>", "userDataEntry": "opt/user-data"}`)
+	binary := classWithSpec(`{"type": "kvm", "definition": "<memory>1</memory>", "userDataEntry": "opt/user-data"}`)
 	binary.Secret[keyOfUserData] = []byte{0x1f, 0x8b}
-	_, err = definitionOf(binary, machine, id)
-	assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err))
+	_, err = domainDefinition(binary, machine, id)
+	assert.Equal(t, provider.InvalidArgument, provider.CodeOfError(err))
 }
 
 func TestInvalidSpecs(t *testing.T) {
@@ -57,7 +57,7 @@ func TestInvalidSpecs(t *testing.T) {
 		`{"type": "kvm", "definition": "<vcpu>2</vcpu><name/>"}`: "providerSpec.definition: <name> is set by Millwright",
 	} {
 		_, err := ParseSpec(json.RawMessage(spec))
-		assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err), spec)
+		assert.Equal(t, provider.InvalidArgument, provider.CodeOfError(err), spec)
 		assert.ErrorContains(t, err, message)
 	}
 	_, err := ParseSpec(
@@ -73,14 +73,14 @@ func TestProviderID(t *testing.T) {
 	assert.Equal(t, id, got)
 	for _, foreign := range []string{"", "aws:///i-1", "libvirt:///", id.String(), "libvirt:///4C2B6A1E-0000-4000-8000-000000000001"} {
 		_, err := parseProviderID(foreign)
-		assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err), foreign)
+		assert.Equal(t, provider.InvalidArgument, provider.CodeOfError(err), foreign)
 	}
 }
 
 // A message of libvirt may quote lines of the request's XML, which contain the XML-escaped user data.
 func TestMessagesHaveOneLineAndNoSecrets(t *testing.T) {
 	s := session{class: provider.Class{Secret: provider.Secret{keyOfUserData: []byte(`password="top & secret"`)}}}
-	err := s.withCode(
+	err := s.toProviderError(
 		libvirt.Error{
 			Code:    uint32(libvirt.ErrXMLError),
 			Message: "line 1:\n<entry>password=&#34;top &amp; secret&#34;</entry>\n-----^",
@@ -93,8 +93,13 @@ func TestMessagesHaveOneLineAndNoSecrets(t *testing.T) {
 }
 
 func TestCodes(t *testing.T) {
-	assert.Equal(t, provider.Unavailable, codeOf(libvirt.ErrInterrupted), "whether the request took effect is not known")
-	assert.Equal(t, provider.Unimplemented, codeOf(libvirt.ErrUnsupported))
-	assert.Equal(t, provider.Unknown, codeOf(libvirt.Error{Code: 9999}))
-	assert.Equal(t, provider.Unavailable, codeOf(errors.New("any other")))
+	assert.Equal(
+		t,
+		provider.Unavailable,
+		codeOfError(libvirt.ErrInterrupted),
+		"whether the request took effect is not known",
+	)
+	assert.Equal(t, provider.Unimplemented, codeOfError(libvirt.ErrUnsupported))
+	assert.Equal(t, provider.Unknown, codeOfError(libvirt.Error{Code: 9999}))
+	assert.Equal(t, provider.Unavailable, codeOfError(errors.New("any other")))
 }

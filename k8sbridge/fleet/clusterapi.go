@@ -31,7 +31,7 @@ func sumByCluster[T metav1.Object](name, help string, clusterOf func(T) string, 
 			"namespace",
 			"cluster",
 		),
-		func(objects []T, send emitSample) {
+		func(objects []T, send emitSampleFunc) {
 			sums := map[[2]string]float64{}
 			for _, o := range objects {
 				of := [2]string{o.GetNamespace(), clusterOf(o)}
@@ -47,8 +47,8 @@ func sumByCluster[T metav1.Object](name, help string, clusterOf func(T) string, 
 	}
 }
 
-// countIf returns 1 if counts is true, else nil.
-func countIf(counts bool) *int32 {
+// oneIfTrue returns 1 if counts is true, else nil.
+func oneIfTrue(counts bool) *int32 {
 	if counts {
 		return new(int32(1))
 	}
@@ -60,7 +60,7 @@ func clusterAPISetGauges() []gauge[clusterAPISet] {
 		return sumByCluster("set_"+name, help, func(s clusterAPISet) string { return s.Spec.ClusterName }, value)
 	}
 	return []gauge[clusterAPISet]{
-		sum("items", "MachineSets", func(clusterAPISet) *int32 { return countIf(true) }),
+		sum("items", "MachineSets", func(clusterAPISet) *int32 { return oneIfTrue(true) }),
 		sum(
 			"spec_replicas",
 			"Machines that are wanted by the MachineSets",
@@ -100,15 +100,15 @@ func clusterAPIDeploymentGauges() []gauge[clusterAPIDeployment] {
 	}
 	without := func(condition string) func(clusterAPIDeployment) *int32 {
 		return func(d clusterAPIDeployment) *int32 {
-			return countIf(capi.ConditionOf(d.Status.Conditions, condition).Status == metav1.ConditionFalse)
+			return oneIfTrue(capi.ConditionOfType(d.Status.Conditions, condition).Status == metav1.ConditionFalse)
 		}
 	}
 	return []gauge[clusterAPIDeployment]{
-		sum("items", "MachineDeployments", func(clusterAPIDeployment) *int32 { return countIf(true) }),
+		sum("items", "MachineDeployments", func(clusterAPIDeployment) *int32 { return oneIfTrue(true) }),
 		sum(
 			"paused_items",
 			"Paused MachineDeployments",
-			func(d clusterAPIDeployment) *int32 { return countIf(capi.Value(d.Spec.Paused)) },
+			func(d clusterAPIDeployment) *int32 { return oneIfTrue(capi.ValueOrZero(d.Spec.Paused)) },
 		),
 		sum(
 			"unavailable_items",
@@ -148,7 +148,7 @@ func clusterAPIDeploymentGauges() []gauge[clusterAPIDeployment] {
 func clusterAPIMachineGauges() []gauge[*clusterv1.Machine] {
 	help := "Machines of the MachineSets of Cluster API that Millwright reconciles, by phase. Phase None: not processed yet."
 	return []gauge[*clusterv1.Machine]{
-		{newDesc("millwright_cluster_api_machines", help, "phase"), func(machines []*clusterv1.Machine, send emitSample) {
+		{newDesc("millwright_cluster_api_machines", help, "phase"), func(machines []*clusterv1.Machine, send emitSampleFunc) {
 			phases := map[string]int{}
 			for _, m := range machines {
 				phases[m.Status.Phase]++
@@ -166,17 +166,20 @@ const kindOfMachine = "ClusterAPIMachine"
 // collectClusterAPI sends the gauges of the Cluster API objects, and returns the operations and blockers of these
 // objects.
 func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []objectWork) {
-	now, sets, machines := time.Now(), g.api.Sets(), []*clusterv1.Machine{}
+	now, sets, machines := time.Now(), g.apiCache.MachineSets(), []*clusterv1.Machine{}
 	for _, s := range sets {
-		machines = append(machines, g.api.MachinesOf(s)...)
-		all = append(all, clusterAPIWork(string(run.KindClusterAPISet), capiset.Operation(s)))
+		machines = append(machines, g.apiCache.MachinesOfSet(s)...)
+		all = append(all, clusterAPIObjectWork(string(run.KindClusterAPISet), capiset.OperationOfSet(s)))
 	}
-	deployments := g.api.Deployments()
+	deployments := g.apiCache.Deployments()
 	for _, d := range deployments {
-		all = append(all, clusterAPIWork(string(run.KindClusterAPIDeployment), observedeployment.OperationWithBlockers(d)))
+		all = append(
+			all,
+			clusterAPIObjectWork(string(run.KindClusterAPIDeployment), observedeployment.OperationWithBlockers(d)),
+		)
 	}
 	for _, m := range machines {
-		all = append(all, clusterAPIWork(kindOfMachine, capiset.MachineOperation(m, now)))
+		all = append(all, clusterAPIObjectWork(kindOfMachine, capiset.MachineOperation(m, now)))
 	}
 	collectGauges(samples, g.clusterAPIDeployments, deployments)
 	collectGauges(samples, g.clusterAPISets, sets)
@@ -184,9 +187,9 @@ func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []obje
 	return all
 }
 
-// clusterAPIWork returns the operation of a Cluster API object and the blocker that the operation names.
-func clusterAPIWork(kind string, o *v1alpha1.Operation) objectWork {
-	m := objectWork{kind: kind, operation: o, blockedReason: capiset.Reason(o)}
+// clusterAPIObjectWork returns the operation of a Cluster API object and the blocker that the operation names.
+func clusterAPIObjectWork(kind string, o *v1alpha1.Operation) objectWork {
+	m := objectWork{kind: kind, operation: o, blockedReason: capiset.BlockerReason(o)}
 	if m.blockedReason != "" {
 		m.blockedSince = o.Since.Time
 	}

@@ -22,7 +22,7 @@ import (
 // The gauges count the Cluster API deployments and sets that Millwright reconciles, and their machines, but no
 // others. A set of the other API group with the same name must not fail the scrape.
 func TestMetricsOfClusterAPI(t *testing.T) {
-	says := func(kind string, status metav1.ConditionStatus, reason string, since metav1.Time) capitest.OnSet {
+	says := func(kind string, status metav1.ConditionStatus, reason string, since metav1.Time) capitest.SetChange {
 		return func(s *clusterv1.MachineSet) {
 			s.Status.Conditions = append(
 				s.Status.Conditions,
@@ -30,29 +30,34 @@ func TestMetricsOfClusterAPI(t *testing.T) {
 			)
 		}
 	}
-	s := capitest.Set(
+	s := capitest.NewSet(
 		"s",
 		5,
 		says("ScalingDown", "True", "ScalingDown", timeAt(5)),
 		says("Blocked", "True", "NodeDrain", timeAt(10)),
 	)
 	s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas = new(int32(4)), new(int32(3)), new(int32(2))
-	calm := capitest.Set("calm", 0)
+	calm := capitest.NewSet("calm", 0)
 	calm.Spec.Replicas, calm.Status.Replicas = nil, new(int32(1))
-	theirs := capitest.Set(
+	theirs := capitest.NewSet(
 		"theirs",
 		3,
 		says("Blocked", "True", "Theirs", timeAt(1)),
 		func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "upstream" },
 	)
-	drained := capitest.Machine(
+	drained := capitest.NewMachine(
 		"m-drained",
 		s,
-		capitest.SaysWhy(clusterv1.MachineDeletingCondition, "True", clusterv1.MachineDeletingDrainingNodeReason, ""),
+		capitest.WithConditionReason(
+			clusterv1.MachineDeletingCondition,
+			"True",
+			clusterv1.MachineDeletingDrainingNodeReason,
+			"",
+		),
 	)
 	drained.DeletionTimestamp, drained.Status.Phase = new(timeAt(20)), "Deleting"
-	pool := func(name string, replicas int32, available, progressing metav1.ConditionStatus, change ...capitest.OnDeployment) *clusterv1.MachineDeployment {
-		d := capitest.Pool(replicas, change...)
+	pool := func(name string, replicas int32, available, progressing metav1.ConditionStatus, change ...capitest.DeploymentChange) *clusterv1.MachineDeployment {
+		d := capitest.PreparedDeployment(replicas, change...)
 		d.Name, d.UID = name, types.UID(name)
 		d.Status.Conditions = []metav1.Condition{
 			{Type: "Available", Status: available},
@@ -75,7 +80,7 @@ func TestMetricsOfClusterAPI(t *testing.T) {
 		"False",
 		func(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "upstream" },
 	)
-	server := capitest.NewServer(
+	server := capitest.NewFakeServer(
 		rolled,
 		late,
 		paused,
@@ -83,23 +88,23 @@ func TestMetricsOfClusterAPI(t *testing.T) {
 		s,
 		calm,
 		theirs,
-		capitest.Machine("m", s),
+		capitest.NewMachine("m", s),
 		drained,
-		capitest.Machine("theirs", theirs),
-		capitest.Machine("new", calm, func(m *clusterv1.Machine) { m.Status.Phase = "" }),
+		capitest.NewMachine("theirs", theirs),
+		capitest.NewMachine("new", calm, func(m *clusterv1.Machine) { m.Status.Phase = "" }),
 	)
 
 	ours := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: capitest.Shop, Name: "s"}}
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(ours), nil, nil)
 	require.NoError(t, err)
-	api, err := capi.Watch(t.Context(), cluster, server.Client, capitest.Settings)
+	api, err := capi.WatchObjects(t.Context(), cluster, server.Client, capitest.DefaultSettings)
 	require.NoError(t, err)
 	require.NoError(t, cluster.Start(t.Context()))
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(fleet.NewGauges(cluster, api))
 	of := func(prefix string) map[string]float64 {
 		got := map[string]float64{}
-		for name, v := range scrape(t, registry) {
+		for name, v := range scrapeMetrics(t, registry) {
 			if rest, has := strings.CutPrefix(name, prefix); has {
 				got[rest] = v
 			}

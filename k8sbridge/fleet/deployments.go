@@ -19,7 +19,9 @@ func deploymentGauges() []gauge[deployment] {
 			prefix+"info",
 			"1 for each MachineDeployment, with its strategy.",
 			[]string{"createdAt", "spec_strategy_type"},
-			func(d deployment, send emitSample) { send(1, createdAt(d), string(d.Spec.Strategy.EffectiveType())) },
+			func(d deployment, send emitSampleFunc) {
+				send(1, createdAt(d), string(d.Spec.Strategy.EffectiveType()))
+			},
 		),
 		numberGauge(
 			prefix+"status_replicas",
@@ -44,13 +46,13 @@ func deploymentGauges() []gauge[deployment] {
 			prefix+"status_collision_count",
 			"How often the name of a new MachineSet was in use. Absent: never.",
 			nil,
-			func(d deployment, send emitSample) { sendOptional(send, d.Status.CollisionCount) },
+			func(d deployment, send emitSampleFunc) { sendOptionalValue(send, d.Status.CollisionCount) },
 		),
 		samplesGauge(
 			prefix+"status_condition",
 			"Conditions: 1 for True, 0 for False, 2 for Unknown.",
 			[]string{"condition"},
-			func(d deployment, send emitSample) {
+			func(d deployment, send emitSampleFunc) {
 				sendConditions(send, d.Status.Conditions, func(c v1alpha1.MachineDeploymentCondition) (kind, status string) {
 					return string(c.Type), string(c.Status)
 				})
@@ -83,27 +85,27 @@ func specGauges(prefix string) []gauge[deployment] {
 			prefix+"rolling_update_max_surge",
 			"Machines that a rolling update may add. Absent for other strategies.",
 			nil,
-			func(d deployment, send emitSample) { sendRollingUpdate(d, send, true) },
+			func(d deployment, send emitSampleFunc) { sendRollingUpdate(d, send, true) },
 		),
 		samplesGauge(
 			prefix+"rolling_update_max_unavailable",
 			"Machines that may be missing during a rolling update. Absent for other strategies.",
 			nil,
-			func(d deployment, send emitSample) { sendRollingUpdate(d, send, false) },
+			func(d deployment, send emitSampleFunc) { sendRollingUpdate(d, send, false) },
 		),
 		samplesGauge(prefix+"revision_history_limit", "Old MachineSets that are kept. Absent: all.", nil,
-			func(d deployment, send emitSample) { sendOptional(send, d.Spec.RevisionHistoryLimit) }),
+			func(d deployment, send emitSampleFunc) { sendOptionalValue(send, d.Spec.RevisionHistoryLimit) }),
 		samplesGauge(
 			prefix+"progress_deadline_seconds",
 			"Seconds for which a rollout may make no progress. Absent: without limit.",
 			nil,
-			func(d deployment, send emitSample) { sendOptional(send, d.Spec.ProgressDeadlineSeconds) },
+			func(d deployment, send emitSampleFunc) { sendOptionalValue(send, d.Spec.ProgressDeadlineSeconds) },
 		),
 		samplesGauge(
 			prefix+"rollback_to_revision",
 			"Revision to which a rollback was requested; 0 means the one before the newest. Absent: none.",
 			nil,
-			func(d deployment, send emitSample) {
+			func(d deployment, send emitSampleFunc) {
 				if r := d.Spec.RollbackTo; r != nil {
 					send(float64(r.Revision))
 				}
@@ -114,7 +116,7 @@ func specGauges(prefix string) []gauge[deployment] {
 
 // sendRollingUpdate sends maxSurge or maxUnavailable as a number of machines. A string without % also counts as a
 // percentage.
-func sendRollingUpdate(d deployment, send emitSample, surge bool) {
+func sendRollingUpdate(d deployment, send emitSampleFunc, surge bool) {
 	if d.Spec.Strategy.EffectiveType() != v1alpha1.RollingUpdateMachineDeploymentStrategyType {
 		return
 	}

@@ -59,9 +59,9 @@ func NewDurations(registry prometheus.Registerer) Durations {
 	return d
 }
 
-// Watch measures durations from cache events until stop is called. Watch does not measure changes before the call, or
-// while no bridge is the leader.
-func (d Durations) Watch(cluster *cache.Cluster) (stop func(), err error) {
+// WatchMachines measures durations from cache events until stop is called. WatchMachines does not measure changes
+// before the call, or while no bridge is the leader.
+func (d Durations) WatchMachines(cluster *cache.Cluster) (stop func(), err error) {
 	machines, deployments := cluster.Informer(cache.Machines), cluster.Informer(cache.Deployments)
 	w := machineWatcher{Durations: d, cluster: cluster}
 	onMachines, err := machines.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
@@ -120,14 +120,14 @@ type machineWatcher struct {
 }
 
 func (w machineWatcher) handleUpdate(before, after machine) {
-	if at, is := becameTrue(before, after, v1alpha1.MachineInstanceReady); is {
+	if at, is := timeConditionBecameTrue(before, after, v1alpha1.MachineInstanceReady); is {
 		w.observeDuration(durationCreate, after, at.Sub(after.CreationTimestamp.Time))
 	}
 	if hasJoined(before, after) {
 		w.observeDuration(durationJoin, after, after.Status.CurrentStatus.LastUpdateTime.Sub(after.CreationTimestamp.Time))
 	}
-	due := cache.Condition(after.Status.Conditions, v1alpha1.MachineReplacementDue)
-	if _, is := becameTrue(before, after, v1alpha1.MachineReplacementDue); is &&
+	due := cache.FindNodeCondition(after.Status.Conditions, v1alpha1.MachineReplacementDue)
+	if _, is := timeConditionBecameTrue(before, after, v1alpha1.MachineReplacementDue); is &&
 		due.Reason == v1alpha1.ReasonCreationTimeout {
 		w.failedJoins.WithLabelValues(w.labelValues(after)...).Inc()
 	}
@@ -153,13 +153,13 @@ func (w machineWatcher) observeDuration(what string, m machine, took time.Durati
 func (w machineWatcher) labelValues(m machine) []string {
 	var owner, instanceType string
 	if o := metav1.GetControllerOf(m); o != nil {
-		if s, found := w.cluster.Set(m.Namespace + "/" + o.Name); found && s.UID == o.UID {
+		if s, found := w.cluster.MachineSet(m.Namespace + "/" + o.Name); found && s.UID == o.UID {
 			if of := metav1.GetControllerOf(s); of != nil {
 				owner = of.Name
 			}
 		}
 	}
-	class := w.cluster.ClassOf(m)
+	class := w.cluster.ClassOfMachine(m)
 	if class != nil && class.NodeTemplate != nil {
 		instanceType = class.NodeTemplate.InstanceType
 	}
@@ -183,13 +183,14 @@ func deletionStage(m machine) v1alpha1.MachineDeletionStage {
 	return m.Status.Deletion.Stage
 }
 
-// becameTrue reports whether a condition became True between two versions of a machine, and returns the time.
-func becameTrue(before, after machine, of corev1.NodeConditionType) (time.Time, bool) {
-	c := cache.Condition(after.Status.Conditions, of)
+// timeConditionBecameTrue reports whether a condition became True between two versions of a machine, and returns the
+// time.
+func timeConditionBecameTrue(before, after machine, of corev1.NodeConditionType) (time.Time, bool) {
+	c := cache.FindNodeCondition(after.Status.Conditions, of)
 	if c == nil || c.Status != corev1.ConditionTrue {
 		return time.Time{}, false
 	}
-	return c.LastTransitionTime.Time, !cache.IsTrue(before.Status.Conditions, of)
+	return c.LastTransitionTime.Time, !cache.IsConditionTrue(before.Status.Conditions, of)
 }
 
 // nonNegativeSeconds returns 0 for a negative duration: API timestamps have whole seconds, and the clocks of hosts

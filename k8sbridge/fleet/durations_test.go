@@ -33,7 +33,7 @@ func TestDurationsOfAMachine(t *testing.T) {
 	setController(m, "MachineSet", "web-1", "s")
 	cluster, client := filledCaches(t, d, s, class, m)
 	registry := prometheus.NewRegistry()
-	stop, err := fleet.NewDurations(registry).Watch(cluster)
+	stop, err := fleet.NewDurations(registry).WatchMachines(cluster)
 	require.NoError(t, err)
 	of := client.MachineV1alpha1().Machines("shop")
 	update := func() {
@@ -43,8 +43,8 @@ func TestDurationsOfAMachine(t *testing.T) {
 	}
 	measured := func(name string, want float64) {
 		t.Helper()
-		eventually(t, func(c *assert.CollectT) {
-			got := scrape(t, registry)
+		assertEventually(t, func(c *assert.CollectT) {
+			got := scrapeMetrics(t, registry)
 			for key, v := range got {
 				if strings.HasPrefix(key, name+"{") {
 					assert.InDelta(c, want, v, 0)
@@ -67,7 +67,7 @@ func TestDurationsOfAMachine(t *testing.T) {
 	measured("mcm_machine_join_duration_seconds", 90)
 	assert.Contains(
 		t,
-		scrape(t, registry),
+		scrapeMetrics(t, registry),
 		"mcm_machine_join_duration_seconds{instance_type=,machine_deployment=web,namespace=shop,zone=}",
 	)
 
@@ -92,7 +92,7 @@ func TestDurationsOfAMachine(t *testing.T) {
 
 	require.NoError(t, of.Delete(t.Context(), "m", metav1.DeleteOptions{}))
 	measured("millwright_machine_delete_duration_seconds", 1)
-	for key, v := range scrape(t, registry) {
+	for key, v := range scrapeMetrics(t, registry) {
 		if strings.HasPrefix(key, "mcm_machine_delete_duration_seconds") {
 			assert.InDelta(t, time.Hour.Seconds(), v, 60)
 		}
@@ -102,8 +102,8 @@ func TestDurationsOfAMachine(t *testing.T) {
 		t,
 		client.MachineV1alpha1().MachineDeployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}),
 	)
-	eventually(t, func(c *assert.CollectT) {
-		for key := range scrape(t, registry) {
+	assertEventually(t, func(c *assert.CollectT) {
+		for key := range scrapeMetrics(t, registry) {
 			assert.NotContains(c, key, "machine_deployment=web", "nobody asks for it any more")
 		}
 	})
@@ -122,7 +122,7 @@ func TestMachineThatDoesNotJoin(t *testing.T) {
 	m.Spec.Class.Name = "small"
 	cluster, client := filledCaches(t, class, m)
 	registry := prometheus.NewRegistry()
-	stop, err := fleet.NewDurations(registry).Watch(cluster)
+	stop, err := fleet.NewDurations(registry).WatchMachines(cluster)
 	require.NoError(t, err)
 	fail := func(reason string, status corev1.ConditionStatus) {
 		m = m.DeepCopy()
@@ -133,7 +133,7 @@ func TestMachineThatDoesNotJoin(t *testing.T) {
 	const key = "mcm_machine_num_failed_join{instance_type=m5,machine_deployment=,namespace=shop,zone=eu-1a}"
 	counts := func(want float64) {
 		t.Helper()
-		eventually(t, func(c *assert.CollectT) { assert.InDelta(c, want, scrape(t, registry)[key], 0) })
+		assertEventually(t, func(c *assert.CollectT) { assert.InDelta(c, want, scrapeMetrics(t, registry)[key], 0) })
 	}
 	fail(v1alpha1.ReasonHealthTimeout, corev1.ConditionTrue)
 	fail(v1alpha1.ReasonRecovered, corev1.ConditionFalse)
@@ -145,10 +145,10 @@ func TestMachineThatDoesNotJoin(t *testing.T) {
 	counts(2)
 	stop()
 	other := prometheus.NewRegistry()
-	_, err = fleet.NewDurations(other).Watch(cluster)
+	_, err = fleet.NewDurations(other).WatchMachines(cluster)
 	require.NoError(t, err)
 	fail(v1alpha1.ReasonRecovered, corev1.ConditionFalse)
 	fail(v1alpha1.ReasonCreationTimeout, corev1.ConditionTrue)
-	eventually(t, func(c *assert.CollectT) { assert.InDelta(c, 1, scrape(t, other)[key], 0) })
+	assertEventually(t, func(c *assert.CollectT) { assert.InDelta(c, 1, scrapeMetrics(t, other)[key], 0) })
 	counts(2) // after stop nothing is counted
 }

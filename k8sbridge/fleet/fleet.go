@@ -22,11 +22,11 @@ import (
 type Gauges struct {
 	cluster     *cache.Cluster
 	machines    []gauge[*v1alpha1.Machine]
-	sets        []gauge[*v1alpha1.MachineSet]
+	machineSets []gauge[*v1alpha1.MachineSet]
 	deployments []gauge[*v1alpha1.MachineDeployment]
-	waits       waitGauges
+	waitGauges  waitGauges
 
-	api                   *capi.Cache // nil: Cluster API is not watched
+	apiCache              *capi.Cache // nil: Cluster API is not watched
 	clusterAPIDeployments []gauge[*clusterv1.MachineDeployment]
 	clusterAPISets        []gauge[*clusterv1.MachineSet]
 	clusterAPIMachines    []gauge[*clusterv1.Machine]
@@ -38,10 +38,10 @@ func NewGauges(cluster *cache.Cluster, api *capi.Cache) *Gauges {
 	return &Gauges{
 		cluster:               cluster,
 		machines:              machineGauges(),
-		sets:                  setGauges(),
+		machineSets:           machineSetGauges(),
 		deployments:           deploymentGauges(),
-		waits:                 newWaitGauges(),
-		api:                   api,
+		waitGauges:            newWaitGauges(),
+		apiCache:              api,
 		clusterAPIDeployments: clusterAPIDeploymentGauges(),
 		clusterAPISets:        clusterAPISetGauges(),
 		clusterAPIMachines:    clusterAPIMachineGauges(),
@@ -51,12 +51,12 @@ func NewGauges(cluster *cache.Cluster, api *capi.Cache) *Gauges {
 // Describe implements prometheus.Collector.
 func (g *Gauges) Describe(descs chan<- *prometheus.Desc) {
 	describeGauges(descs, g.machines)
-	describeGauges(descs, g.sets)
+	describeGauges(descs, g.machineSets)
 	describeGauges(descs, g.deployments)
 	describeGauges(descs, g.clusterAPIDeployments)
 	describeGauges(descs, g.clusterAPISets)
 	describeGauges(descs, g.clusterAPIMachines)
-	g.waits.describe(descs)
+	g.waitGauges.describe(descs)
 }
 
 // Collect implements prometheus.Collector.
@@ -65,19 +65,19 @@ func (g *Gauges) Collect(samples chan<- prometheus.Metric) {
 	sets := millwrightObjects[*v1alpha1.MachineSet](g.cluster, cache.Sets)
 	deployments := millwrightObjects[*v1alpha1.MachineDeployment](g.cluster, cache.Deployments)
 	collectGauges(samples, g.machines, machines)
-	collectGauges(samples, g.sets, sets)
+	collectGauges(samples, g.machineSets, sets)
 	collectGauges(samples, g.deployments, deployments)
-	moving := millwrightWork(machines, sets, deployments)
-	if g.api != nil {
+	moving := millwrightObjectWork(machines, sets, deployments)
+	if g.apiCache != nil {
 		moving = append(moving, g.collectClusterAPI(samples)...)
 	}
-	g.waits.collect(samples, moving)
+	g.waitGauges.collect(samples, moving)
 }
 
 // millwrightObjects returns the objects of a resource in Millwright's namespaces, in any order.
 func millwrightObjects[T metav1.Object](cluster *cache.Cluster, resource cache.Resource) []T {
 	known := map[string]bool{}
-	return slices.DeleteFunc(cache.All[T](cluster.Informer(resource)), func(o T) bool {
+	return slices.DeleteFunc(cache.AllObjects[T](cluster.Informer(resource)), func(o T) bool {
 		namespace := o.GetNamespace()
 		is, asked := known[namespace]
 		if !asked {
@@ -88,13 +88,13 @@ func millwrightObjects[T metav1.Object](cluster *cache.Cluster, resource cache.R
 	})
 }
 
-// emitSample sends one sample. The labels are in the order of the gauge.
-type emitSample func(value float64, labels ...string)
+// emitSampleFunc sends one sample. The labels are in the order of the gauge.
+type emitSampleFunc func(value float64, labels ...string)
 
 // gauge is a metric about the objects of one kind.
 type gauge[T any] struct {
 	desc    *prometheus.Desc
-	samples func(objects []T, send emitSample)
+	samples func(objects []T, send emitSampleFunc)
 }
 
 func describeGauges[T any](descs chan<- *prometheus.Desc, gauges []gauge[T]) {
@@ -115,20 +115,20 @@ func collectGauges[T any](samples chan<- prometheus.Metric, gauges []gauge[T], o
 func totalGauge[T any](name, help string) gauge[T] {
 	return gauge[T]{
 		prometheus.NewDesc(name, help, nil, nil),
-		func(objects []T, send emitSample) { send(float64(len(objects))) },
+		func(objects []T, send emitSampleFunc) { send(float64(len(objects))) },
 	}
 }
 
 // numberGauge returns a gauge with one sample per object, with the labels name and namespace.
 func numberGauge[T metav1.Object](name, help string, value func(T) float64) gauge[T] {
-	return samplesGauge(name, help, nil, func(object T, send emitSample) { send(value(object)) })
+	return samplesGauge(name, help, nil, func(object T, send emitSampleFunc) { send(value(object)) })
 }
 
 // samplesGauge returns a gauge with any number of samples per object, with the labels name, namespace and more.
-func samplesGauge[T metav1.Object](name, help string, more []string, samples func(T, emitSample)) gauge[T] {
+func samplesGauge[T metav1.Object](name, help string, more []string, samples func(T, emitSampleFunc)) gauge[T] {
 	return gauge[T]{
 		prometheus.NewDesc(name, help, append([]string{"name", "namespace"}, more...), nil),
-		func(objects []T, send emitSample) {
+		func(objects []T, send emitSampleFunc) {
 			for _, object := range objects {
 				samples(object, func(value float64, labels ...string) {
 					send(value, append([]string{object.GetName(), object.GetNamespace()}, labels...)...)
@@ -138,8 +138,8 @@ func samplesGauge[T metav1.Object](name, help string, more []string, samples fun
 	}
 }
 
-// sendOptional sends a number if it is present.
-func sendOptional[N int32 | int64](send emitSample, value *N) {
+// sendOptionalValue sends a number if it is present.
+func sendOptionalValue[N int32 | int64](send emitSampleFunc, value *N) {
 	if value != nil {
 		send(float64(*value))
 	}
@@ -155,7 +155,7 @@ func failedMachinesGauge[T metav1.Object](name, help string, failed func(T) []v1
 		"failed_machine_last_operation_state",
 		"failed_machine_last_operation_machine_operation_type",
 	}
-	return samplesGauge(name, help, labels, func(object T, send emitSample) {
+	return samplesGauge(name, help, labels, func(object T, send emitSampleFunc) {
 		sent := map[string]bool{} // a duplicate name would fail the whole scrape
 		for _, m := range failed(object) {
 			if !sent[m.Name] {
@@ -168,7 +168,7 @@ func failedMachinesGauge[T metav1.Object](name, help string, failed func(T) []v1
 
 // sendConditions sends one sample per condition: 1 for True, 0 for False, 2 for Unknown. Source of the values:
 // machine-controller-manager.
-func sendConditions[C any](send emitSample, all []C, read func(C) (kind, status string)) {
+func sendConditions[C any](send emitSampleFunc, all []C, read func(C) (kind, status string)) {
 	sent := map[string]bool{} // the API allows a duplicate type in a Machine, but it would fail the scrape
 	for _, c := range all {
 		kind, status := read(c)

@@ -34,9 +34,9 @@ func filledCaches(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *fak
 	return cluster, client
 }
 
-// scrape returns the samples of a registry as name{label="value",…}, in the order of the labels. A histogram's value
-// is its count.
-func scrape(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+// scrapeMetrics returns the samples of a registry as name{label="value",…}, in the order of the labels. A histogram's
+// value is its count.
+func scrapeMetrics(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func scrapeGauges(t *testing.T, prefix string, objects ...runtime.Object) map[st
 	registry := prometheus.NewPedanticRegistry() // compares the samples with the result of Describe
 	registry.MustRegister(fleet.NewGauges(cluster, nil))
 	got := map[string]float64{}
-	for name, v := range scrape(t, registry) {
+	for name, v := range scrapeMetrics(t, registry) {
 		if rest, has := strings.CutPrefix(name, prefix); has {
 			got[rest] = v
 		}
@@ -272,8 +272,8 @@ func TestMetricsOfBlockedObjects(t *testing.T) {
 	assert.Empty(t, scrapeGauges(t, "millwright_blocked_"))
 }
 
-// eventually waits until holds succeeds, that is until the caches have received the events.
-func eventually(t *testing.T, holds func(c *assert.CollectT)) {
+// assertEventually waits until holds succeeds, that is until the caches have received the events.
+func assertEventually(t *testing.T, holds func(c *assert.CollectT)) {
 	t.Helper()
 	require.EventuallyWithT(t, holds, 2*time.Minute, 5*time.Millisecond)
 }
@@ -287,10 +287,10 @@ func TestObjectsOfOtherNamespacesAreNotCounted(t *testing.T) {
 			&v1alpha1.Machine{ObjectMeta: of}, &v1alpha1.MachineSet{ObjectMeta: of}, &v1alpha1.MachineDeployment{ObjectMeta: of})
 	}
 	cluster, _ := filledCaches(t, objects...)
-	cluster.Scope.Except = []string{"theirs"}
+	cluster.Scope.ExceptNamespaces = []string{"theirs"}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(fleet.NewGauges(cluster, nil))
-	samples := scrape(t, registry)
+	samples := scrapeMetrics(t, registry)
 	for _, kind := range []string{"machine", "machine_set", "machine_deployment"} {
 		assert.InDelta(t, 1, samples["mcm_"+kind+"_items_total{}"], 0, kind)
 	}

@@ -15,7 +15,7 @@ func machineGauges() []gauge[machine] {
 		totalGauge[machine](prefix+"items_total", "Machines."),
 		{
 			newDesc("millwright_machines", "Machines, by phase. Phase None: not processed yet.", "phase"),
-			func(machines []machine, send emitSample) {
+			func(machines []machine, send emitSampleFunc) {
 				phases := map[v1alpha1.MachinePhase]int{}
 				for _, m := range machines {
 					phases[m.Status.CurrentStatus.Phase]++
@@ -27,9 +27,9 @@ func machineGauges() []gauge[machine] {
 		},
 		samplesGauge(prefix+"info", "1 for each Machine, with its instance, class and node.",
 			[]string{"createdAt", "spec_provider_id", "spec_class_api_group", "spec_class_kind", "spec_class_name", "node_name"},
-			func(m machine, send emitSample) {
+			func(m machine, send emitSampleFunc) {
 				class := m.Spec.Class
-				send(1, createdAt(m), m.Spec.ProviderID, class.APIGroup, class.Kind, class.Name, cache.NodeNameOf(m))
+				send(1, createdAt(m), m.Spec.ProviderID, class.APIGroup, class.Kind, class.Name, cache.NodeNameOfMachine(m))
 			}),
 		numberGauge(
 			prefix+"current_status_phase",
@@ -40,7 +40,7 @@ func machineGauges() []gauge[machine] {
 			prefix+"status_condition",
 			"Conditions, those of the node included: 1 for True, 0 for False, 2 for Unknown.",
 			[]string{"condition"},
-			func(m machine, send emitSample) {
+			func(m machine, send emitSampleFunc) {
 				sendConditions(
 					send,
 					m.Status.Conditions,

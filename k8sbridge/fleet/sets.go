@@ -2,47 +2,47 @@ package fleet
 
 import "millwright/api/v1alpha1"
 
-type set = *v1alpha1.MachineSet
+type machineSet = *v1alpha1.MachineSet
 
-func setGauges() []gauge[set] {
+func machineSetGauges() []gauge[machineSet] {
 	const prefix = "mcm_machine_set_"
-	return []gauge[set]{
-		totalGauge[set](prefix+"items_total", "MachineSets."),
+	return []gauge[machineSet]{
+		totalGauge[machineSet](prefix+"items_total", "MachineSets."),
 		samplesGauge(prefix+"info", "1 for each MachineSet, with its class.",
 			[]string{"createdAt", "spec_machine_class_api_group", "spec_machine_class_kind", "spec_machine_class_name"},
-			func(s set, send emitSample) {
+			func(s machineSet, send emitSampleFunc) {
 				class := s.Spec.Template.Spec.Class
 				send(1, createdAt(s), class.APIGroup, class.Kind, class.Name)
 			}),
 		numberGauge(
 			prefix+"info_spec_replicas",
 			"Machines that are wanted.",
-			func(s set) float64 { return float64(s.Spec.Replicas) },
+			func(s machineSet) float64 { return float64(s.Spec.Replicas) },
 		),
 		numberGauge(
 			prefix+"info_spec_min_ready_seconds",
 			"Seconds for which a machine must have been ready before it counts as available.",
-			func(s set) float64 { return float64(s.Spec.MinReadySeconds) },
+			func(s machineSet) float64 { return float64(s.Spec.MinReadySeconds) },
 		),
 		numberGauge(
 			prefix+"status_replicas",
 			"Machines, including those that are being deleted.",
-			func(s set) float64 { return float64(s.Status.Replicas) },
+			func(s machineSet) float64 { return float64(s.Status.Replicas) },
 		),
 		numberGauge(prefix+"status_fully_labelled_replicas", "Machines with all labels of the template.",
-			func(s set) float64 { return float64(s.Status.FullyLabeledReplicas) }),
+			func(s machineSet) float64 { return float64(s.Status.FullyLabeledReplicas) }),
 		numberGauge(
 			prefix+"status_ready_replicas",
 			"Machines whose node is ready.",
-			func(s set) float64 { return float64(s.Status.ReadyReplicas) },
+			func(s machineSet) float64 { return float64(s.Status.ReadyReplicas) },
 		),
 		numberGauge(prefix+"status_available_replicas", "Machines that have been ready for minReadySeconds.",
-			func(s set) float64 { return float64(s.Status.AvailableReplicas) }),
+			func(s machineSet) float64 { return float64(s.Status.AvailableReplicas) }),
 		samplesGauge(
 			prefix+"status_condition",
 			"Conditions: 1 for True, 0 for False, 2 for Unknown.",
 			[]string{"condition"},
-			func(s set, send emitSample) {
+			func(s machineSet, send emitSampleFunc) {
 				sendConditions(
 					send,
 					s.Status.Conditions,
@@ -51,6 +51,6 @@ func setGauges() []gauge[set] {
 			},
 		),
 		failedMachinesGauge(prefix+"failed_machines", "1 for each failed machine in the status of a set.",
-			func(s set) []v1alpha1.MachineSummary { return s.Status.FailedMachines }),
+			func(s machineSet) []v1alpha1.MachineSummary { return s.Status.FailedMachines }),
 	}
 }

@@ -64,8 +64,8 @@ type objectWork struct {
 	blockedSince  time.Time           // start time of the block
 }
 
-// millwrightWork returns the operation and the blocker of each object of Millwright.
-func millwrightWork(machines []machine, sets []set, deployments []deployment) (all []objectWork) {
+// millwrightObjectWork returns the operation and the blocker of each object of Millwright.
+func millwrightObjectWork(machines []machine, sets []machineSet, deployments []deployment) (all []objectWork) {
 	for _, m := range machines {
 		reason, since := blockedReasonOf(m.Status.Conditions, func(c corev1.NodeCondition) (bool, string, metav1.Time) {
 			return c.Type == v1alpha1.MachineBlocked && c.Status == corev1.ConditionTrue, c.Reason, c.LastTransitionTime
@@ -98,14 +98,14 @@ func (w waitGauges) collect(samples chan<- prometheus.Metric, all []objectWork) 
 	open, blocked := labelGroups{}, labelGroups{}
 	for _, m := range all {
 		if m.blockedReason != "" {
-			blocked.add(m.blockedSince, m.kind, m.blockedReason)
+			blocked.addObject(m.blockedSince, m.kind, m.blockedReason)
 		}
 		if m.operation != nil {
-			open.add(m.operation.Since.Time, m.kind, orNoneLabel(m.operation.Step), orNoneLabel(m.blockedReason))
+			open.addObject(m.operation.Since.Time, m.kind, orNoneLabel(m.operation.Step), orNoneLabel(m.blockedReason))
 		}
 	}
-	open.send(samples, w.openOperations, w.oldestOperation)
-	blocked.send(samples, w.blockedObjects, w.oldestBlock)
+	open.sendSamples(samples, w.openOperations, w.oldestOperation)
+	blocked.sendSamples(samples, w.blockedObjects, w.oldestBlock)
 }
 
 // blockedReasonOf returns the reason of the condition Blocked and its transition time. The reason is empty if Blocked
@@ -131,7 +131,7 @@ type labelGroup struct {
 	oldestStart time.Time // zero: no time is known
 }
 
-func (g labelGroups) add(since time.Time, labels ...string) {
+func (g labelGroups) addObject(since time.Time, labels ...string) {
 	var key [3]string
 	copy(key[:], labels)
 	if g[key] == nil {
@@ -144,7 +144,7 @@ func (g labelGroups) add(since time.Time, labels ...string) {
 	}
 }
 
-func (g labelGroups) send(samples chan<- prometheus.Metric, count, oldest *prometheus.Desc) {
+func (g labelGroups) sendSamples(samples chan<- prometheus.Metric, count, oldest *prometheus.Desc) {
 	for _, of := range g {
 		samples <- prometheus.MustNewConstMetric(count, prometheus.GaugeValue, float64(of.count), of.labels...)
 		if !of.oldestStart.IsZero() {

@@ -20,8 +20,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// Starter contains the methods of a Temporal client that the bridge uses.
-type Starter interface {
+// WorkflowStarter contains the methods of a Temporal client that the bridge uses.
+type WorkflowStarter interface {
 	SignalWithStartWorkflow(
 		ctx context.Context,
 		workflowID, signalName string,
@@ -50,28 +50,28 @@ type objectKey struct {
 	name      string
 }
 
-// wake contains the changes of an object since the last signal to its workflow.
-type wake struct {
+// wakeRequest contains the changes of an object since the last signal to its workflow.
+type wakeRequest struct {
 	versions       cache.MinVersions
-	deleted        []deletedObject // deleted objects of this name
+	deletedObjects []deletedObject // deletedObjects objects of this name
 	earliestSignal time.Time       // earliest signal to the workflows of deleted; ignored if an object has the name again
 }
 
 // deletedObject is an object that no longer exists.
 type deletedObject struct {
-	uid       string
-	workflows []string // IDs of its own workflow and, for a deployment, of the rollout in its last status
+	uid         string
+	workflowIDs []string // IDs of its own workflow and, for a deployment, of the rollout in its last status
 }
 
-// mergeWake adds a later wake to w.
-func (w *wake) mergeWake(other wake) {
+// mergeWakeRequest adds a later wake to w.
+func (w *wakeRequest) mergeWakeRequest(other wakeRequest) {
 	if w.versions == nil {
 		w.versions = cache.MinVersions{}
 	}
 	for resource, version := range other.versions {
-		w.versions.Raise(resource, version)
+		w.versions.RaiseVersion(resource, version)
 	}
-	w.deleted = append(w.deleted, other.deleted...)
+	w.deletedObjects = append(w.deletedObjects, other.deletedObjects...)
 	if other.earliestSignal.After(w.earliestSignal) {
 		w.earliestSignal = other.earliestSignal
 	}
@@ -81,7 +81,7 @@ func (w *wake) mergeWake(other wake) {
 type Bridge struct {
 	installation    run.Installation
 	cluster         *cache.Cluster
-	starter         Starter
+	starter         WorkflowStarter
 	log             *slog.Logger
 	metrics         *Metrics
 	evaluationQueue workqueue.TypedDelayingInterface[objectKey]
@@ -93,18 +93,18 @@ type Bridge struct {
 	countPollers func(ctx context.Context, provider string) (int, error) // nil: the bridge does not ask for pollers
 
 	mu                  sync.Mutex
-	storedFingerprints  map[string]fingerprints // the key is resource and UID
-	pendingWakes        map[objectKey]wake      // content of the next signal
-	nextSignalTimes     map[objectKey]time.Time // earliest time of the object's next signal
-	workersByProvider   map[string]int          // number of workers by provider; nil: unknown
-	temporalUnreachable bool                    // Temporal did not answer the last request
+	storedFingerprints  map[string]fingerprints   // the key is resource and UID
+	pendingWakes        map[objectKey]wakeRequest // content of the next signal
+	nextSignalTimes     map[objectKey]time.Time   // earliest time of the object's next signal
+	workersByProvider   map[string]int            // number of workers by provider; nil: unknown
+	temporalUnreachable bool                      // Temporal did not answer the last request
 }
 
 // New returns a bridge of an installation. The caches of cluster must be running.
 func New(
 	installation run.Installation,
 	cluster *cache.Cluster,
-	starter Starter,
+	starter WorkflowStarter,
 	metrics *Metrics,
 	log *slog.Logger,
 ) *Bridge {
@@ -118,15 +118,15 @@ func New(
 		backoff:         workqueue.NewTypedItemExponentialFailureRateLimiter[objectKey](firstRetryDelay, maxRetryDelay),
 		signalLimiter:   flowcontrol.NewTokenBucketRateLimiter(signalsPerSecond, signalsPerSecond),
 		orphanSchedules: &sweepSchedules{
-			installation:  installation,
-			cluster:       cluster,
-			metrics:       metrics,
-			log:           log,
-			queue:         workqueue.NewTypedDelayingQueue[sweepTask](),
-			lastTriggered: map[cache.Ref]time.Time{},
+			installation:     installation,
+			cluster:          cluster,
+			metrics:          metrics,
+			log:              log,
+			queue:            workqueue.NewTypedDelayingQueue[sweepTask](),
+			lastTriggerTimes: map[cache.ObjectRef]time.Time{},
 		},
 		storedFingerprints: map[string]fingerprints{},
-		pendingWakes:       map[objectKey]wake{},
+		pendingWakes:       map[objectKey]wakeRequest{},
 		nextSignalTimes:    map[objectKey]time.Time{},
 	}
 }
@@ -144,7 +144,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		if informer == nil {
 			continue
 		}
-		registration, err := informer.AddEventHandler(b.handler(resource, informer))
+		registration, err := informer.AddEventHandler(b.eventHandler(resource, informer))
 		if err != nil {
 			return fmt.Errorf("watch %s: %w", resource, err)
 		}
@@ -155,11 +155,11 @@ func (b *Bridge) Run(ctx context.Context) error {
 	}
 	var group sync.WaitGroup
 	for range senderCount {
-		group.Go(func() { b.send(ctx) })
+		group.Go(func() { b.sendSignals(ctx) })
 	}
 	group.Go(func() { b.resync(ctx) })
 	group.Go(func() { b.watchPollers(ctx) })
-	group.Go(func() { b.watchCalls(ctx) })
+	group.Go(func() { b.signalLongCalls(ctx) })
 	b.orphanSchedules.run(ctx, &group)
 	<-ctx.Done()
 	b.evaluationQueue.ShutDown()
@@ -169,25 +169,25 @@ func (b *Bridge) Run(ctx context.Context) error {
 
 // enqueue schedules the evaluation of an object after the delay, or at the earliest time of the object's next signal
 // if that is later. If an earlier evaluation is already scheduled, its signal also contains this wake.
-func (b *Bridge) enqueue(k objectKey, w wake, delay time.Duration) {
+func (b *Bridge) enqueue(k objectKey, w wakeRequest, delay time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	merged := b.pendingWakes[k]
-	merged.mergeWake(w)
+	merged.mergeWakeRequest(w)
 	b.pendingWakes[k] = merged
 	b.evaluationQueue.AddAfter(k, max(delay, time.Until(b.nextSignalTimes[k]))) // at once without a positive delay
 }
 
-// takeWake removes and returns the pending wake of an object. claimed is false if there is no pending wake. Before
-// the earliest time of the next signal, takeWake returns no wake and reschedules the evaluation: all wakes until then
-// are merged.
-func (b *Bridge) takeWake(k objectKey) (w wake, claimed bool) {
+// takeWakeRequest removes and returns the pending wake of an object. claimed is false if there is no pending wake.
+// Before the earliest time of the next signal, takeWakeRequest returns no wake and reschedules the evaluation: all
+// wakes until then are merged.
+func (b *Bridge) takeWakeRequest(k objectKey) (w wakeRequest, claimed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w, claimed = b.pendingWakes[k]
 	if wait := time.Until(b.nextSignalTimes[k]); claimed && wait > 0 {
 		b.evaluationQueue.AddAfter(k, wait)
-		return wake{}, false
+		return wakeRequest{}, false
 	}
 	delete(b.pendingWakes, k)
 	return w, claimed

@@ -67,34 +67,41 @@ func TestEveryFactOfAClassWakesIt(t *testing.T) {
 	read := func(w *world) any {
 		class, found := w.cluster.Class("ns/small")
 		require.True(t, found)
-		return observeclass.Facts(class, observeclass.Read(w.cluster, "ns"))
+		return observeclass.Facts(class, observeclass.ReadNamespace(w.cluster, "ns"))
 	}
 	going := []runtime.Object{deletingClass()}
 	other := secretWithName("other")
-	proveFacts(t, reflect.TypeFor[attention.ClassFacts](), aClass(), read, []factRow{
-		{fact: "Deleting", change: putChanged(deletingClass())},
-		{fact: "Finalizer", change: putChanged(aClass(), removeFinalizers[*v1alpha1.MachineClass])},
+	assertFactsWake(t, reflect.TypeFor[attention.ClassFacts](), aClass(), read, []factTestCase{
+		{fact: "Deleting", change: putChangedObject(deletingClass())},
+		{fact: "Finalizer", change: putChangedObject(aClass(), removeFinalizers[*v1alpha1.MachineClass])},
 		{fact: "Machines", before: going, change: func(w *world) { w.deleteObject(aMachine()) }},
-		{fact: "Machines", before: going, change: putChanged(machineWithName("second"))},
-		{fact: "Machines", before: going, change: putChanged(aMachine(), withClass("large"))},
+		{fact: "Machines", before: going, change: putChangedObject(machineWithName("second"))},
+		{fact: "Machines", before: going, change: putChangedObject(aMachine(), withClass("large"))},
 		{
 			fact:   "Machines",
 			before: append(going, changedCopy(aMachine(), withClass("large"))),
-			change: putChanged(aMachine()),
+			change: putChangedObject(aMachine()),
 		},
-		{fact: "Unguarded", change: putChanged(aSecret(), removeFinalizers[aSecretsMetadata])},
-		{fact: "Unguarded", before: []runtime.Object{other}, change: putChanged(aClass(), func(c *v1alpha1.MachineClass) {
-			c.Generation, c.CredentialsSecretRef = 2, &corev1.SecretReference{Name: "other"}
-		})},
+		{fact: "Unguarded", change: putChangedObject(aSecret(), removeFinalizers[secretMetadata])},
+		{
+			fact:   "Unguarded",
+			before: []runtime.Object{other},
+			change: putChangedObject(aClass(), func(c *v1alpha1.MachineClass) {
+				c.Generation, c.CredentialsSecretRef = 2, &corev1.SecretReference{Name: "other"}
+			}),
+		},
 		{
 			fact: "Unguarded",
 			before: []runtime.Object{
-				changedCopy(aSecret(), removeFinalizers[aSecretsMetadata]),
+				changedCopy(aSecret(), removeFinalizers[secretMetadata]),
 				changedCopy(aClass(), withSecret("other")),
 			},
-			change: putChanged(other),
+			change: putChangedObject(other),
 		},
-		{fact: "Unused", change: putChanged(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.SecretRef = 2, nil })},
+		{
+			fact:   "Unused",
+			change: putChangedObject(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.SecretRef = 2, nil }),
+		},
 	}, map[string]string{"Checked": "the bridge asks itself", "Unserved": "the bridge asks itself", "Reported": "written by the class's own workflow", "ReportedUnserved": "written by the class's own workflow"})
 }
 
@@ -107,15 +114,15 @@ func TestAProviderWithoutAWorkerWakesItsClasses(t *testing.T) {
 			m.OwnerReferences, m.Status.CurrentOperation = nil, &v1alpha1.Operation{Step: "create-instance"}
 		}))
 		w.prepareBridge = func(b *Bridge) {
-			b.AskPollers(func(context.Context, string) (int, error) { return int(workers.Load()), nil })
+			b.EnablePollerChecks(func(context.Context, string) (int, error) { return int(workers.Load()), nil })
 		}
 		w.startLeader()
-		w.advance(3 * time.Second)
+		w.advanceClock(3 * time.Second)
 		w.takeCalls()
-		w.advance(25 * time.Second)
+		w.advanceClock(25 * time.Second)
 		assert.Equal(t, []string{startSignalOf(aClass())}, w.takeRequests(), "no worker, and the status does not say so")
 		w.putObject(changedCopy(aClass(), withoutWorker))
-		w.advance(25 * time.Second)
+		w.advanceClock(25 * time.Second)
 		assert.Equal(
 			t,
 			[]string{startSignalOf(aMachine())},
@@ -123,7 +130,7 @@ func TestAProviderWithoutAWorkerWakesItsClasses(t *testing.T) {
 			"the machine at work has to say so; the class has said it",
 		)
 		workers.Store(1)
-		w.advance(25 * time.Second)
+		w.advanceClock(25 * time.Second)
 		assert.Contains(
 			t,
 			w.takeRequests(),
@@ -139,19 +146,19 @@ func TestAProviderWithAWorkerWakesAClassWhoseStatusLacksIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, aClass(), aSecret())
 		w.prepareBridge = func(b *Bridge) {
-			b.AskPollers(func(context.Context, string) (int, error) { return 1, nil })
+			b.EnablePollerChecks(func(context.Context, string) (int, error) { return 1, nil })
 		}
 		w.startLeader()
-		w.advance(3 * time.Second)
+		w.advanceClock(3 * time.Second)
 		w.takeCalls()
-		w.advance(25 * time.Second)
+		w.advanceClock(25 * time.Second)
 		assert.Equal(t, []string{startSignalOf(aClass())}, w.takeRequests(), "its status does not say that it is served")
 		w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) {
 			c.Status.Conditions = []metav1.Condition{
 				{Type: v1alpha1.ClassServed, Status: metav1.ConditionTrue, Reason: "WorkerPolls"},
 			}
 		}))
-		w.advance(65 * time.Second)
+		w.advanceClock(65 * time.Second)
 		assert.Empty(t, w.takeRequests(), "the status says it")
 	})
 }
@@ -167,7 +174,7 @@ func withoutWorker(c *v1alpha1.MachineClass) {
 func TestANewClassIsOneSignal(t *testing.T) {
 	class := changedCopy(aClass(), removeFinalizers[*v1alpha1.MachineClass])
 	waiting := changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil })
-	inWorld(t, []runtime.Object{changedCopy(aSecret(), removeFinalizers[aSecretsMetadata]), waiting}, func(w *world) {
+	runInWorld(t, []runtime.Object{changedCopy(aSecret(), removeFinalizers[secretMetadata]), waiting}, func(w *world) {
 		w.takeCalls()
 		version := w.putObject(class)
 		w.runDueWork()
@@ -177,33 +184,33 @@ func TestANewClassIsOneSignal(t *testing.T) {
 		if c.workflow != "MachineClass" {
 			c = calls[1]
 		}
-		assert.Equal(t, "garden/machineclass/ns/small/uid-small", c.id)
-		assert.Equal(t, version, c.changed.Versions[cache.Classes])
-		assert.NotEmpty(t, c.changed.Versions[cache.Secrets], "the worker may not have seen its Secret yet")
-		assert.Equal(t, run.StartAttributes("ns", run.Owner{Provider: "virtual"}), c.options.TypedSearchAttributes)
-		w.advance(2 * time.Second)
+		assert.Equal(t, "garden/machineclass/ns/small/uid-small", c.workflowID)
+		assert.Equal(t, version, c.signalContent.Versions[cache.Classes])
+		assert.NotEmpty(t, c.signalContent.Versions[cache.Secrets], "the worker may not have seen its Secret yet")
+		assert.Equal(t, run.StartAttributes("ns", run.ParentNames{Provider: "virtual"}), c.options.TypedSearchAttributes)
+		w.advanceClock(2 * time.Second)
 
 		w.putObject(aClass())
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		w.putObject(aSecret())
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "its own writes")
 	})
 }
 
 func TestAChangedMachineDoesNotSignalItsClass(t *testing.T) {
-	inWorld(t, append(calmStack(), deletingClass()), func(w *world) {
-		w.advance(time.Second)
+	runInWorld(t, append(calmStack(), deletingClass()), func(w *world) {
+		w.advanceClock(time.Second)
 		w.takeCalls()
 		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown), setDeleting[*v1alpha1.Machine]))
-		w.advance(5 * time.Second)
+		w.advanceClock(5 * time.Second)
 		assert.NotContains(t, w.takeRequests(), startSignalOf(aClass()), "it still refers to the class")
 		version := w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }))
 		w.deleteObject(aMachine())
 		w.runDueWork()
 		for _, c := range w.takeCalls() {
-			if c.id == workflowIDOf(aClass()) {
-				assert.Equal(t, version, c.changed.Versions[cache.Machines], "a cache that is older still has the machine")
+			if c.workflowID == workflowIDOf(aClass()) {
+				assert.Equal(t, version, c.signalContent.Versions[cache.Machines], "a cache that is older still has the machine")
 				return
 			}
 		}
@@ -219,17 +226,17 @@ func TestAWaitingClassGetsFourSignalsASecond(t *testing.T) {
 		m := machineWithName("m-" + string(rune('a'+i/26)) + string(rune('a'+i%26)))
 		machines, objects = append(machines, m), append(objects, m)
 	}
-	inWorld(t, objects, func(w *world) {
-		w.advance(time.Second)
+	runInWorld(t, objects, func(w *world) {
+		w.advanceClock(time.Second)
 		w.takeCalls()
 		for _, m := range machines {
 			w.deleteObject(m)
-			w.advance(20 * time.Millisecond)
+			w.advanceClock(20 * time.Millisecond)
 		}
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		signaled := 0
 		for _, c := range w.takeCalls() {
-			if c.id == workflowIDOf(aClass()) {
+			if c.workflowID == workflowIDOf(aClass()) {
 				signaled++
 			}
 		}
@@ -238,12 +245,12 @@ func TestAWaitingClassGetsFourSignalsASecond(t *testing.T) {
 }
 
 func TestDeletedClass(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
+	runInWorld(t, calmStack(), func(w *world) {
 		w.putObject(deletingClass())
 		w.runDueWork()
 		assert.Equal(t, []string{startSignalOf(aClass())}, w.takeRequests())
 		w.deleteObject(aClass())
-		w.advance(deletionGrace)
+		w.advanceClock(deletionGrace)
 		assert.Contains(t, w.takeRequests(), "signal "+workflowIDOf(aClass()))
 	})
 }
@@ -262,17 +269,17 @@ func TestResyncOfClasses(t *testing.T) {
 		setDeleting[*v1alpha1.MachineClass],
 	)
 	m := changedCopy(aMachine(), withClass("waiting"))
-	inWorld(t, []runtime.Object{named("calm"), fresh, waiting, m, aNode()}, func(w *world) {
+	runInWorld(t, []runtime.Object{named("calm"), fresh, waiting, m, aNode()}, func(w *world) {
 		w.takeCalls()
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, []string{
 			startSignalOf(fresh),             // a missing finalizer must have been added at once
 			"start " + workflowIDOf(waiting), // the class waits for its machine
 		}, w.takeRequests())
 		w.putObject(guardedSecret("left-behind")) // a Secret of a class that was removed by hand
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.Empty(t, w.takeRequests(), "no class names it")
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		assert.Equal(
 			t,
 			[]string{startSignalOf(named("calm")), startSignalOf(fresh), startSignalOf(waiting)},

@@ -33,19 +33,19 @@ func (b *Bridge) WatchClusterAPI(api *capi.Cache) { b.clusterAPI = api }
 // when a set refers to an object of that kind. When the cache is filled, all sets and deployments of Cluster API are
 // evaluated, because no event reports that an object is missing.
 func (b *Bridge) watchTemplates(ctx context.Context) {
-	b.clusterAPI.OnTrack(func(resource observecache.Resource, informer cache.SharedIndexInformer) {
+	b.clusterAPI.OnTrackedResource(func(resource observecache.Resource, informer cache.SharedIndexInformer) {
 		if ctx.Err() != nil {
 			return // the term of this bridge as the leader has ended
 		}
-		registration, err := informer.AddEventHandler(b.handler(resource, informer))
+		registration, err := informer.AddEventHandler(b.eventHandler(resource, informer))
 		if err != nil {
 			b.log.Warn("cannot watch", "resource", resource, "error", err)
 			return
 		}
 		go func() {
 			if cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
-				b.enqueueClusterAPISets(func(*clusterv1.MachineSet) bool { return true }, wake{})
-				b.enqueueClusterAPIDeployments(func(*clusterv1.MachineDeployment) bool { return true }, wake{})
+				b.enqueueClusterAPISets(func(*clusterv1.MachineSet) bool { return true }, wakeRequest{})
+				b.enqueueClusterAPIDeployments(func(*clusterv1.MachineDeployment) bool { return true }, wakeRequest{})
 			}
 			<-ctx.Done()
 			_ = informer.RemoveEventHandler(registration)
@@ -64,25 +64,25 @@ func (b *Bridge) handleClusterAPI(e event) {
 	case *clusterv1.MachineDeployment:
 		b.handleClusterAPIDeployment(e, object)
 	case *clusterv1.Cluster:
-		if b.compareAndStore(
+		if b.compareAndStoreFingerprints(
 			e,
-			fingerprints{spec: hashOf(object.UID, object.Generation, isDeleting(object), foreignMetadata(object))},
-		).spec {
-			enqueueAll(b, run.KindClusterAPIDrain, capidrain.Hooks(b.clusterAPI, func(m *clusterv1.Machine) bool {
+			fingerprints{specHash: hashOf(object.UID, object.Generation, isDeleting(object), foreignMetadata(object))},
+		).specChanged {
+			enqueueObjects(b, run.KindClusterAPIDrain, capidrain.HookedMachines(b.clusterAPI, func(m *clusterv1.Machine) bool {
 				return isDeleting(m) && m.Namespace == object.Namespace && m.Spec.ClusterName == object.Name
-			}), e.toWake(), 0)
+			}), e.toWakeRequest(), 0)
 			b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
 				return s.Namespace == object.Namespace && s.Spec.ClusterName == object.Name
-			}, e.toWake())
+			}, e.toWakeRequest())
 			b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
 				return d.Namespace == object.Namespace && d.Spec.ClusterName == object.Name
-			}, e.toWake())
+			}, e.toWakeRequest())
 		}
 	case *unstructured.Unstructured:
-		c := b.compareAndStore(
+		c := b.compareAndStoreFingerprints(
 			e,
 			fingerprints{
-				spec: hashOf(
+				specHash: hashOf(
 					object.GetUID(),
 					object.GetGeneration(),
 					foreignMetadata(object),
@@ -91,11 +91,14 @@ func (b *Bridge) handleClusterAPI(e event) {
 				),
 			},
 		)
-		if c.spec {
-			b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool { return b.clusterAPI.RefersTo(s, object) }, e.toWake())
+		if c.specChanged {
+			b.enqueueClusterAPISets(
+				func(s *clusterv1.MachineSet) bool { return b.clusterAPI.RefersToObject(s, object) },
+				e.toWakeRequest(),
+			)
 			b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
-				return d.Namespace == object.GetNamespace() && capi.NamesTemplate(&d.Spec.Template.Spec, object)
-			}, e.toWake())
+				return d.Namespace == object.GetNamespace() && capi.SpecNamesTemplate(&d.Spec.Template.Spec, object)
+			}, e.toWakeRequest())
 		}
 	}
 }
@@ -104,26 +107,26 @@ func (b *Bridge) handleClusterAPI(e event) {
 // handleClusterAPIMachine enqueues the sets that may adopt the machine, and the set that released the machine. If
 // Millwright drains the machine's node, handleClusterAPIMachine also enqueues the drain.
 func (b *Bridge) handleClusterAPIMachine(e event, m *clusterv1.Machine) {
-	c := b.compareAndStore(e, clusterAPIMachineFingerprints(m))
+	c := b.compareAndStoreFingerprints(e, clusterAPIMachineFingerprints(m))
 	b.enqueueClusterAPIDrain(e, m, c)
 	delay := debounce
-	if c.parentNow {
+	if c.wakesParentNow {
 		delay = 0
 	}
-	for _, parent := range c.parents {
-		b.enqueue(objectKey{run.KindClusterAPISet, m.Namespace, parent}, e.toWake(), delay)
+	for _, parent := range c.parentNames {
+		b.enqueue(objectKey{run.KindClusterAPISet, m.Namespace, parent}, e.toWakeRequest(), delay)
 		if name := b.clusterAPIDeploymentOf(m.Namespace + "/" + parent); name != "" {
 			soon := delay
-			if c.deployment { // the deployment may continue its rollout
+			if c.deploymentChanged { // the deployment may continue its rollout
 				soon = 0
 			}
-			b.enqueue(objectKey{run.KindClusterAPIDeployment, m.Namespace, name}, e.toWake(), soon)
+			b.enqueue(objectKey{run.KindClusterAPIDeployment, m.Namespace, name}, e.toWakeRequest(), soon)
 		}
 	}
-	if c.orphan {
+	if c.orphanChanged {
 		b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
-			return s.Namespace == m.Namespace && (capi.Selects(s, m) || capi.ReleasedBy(m, s))
-		}, e.toWake())
+			return s.Namespace == m.Namespace && (capi.SelectsMachine(s, m) || capi.IsReleasedBySet(m, s))
+		}, e.toWakeRequest())
 	}
 }
 
@@ -149,8 +152,8 @@ func clusterAPIMachineFingerprints(m *clusterv1.Machine) fingerprints {
 		}
 	}
 	f := fingerprints{
-		parentNow: hashOf(m.UID, metav1.GetControllerOf(m)),
-		parentDebounced: hashOf(
+		immediateParentHash: hashOf(m.UID, metav1.GetControllerOf(m)),
+		debouncedParentHash: hashOf(
 			said,
 			isDeleting(m),
 			m.Labels,
@@ -162,54 +165,57 @@ func clusterAPIMachineFingerprints(m *clusterv1.Machine) fingerprints {
 			m.Status.NodeInfo,
 			m.Status.Deletion,
 		),
-		deployment: fmt.Sprint(
+		deploymentText: fmt.Sprint(
 			meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineReadyCondition),
 			isDeleting(m),
 		),
 	}
-	if capidrain.Hooked(m) && isDeleting(m) {
-		v := capidrain.AsMachine(m)
-		f.draining, f.queued = observedrain.InDrain(v), v.Status.Deletion != nil && v.Status.Deletion.Queued
-		f.spec = hashOf(
+	if capidrain.HasHook(m) && isDeleting(m) {
+		v := capidrain.ToMillwrightMachine(m)
+		f.isDraining, f.isQueuedForDrain = observedrain.IsInDrainQueue(
+			v,
+		), v.Status.Deletion != nil &&
+			v.Status.Deletion.Queued
+		f.specHash = hashOf(
 			m.UID,
 			foreignMetadata(m),
 			m.Spec.Deletion,
 			m.Spec.InfrastructureRef,
 			m.Status.NodeRef,
-			capidrain.Says(m),
+			capidrain.UpstreamStatusTexts(m),
 		)
 	}
 	if ref := metav1.GetControllerOf(m); ref != nil {
-		f.parent = controllerNameIf(*ref, capi.IsSet)
+		f.parentName = controllerNameIfMatches(*ref, capi.IsSetReference)
 	}
 	return f
 }
 
 // enqueueClusterAPISets enqueues the sets for which affected returns true.
-func (b *Bridge) enqueueClusterAPISets(affected func(*clusterv1.MachineSet) bool, w wake) {
-	sets := slices.DeleteFunc(b.clusterAPI.Sets(), func(s *clusterv1.MachineSet) bool { return !affected(s) })
-	enqueueAll(b, run.KindClusterAPISet, sets, w, 0)
+func (b *Bridge) enqueueClusterAPISets(affected func(*clusterv1.MachineSet) bool, w wakeRequest) {
+	sets := slices.DeleteFunc(b.clusterAPI.MachineSets(), func(s *clusterv1.MachineSet) bool { return !affected(s) })
+	enqueueObjects(b, run.KindClusterAPISet, sets, w, 0)
 }
 
 // enqueueClusterAPIDrain enqueues the drain of a machine's node. If the drain has ended or its turn has come,
 // enqueueClusterAPIDrain also enqueues the next drains in the queue.
 func (b *Bridge) enqueueClusterAPIDrain(e event, m *clusterv1.Machine, c fingerprintChange) {
-	k, w := objectKey{run.KindClusterAPIDrain, m.Namespace, m.Name}, e.toWake()
+	k, w := objectKey{run.KindClusterAPIDrain, m.Namespace, m.Name}, e.toWakeRequest()
 	switch {
-	case e.deleted && capidrain.Hooked(m):
-		w.deleted = []deletedObject{{uid: string(m.UID), workflows: []string{b.installation.ID(k.kind, refOf(m))}}}
+	case e.isDeleted && capidrain.HasHook(m):
+		w.deletedObjects = []deletedObject{{uid: string(m.UID), workflowIDs: []string{b.installation.ID(k.kind, refOf(m))}}}
 		b.enqueue(k, w, 0)
-	case c.spec && capidrain.Hooked(m) && isDeleting(m):
+	case c.specChanged && capidrain.HasHook(m) && isDeleting(m):
 		b.enqueue(k, w, 0)
 	}
-	if c.drained {
-		b.wakeClusterAPIDrainQueue(m.Namespace, m.Spec.ClusterName, e.toWake())
+	if c.drainChanged {
+		b.wakeClusterAPIDrainQueue(m.Namespace, m.Spec.ClusterName, e.toWakeRequest())
 	}
 }
 
 // wakeClusterAPIDrainQueue enqueues the machines of a Cluster that are next to be drained; see wakeDrainQueue.
-func (b *Bridge) wakeClusterAPIDrainQueue(namespace, cluster string, w wake) {
-	for _, next := range drain.NextTurns(capidrain.Turns(b.clusterAPI, namespace, cluster), drainsPerWake) {
+func (b *Bridge) wakeClusterAPIDrainQueue(namespace, cluster string, w wakeRequest) {
+	for _, next := range drain.NextQueuedMachines(capidrain.QueueEntries(b.clusterAPI, namespace, cluster), drainsPerWake) {
 		b.enqueue(objectKey{run.KindClusterAPIDrain, next.Namespace, next.Name}, w, 0)
 	}
 }
@@ -220,10 +226,10 @@ func (b *Bridge) wakeClusterAPIDrainQueues() {
 		return
 	}
 	woken := map[string]bool{}
-	for _, m := range capidrain.Hooks(b.clusterAPI, isMachineDeleting) {
+	for _, m := range capidrain.HookedMachines(b.clusterAPI, isMachineDeleting) {
 		if of := m.Namespace + "/" + m.Spec.ClusterName; !woken[of] {
 			woken[of] = true
-			b.wakeClusterAPIDrainQueue(m.Namespace, m.Spec.ClusterName, wake{})
+			b.wakeClusterAPIDrainQueue(m.Namespace, m.Spec.ClusterName, wakeRequest{})
 		}
 	}
 }
@@ -234,7 +240,7 @@ func isMachineDeleting(m *clusterv1.Machine) bool { return isDeleting(m) }
 func (b *Bridge) clusterAPIDrainSubject(m *clusterv1.Machine) subject {
 	var pending attention.Decision
 	switch {
-	case !capidrain.Hooked(m):
+	case !capidrain.HasHook(m):
 		pending.Why = "the machine has no hook of Millwright"
 	case !isDeleting(m):
 		pending.Why = "the machine is not being deleted"
@@ -242,7 +248,7 @@ func (b *Bridge) clusterAPIDrainSubject(m *clusterv1.Machine) subject {
 		pending = attention.Decision{Need: attention.Drain, Why: "the machine is being deleted, and has Millwright's hook"}
 	}
 	s := newSubject(capi.MachinesResource, m, pending)
-	s.owner = run.Owner{
+	s.owner = run.ParentNames{
 		Machine:           m.Name,
 		MachineSet:        controllerName(m),
 		MachineDeployment: m.Labels[clusterv1.MachineDeploymentNameLabel],
@@ -254,10 +260,10 @@ func (b *Bridge) clusterAPIDrainSubject(m *clusterv1.Machine) subject {
 // machines and of all other objects that the decision reads. If one of these objects cannot be read, the set counts
 // as not calm, and the set's workflow reports the reason.
 func (b *Bridge) clusterAPISetSubject(ctx context.Context, set *clusterv1.MachineSet) subject {
-	if !b.clusterAPI.Ours(set) {
+	if !b.clusterAPI.IsOurs(set) {
 		return newSubject(capi.SetsResource, set, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})
 	}
-	related, err := b.clusterAPI.Read(ctx, set)
+	related, err := b.clusterAPI.ReadRelated(ctx, set)
 	if err != nil {
 		return newSubject(
 			capi.SetsResource,
@@ -265,12 +271,12 @@ func (b *Bridge) clusterAPISetSubject(ctx context.Context, set *clusterv1.Machin
 			attention.Decision{Need: attention.Scale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
 		)
 	}
-	observed := capiset.Observed(b.clusterAPI, set, related, time.Now(), 0)
-	plan := capiset.Explain(set, related, observed, scale.Plan(observed))
-	s := newSubject(capi.SetsResource, set, pendingOrStatusWrite(plan.Pending, plan.Said))
-	for resource, version := range related.Versions() {
-		s.versions.Raise(resource, version)
+	observed := capiset.ScaleFacts(b.clusterAPI, set, related, time.Now(), 0)
+	plan := capiset.ExplainPlan(set, related, observed, scale.PlanSet(observed))
+	s := newSubject(capi.SetsResource, set, pendingWorkOrStatusWrite(plan.Pending, plan.IsShownInStatus))
+	for resource, version := range related.ResourceVersions() {
+		s.versions.RaiseVersion(resource, version)
 	}
-	s.owner = run.Owner{MachineSet: set.Name, MachineDeployment: controllerName(set)}
+	s.owner = run.ParentNames{MachineSet: set.Name, MachineDeployment: controllerName(set)}
 	return s
 }

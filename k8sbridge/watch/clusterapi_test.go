@@ -31,28 +31,34 @@ import (
 var beforeBubbleStart = metav1.NewTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
 
 // capiSet returns a calm set with one machine.
-func capiSet(name string, change ...capitest.OnSet) *clusterv1.MachineSet {
-	s := capitest.Set(name, 1, change...)
-	return withCAPISetStatus(s, capitest.Related(capiMachine("m-"+name, s)))
+func capiSet(name string, change ...capitest.SetChange) *clusterv1.MachineSet {
+	s := capitest.NewSet(name, 1, change...)
+	return withCAPISetStatus(s, capitest.RelatedObjects(capiMachine("m-"+name, s)))
 }
 
 // withCAPISetStatus gives a set the status for its related objects.
-func withCAPISetStatus(s *clusterv1.MachineSet, related capi.Related) *clusterv1.MachineSet {
-	plan := scale.Plan(
-		capiset.Observed(capitest.Facts(capitest.Settings, cache.Preflight{}), s, related, capitest.Noon, 0),
+func withCAPISetStatus(s *clusterv1.MachineSet, related capi.RelatedObjects) *clusterv1.MachineSet {
+	plan := scale.PlanSet(
+		capiset.ScaleFacts(
+			capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{}),
+			s,
+			related,
+			capitest.Noon,
+			0,
+		),
 	)
 	capiset.ApplyStatus(
 		s,
 		related,
 		plan.Status,
-		capiset.Explained(s, related, plan.Status.Conditions, capitest.Noon).Blocked(capitest.Noon),
+		capiset.ExplanationFacts(s, related, plan.Status.Conditions, capitest.Noon).BlockedSummary(capitest.Noon),
 		beforeBubbleStart,
 	)
 	return s
 }
 
-func capiMachine(name string, s *clusterv1.MachineSet, change ...capitest.OnMachine) *clusterv1.Machine {
-	return capitest.Machine(name, s, append([]capitest.OnMachine{func(m *clusterv1.Machine) {
+func capiMachine(name string, s *clusterv1.MachineSet, change ...capitest.MachineChange) *clusterv1.Machine {
+	return capitest.NewMachine(name, s, append([]capitest.MachineChange{func(m *clusterv1.Machine) {
 		m.CreationTimestamp = beforeBubbleStart
 		for i := range m.Status.Conditions {
 			m.Status.Conditions[i].LastTransitionTime = beforeBubbleStart
@@ -62,37 +68,44 @@ func capiMachine(name string, s *clusterv1.MachineSet, change ...capitest.OnMach
 
 // capiStack returns a set with its machine and their related objects.
 func capiStack(more ...runtime.Object) []runtime.Object {
-	s := capiSet("s", capitest.OfDeployment, annotatedSet(clusterv1.RevisionAnnotation, "1"))
+	s := capiSet("s", capitest.WithDeploymentOwner, annotatedSet(clusterv1.RevisionAnnotation, "1"))
 	return append([]runtime.Object{
-		s, capiMachine("m-s", s), capitest.Cluster(), capitest.Deployment(),
-		capitest.Bootstrap(capitest.Owned), capitest.Infrastructure(capitest.Owned), capitest.ControlPlane(),
+		s,
+		capiMachine("m-s", s),
+		capitest.NewCluster(),
+		capitest.NewDeployment(),
+		capitest.BootstrapTemplate(
+			capitest.WithClusterOwner,
+		),
+		capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+		capitest.NewControlPlane(),
 	}, more...)
 }
 
-func annotatedSet(key, value string) capitest.OnSet {
-	return capitest.Annotated[*clusterv1.MachineSet](key, value)
+func annotatedSet(key, value string) capitest.SetChange {
+	return capitest.WithAnnotation[*clusterv1.MachineSet](key, value)
 }
 
-// stackSet returns the changed set of capiStack.
-func stackSet(change ...capitest.OnSet) *clusterv1.MachineSet {
+// setOfCAPIStack returns the changed set of capiStack.
+func setOfCAPIStack(change ...capitest.SetChange) *clusterv1.MachineSet {
 	return changedCopy(capiStack()[0].(*clusterv1.MachineSet), change...)
 }
 
-// stackMachine returns the changed machine of capiStack.
-func stackMachine(change ...capitest.OnMachine) *clusterv1.Machine {
+// machineOfCAPIStack returns the changed machine of capiStack.
+func machineOfCAPIStack(change ...capitest.MachineChange) *clusterv1.Machine {
 	return changedCopy(capiStack()[1].(*clusterv1.Machine), change...)
 }
 
 func capiSetSignal(name string) string {
 	return "signal-with-start " +
-		garden.ID(run.KindClusterAPISet, cache.Ref{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
+		garden.ID(run.KindClusterAPISet, cache.ObjectRef{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
 }
 
-// setEvaluations returns the number of evaluations of Cluster API sets.
-func (w *world) setEvaluations() float64 { return w.evaluationsOf(run.KindClusterAPISet) }
+// countSetEvaluations returns the number of evaluations of Cluster API sets.
+func (w *world) countSetEvaluations() float64 { return w.countEvaluations(run.KindClusterAPISet) }
 
-// evaluationsOf returns the number of evaluations of objects of a kind.
-func (w *world) evaluationsOf(kind run.Kind) (n float64) {
+// countEvaluations returns the number of evaluations of objects of a kind.
+func (w *world) countEvaluations(kind run.Kind) (n float64) {
 	w.t.Helper()
 	families, err := w.metrics.Gather()
 	require.NoError(w.t, err)
@@ -109,55 +122,55 @@ func (w *world) evaluationsOf(kind run.Kind) (n float64) {
 	return n
 }
 
-// inCAPIWorld runs a test with a bridge that is idle.
-func inCAPIWorld(t *testing.T, objects []runtime.Object, test func(w *world)) {
+// runInCAPIWorld runs a test with a bridge that is idle.
+func runInCAPIWorld(t *testing.T, objects []runtime.Object, test func(w *world)) {
 	t.Helper()
-	inWorld(t, objects, func(w *world) {
-		w.advance(3 * time.Second) // the caches of templates are filled
+	runInWorld(t, objects, func(w *world) {
+		w.advanceClock(3 * time.Second) // the caches of templates are filled
 		test(w)
 	})
 }
 
 func TestACalmClusterAPISetIsNotSignaled(t *testing.T) {
-	proveCAPISleeps(t, capiStack(), run.KindClusterAPISet)
+	assertCAPIStaysCalm(t, capiStack(), run.KindClusterAPISet)
 }
 
-// proveCAPISleeps checks that a calm object of a kind is evaluated but not signaled.
-func proveCAPISleeps(t *testing.T, stack []runtime.Object, kind run.Kind) {
+// assertCAPIStaysCalm checks that a calm object of a kind is evaluated but not signaled.
+func assertCAPIStaysCalm(t *testing.T, stack []runtime.Object, kind run.Kind) {
 	t.Helper()
-	inCAPIWorld(t, stack, func(w *world) {
-		assert.Positive(t, w.evaluationsOf(kind))
+	runInCAPIWorld(t, stack, func(w *world) {
+		assert.Positive(t, w.countEvaluations(kind))
 		assert.Empty(t, w.takeRequests())
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		assert.Empty(t, w.takeRequests())
 	})
 }
 
-// capiWakesRow is a change of an object, and the time at which the bridge then evaluates the calm object of a kind.
-type capiWakesRow struct {
+// capiWakeTestCase is a change of an object, and the time at which the bridge then evaluates the calm object of a kind.
+type capiWakeTestCase struct {
 	name   string
 	object runtime.Object
 	want   string
 }
 
-// The times in a capiWakesRow.
+// The times in a capiWakeTestCase.
 const neverEvaluated, atOnce, debounced = "never", "at once", "debounced"
 
-// proveCAPIWakes checks for each row when the bridge evaluates the object of a kind after the change.
-func proveCAPIWakes(t *testing.T, stack []runtime.Object, kind run.Kind, rows []capiWakesRow) {
+// assertCAPIWakes checks for each row when the bridge evaluates the object of a kind after the change.
+func assertCAPIWakes(t *testing.T, stack []runtime.Object, kind run.Kind, rows []capiWakeTestCase) {
 	t.Helper()
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			inCAPIWorld(t, stack, func(w *world) {
+			runInCAPIWorld(t, stack, func(w *world) {
 				require.Empty(t, w.takeRequests())
-				before := w.evaluationsOf(kind)
+				before := w.countEvaluations(kind)
 				w.putObject(row.object)
 				w.runDueWork()
-				assert.Equal(t, row.want == atOnce, w.evaluationsOf(kind) > before, "at once")
-				before = w.evaluationsOf(kind)
+				assert.Equal(t, row.want == atOnce, w.countEvaluations(kind) > before, "at once")
+				before = w.countEvaluations(kind)
 				w.runDebouncedWork()
 				if row.want != atOnce {
-					assert.Equal(t, row.want == debounced, w.evaluationsOf(kind) > before, "debounced")
+					assert.Equal(t, row.want == debounced, w.countEvaluations(kind) > before, "debounced")
 				}
 			})
 		})
@@ -168,7 +181,7 @@ func proveCAPIWakes(t *testing.T, stack []runtime.Object, kind run.Kind, rows []
 func incrementGeneration(o metav1.Object) { o.SetGeneration(o.GetGeneration() + 1) }
 
 // withCondition sets a condition of a machine without changing the condition's time.
-func withCondition(kind string, status metav1.ConditionStatus) capitest.OnMachine {
+func withCondition(kind string, status metav1.ConditionStatus) capitest.MachineChange {
 	return func(m *clusterv1.Machine) {
 		meta.SetStatusCondition(
 			&m.Status.Conditions,
@@ -178,14 +191,15 @@ func withCondition(kind string, status metav1.ConditionStatus) capitest.OnMachin
 }
 
 // infrastructureTemplate returns the changed infrastructure template of the stacks.
-func infrastructureTemplate(change ...capitest.OnForeign) runtime.Object {
-	return capitest.Infrastructure(append([]capitest.OnForeign{capitest.Owned}, change...)...)
+func infrastructureTemplate(change ...capitest.ProviderObjectChange) runtime.Object {
+	return capitest.InfrastructureTemplate(
+		append([]capitest.ProviderObjectChange{capitest.WithClusterOwner}, change...)...)
 }
 
 // The rows say which change of which object makes the bridge evaluate the set, and when.
 func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
-	set := func(change func(*clusterv1.MachineSet)) runtime.Object { return stackSet(change) }
-	machine := func(change capitest.OnMachine) runtime.Object { return stackMachine(change) }
+	set := func(change func(*clusterv1.MachineSet)) runtime.Object { return setOfCAPIStack(change) }
+	machine := func(change capitest.MachineChange) runtime.Object { return machineOfCAPIStack(change) }
 	says := func(kind string, status metav1.ConditionStatus) runtime.Object {
 		return machine(withCondition(kind, status))
 	}
@@ -197,13 +211,13 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 		})
 	}
 	infrastructure := infrastructureTemplate
-	proveCAPIWakes(t, capiStack(), run.KindClusterAPISet, []capiWakesRow{
+	assertCAPIWakes(t, capiStack(), run.KindClusterAPISet, []capiWakeTestCase{
 		{"nothing but a version: the set", set(func(*clusterv1.MachineSet) {}), neverEvaluated},
 		{"nothing but a version: its machine", machine(func(*clusterv1.Machine) {}), neverEvaluated},
-		{"nothing but a version: its Cluster", capitest.Cluster(), neverEvaluated},
-		{"nothing but a version: its deployment", capitest.Deployment(), neverEvaluated},
+		{"nothing but a version: its Cluster", capitest.NewCluster(), neverEvaluated},
+		{"nothing but a version: its deployment", capitest.NewDeployment(), neverEvaluated},
 		{"nothing but a version: its template", infrastructure(), neverEvaluated},
-		{"nothing but a version: the control plane", capitest.ControlPlane(), neverEvaluated},
+		{"nothing but a version: the control plane", capitest.NewControlPlane(), neverEvaluated},
 
 		{"the spec of the set", set(func(s *clusterv1.MachineSet) { incrementGeneration(s) }), atOnce},
 		{"its own status", set(func(s *clusterv1.MachineSet) {
@@ -212,15 +226,15 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 		{"an annotation of the set", set(annotatedSet(clusterv1.DisableMachineCreateAnnotation, "true")), atOnce},
 		{
 			"the set gets to move its surplus",
-			set(capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")),
+			set(capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")),
 			atOnce,
 		},
 		{
 			"the set counts a machine that has moved to it",
-			set(capitest.Annotated[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "m")),
+			set(capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "m")),
 			atOnce,
 		},
-		{"the deletion of the set", set(capitest.Going[*clusterv1.MachineSet]), atOnce},
+		{"the deletion of the set", set(capitest.AsDeletingObject[*clusterv1.MachineSet]), atOnce},
 		{"the set is handed over", set(func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }), atOnce},
 		{"the controller of the set", set(func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }), atOnce},
 
@@ -262,62 +276,64 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 		{"a label of a machine", machine(func(m *clusterv1.Machine) { m.Labels["x"] = "y" }), debounced},
 		{
 			"an annotation of a machine",
-			machine(capitest.Annotated[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, "")),
+			machine(capitest.WithAnnotation[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, "")),
 			debounced,
 		},
 		{"the spec of a machine", machine(func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(5)) }), debounced},
-		{"the deletion of a machine", machine(capitest.Going[*clusterv1.Machine]), debounced},
-		{"a new machine", capiMachine("new", stackSet()), debounced},
-		{"a machine that the set lost", machine(capitest.Unowned[*clusterv1.Machine]), atOnce},
-		{"a machine of another controller", capiMachine("other", capitest.Set("other", 1)), neverEvaluated},
+		{"the deletion of a machine", machine(capitest.AsDeletingObject[*clusterv1.Machine]), debounced},
+		{"a new machine", capiMachine("new", setOfCAPIStack()), debounced},
+		{"a machine that the set lost", machine(capitest.WithoutOwner[*clusterv1.Machine]), atOnce},
+		{"a machine of another controller", capiMachine("other", capitest.NewSet("other", 1)), neverEvaluated},
 
 		{
 			"the Cluster is paused",
-			capitest.Cluster(func(c *clusterv1.Cluster) { incrementGeneration(c); c.Spec.Paused = new(true) }),
+			capitest.NewCluster(func(c *clusterv1.Cluster) { incrementGeneration(c); c.Spec.Paused = new(true) }),
 			atOnce,
 		},
 		{
 			"the Cluster's step of an upgrade",
-			capitest.Cluster(capitest.Annotated[*clusterv1.Cluster](clusterv1.ClusterTopologyUpgradeStepAnnotation, "v1")),
+			capitest.NewCluster(
+				capitest.WithAnnotation[*clusterv1.Cluster](clusterv1.ClusterTopologyUpgradeStepAnnotation, "v1"),
+			),
 			atOnce,
 		},
-		{"the Cluster is deleted", capitest.Cluster(capitest.Going[*clusterv1.Cluster]), atOnce},
+		{"the Cluster is deleted", capitest.NewCluster(capitest.AsDeletingObject[*clusterv1.Cluster]), atOnce},
 		{
 			"the Cluster's status",
-			capitest.Cluster(func(c *clusterv1.Cluster) { c.Status.Phase = "Provisioned" }),
+			capitest.NewCluster(func(c *clusterv1.Cluster) { c.Status.Phase = "Provisioned" }),
 			neverEvaluated,
 		},
 		{
 			"another Cluster",
-			capitest.Cluster(func(c *clusterv1.Cluster) { c.Name, c.UID = "other", "uid-other" }),
+			capitest.NewCluster(func(c *clusterv1.Cluster) { c.Name, c.UID = "other", "uid-other" }),
 			neverEvaluated,
 		},
 
 		{
 			"the revision of the deployment",
-			capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" }),
+			capitest.NewDeployment(func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" }),
 			atOnce,
 		},
 		{
 			"maxInFlight of the deployment",
-			capitest.Deployment(
+			capitest.NewDeployment(
 				func(d *clusterv1.MachineDeployment) { d.Spec.Remediation.MaxInFlight = new(intstr.FromInt32(2)) },
 			),
 			atOnce,
 		},
 		{
 			"the size of the deployment",
-			capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) }),
+			capitest.NewDeployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) }),
 			atOnce,
 		},
 		{
 			"the template of the deployment reaches the set as its own",
-			capitest.Deployment(
+			capitest.NewDeployment(
 				func(d *clusterv1.MachineDeployment) { incrementGeneration(d); d.Spec.Template.Spec.Version = "v1.0.0" },
 			),
 			neverEvaluated,
 		},
-		{"another deployment", capitest.Deployment(func(d *clusterv1.MachineDeployment) {
+		{"another deployment", capitest.NewDeployment(func(d *clusterv1.MachineDeployment) {
 			d.Name, d.UID, d.Spec.Replicas = "other", "uid-other", new(int32(5))
 		}), neverEvaluated},
 
@@ -325,11 +341,11 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 		{
 			"an annotation of the template",
 			infrastructure(
-				capitest.Annotated[*unstructured.Unstructured](clusterv1.MachineSetSkipPreflightChecksAnnotation, "All"),
+				capitest.WithAnnotation[*unstructured.Unstructured](clusterv1.MachineSetSkipPreflightChecksAnnotation, "All"),
 			),
 			atOnce,
 		},
-		{"the owner of the template", infrastructure(capitest.Unowned[*unstructured.Unstructured]), atOnce},
+		{"the owner of the template", infrastructure(capitest.WithoutOwner[*unstructured.Unstructured]), atOnce},
 		{
 			"another template",
 			infrastructure(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }),
@@ -342,12 +358,12 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 		},
 		{
 			"the status of the control plane",
-			capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")),
+			capitest.NewControlPlane(capitest.WithField(int64(1), "status", "availableReplicas")),
 			atOnce,
 		},
 		{
 			"another control plane",
-			capitest.ControlPlane(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }),
+			capitest.NewControlPlane(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }),
 			neverEvaluated,
 		},
 	})
@@ -356,7 +372,7 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 // A machine with a controller signals that set. An orphan signals the sets that select the orphan. No other set is
 // signaled.
 func TestSetsThatAClusterAPIMachineSignals(t *testing.T) {
-	selecting := func(pool string) capitest.OnSet {
+	selecting := func(pool string) capitest.SetChange {
 		return func(s *clusterv1.MachineSet) {
 			s.Spec.Selector.MatchLabels["pool"], s.Spec.Template.Labels["pool"] = pool, pool
 		}
@@ -365,13 +381,16 @@ func TestSetsThatAClusterAPIMachineSignals(t *testing.T) {
 	elsewhere := func(s *clusterv1.MachineSet) { s.Namespace = "garden" }
 	foreign := func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel], s.Finalizers = "theirs", nil }
 	var sets []runtime.Object
-	for name, change := range map[string][]capitest.OnSet{
+	for name, change := range map[string][]capitest.SetChange{
 		"a": {selecting("a")}, "twin": {selecting("a")}, "b": {selecting("b")}, "everything": {empty}, "far": {selecting("a"), elsewhere}, "theirs": {selecting("a"), foreign},
 	} {
-		s, related := capitest.Set(name, 0, change...), capitest.Related()
+		s, related := capitest.NewSet(name, 0, change...), capitest.RelatedObjects()
 		if s.Namespace != capitest.Shop { // this set has neither a Cluster nor templates
-			related = capi.Related{
-				Templates: []capi.ProviderObject{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())},
+			related = capi.RelatedObjects{
+				Templates: []capi.ProviderObject{
+					capitest.MissingObject(capitest.BootstrapTemplate()),
+					capitest.MissingObject(capitest.InfrastructureTemplate()),
+				},
 			}
 		}
 		sets = append(sets, withCAPISetStatus(s, related))
@@ -379,12 +398,12 @@ func TestSetsThatAClusterAPIMachineSignals(t *testing.T) {
 	orphan := func(pool string) *clusterv1.Machine {
 		return capiMachine(
 			"o",
-			capitest.Set("a", 0),
-			capitest.Unowned[*clusterv1.Machine],
+			capitest.NewSet("a", 0),
+			capitest.WithoutOwner[*clusterv1.Machine],
 			func(m *clusterv1.Machine) { m.Labels["pool"] = pool },
 		)
 	}
-	owned := capiMachine("o", capitest.Set("a", 0), func(m *clusterv1.Machine) { m.Labels["pool"] = "b" })
+	owned := capiMachine("o", capitest.NewSet("a", 0), func(m *clusterv1.Machine) { m.Labels["pool"] = "b" })
 	foreigner := orphan("a")
 	foreigner.OwnerReferences = []metav1.OwnerReference{
 		{APIVersion: "example.com/v1", Kind: "MachineSet", Name: "a", UID: "uid-x", Controller: new(true)},
@@ -401,13 +420,13 @@ func TestSetsThatAClusterAPIMachineSignals(t *testing.T) {
 		{"of a controller that is no set of Cluster API", foreigner, []string{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			inCAPIWorld(t, append(sets, capiStack()[2:]...), func(w *world) { // the stack without the set s
+			runInCAPIWorld(t, append(sets, capiStack()[2:]...), func(w *world) { // the stack without the set s
 				require.Empty(t, w.takeRequests())
-				before := w.setEvaluations()
+				before := w.countSetEvaluations()
 				w.putObject(row.o)
 				w.runDebouncedWork()
 				assert.Equal(t, row.want, w.takeRequests())
-				assert.InDelta(t, len(row.want), w.setEvaluations()-before, 0, "no other set is evaluated")
+				assert.InDelta(t, len(row.want), w.countSetEvaluations()-before, 0, "no other set is evaluated")
 			})
 		})
 	}
@@ -416,41 +435,46 @@ func TestSetsThatAClusterAPIMachineSignals(t *testing.T) {
 // A set without Millwright's label is never signaled. A set that was handed over is signaled until Millwright's
 // finalizer is removed. A set that loses its machines one after the other must be signaled for each.
 func TestASetIsSignaledForItsReleasedMachines(t *testing.T) {
-	released := capiMachine("o", capitest.Set("s", 0), capitest.Unowned[*clusterv1.Machine], func(m *clusterv1.Machine) {
-		m.Labels["pool"] = "another"
-		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, "uid-s")
-	})
-	inCAPIWorld(t, capiStack(), func(w *world) {
-		before := w.setEvaluations()
+	released := capiMachine(
+		"o",
+		capitest.NewSet("s", 0),
+		capitest.WithoutOwner[*clusterv1.Machine],
+		func(m *clusterv1.Machine) {
+			m.Labels["pool"] = "another"
+			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, "uid-s")
+		},
+	)
+	runInCAPIWorld(t, capiStack(), func(w *world) {
+		before := w.countSetEvaluations()
 		w.putObject(released)
 		w.runDebouncedWork()
-		assert.InDelta(t, 1, w.setEvaluations()-before, 0)
+		assert.InDelta(t, 1, w.countSetEvaluations()-before, 0)
 	})
 }
 
 func TestSetsWithAnotherLabelAreNotSignaled(t *testing.T) {
-	label := func(value string) capitest.OnSet {
+	label := func(value string) capitest.SetChange {
 		return func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = value }
 	}
 	bare := func(s *clusterv1.MachineSet) { s.Finalizers = nil }
-	theirs := capitest.Set("theirs", 3, label("theirs"), bare)
-	none := capitest.Set("none", 3, bare, func(s *clusterv1.MachineSet) { s.Labels = nil })
-	inCAPIWorld(t, capiStack(theirs, none), func(w *world) {
+	theirs := capitest.NewSet("theirs", 3, label("theirs"), bare)
+	none := capitest.NewSet("none", 3, bare, func(s *clusterv1.MachineSet) { s.Labels = nil })
+	runInCAPIWorld(t, capiStack(theirs, none), func(w *world) {
 		for _, s := range []*clusterv1.MachineSet{theirs, none} {
 			w.putObject(changedCopy(s, func(s *clusterv1.MachineSet) { s.Generation++ }))
 			w.putObject(capiMachine("x-"+s.Name, s))
 		}
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		assert.Empty(t, w.takeRequests())
 
-		w.putObject(stackSet(label("theirs")))
+		w.putObject(setOfCAPIStack(label("theirs")))
 		w.runDueWork()
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
-		w.putObject(stackSet(label("theirs"), bare))
-		w.advance(maxResyncInterval)
+		w.putObject(setOfCAPIStack(label("theirs"), bare))
+		w.advanceClock(maxResyncInterval)
 		w.takeCalls()
-		w.putObject(changedCopy(stackMachine(), func(m *clusterv1.Machine) { m.Labels["x"] = "y" }))
-		w.advance(maxResyncInterval)
+		w.putObject(changedCopy(machineOfCAPIStack(), func(m *clusterv1.Machine) { m.Labels["x"] = "y" }))
+		w.advanceClock(maxResyncInterval)
 		assert.Empty(t, w.takeRequests(), "it is not Millwright's any more")
 	})
 }
@@ -458,21 +482,26 @@ func TestSetsWithAnotherLabelAreNotSignaled(t *testing.T) {
 // A set that waits for its template is signaled when the template is created. The set's workflow must not read an
 // older state.
 func TestATemplateWakesTheSetsThatWaitForIt(t *testing.T) {
-	waiting := capitest.Set("s", 1)
-	related := capitest.Related()
-	related.Templates[1] = capitest.Gone(capitest.Infrastructure())
+	waiting := capitest.NewSet("s", 1)
+	related := capitest.RelatedObjects()
+	related.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
 	withCAPISetStatus(waiting, related)
-	inCAPIWorld(
+	runInCAPIWorld(
 		t,
-		[]runtime.Object{waiting, capitest.Cluster(), capitest.Bootstrap(capitest.Owned), capitest.ControlPlane()},
+		[]runtime.Object{
+			waiting,
+			capitest.NewCluster(),
+			capitest.BootstrapTemplate(capitest.WithClusterOwner),
+			capitest.NewControlPlane(),
+		},
 		func(w *world) {
 			w.takeCalls()
-			version := w.putObject(capitest.Infrastructure(capitest.Owned))
+			version := w.putObject(capitest.InfrastructureTemplate(capitest.WithClusterOwner))
 			w.runDueWork()
 			calls := w.takeCalls()
 			require.Len(t, calls, 1)
-			assert.Equal(t, capiSetSignal("s"), calls[0].verb+" "+calls[0].id)
-			assert.Equal(t, version, calls[0].changed.Versions["examplemachinetemplates.infrastructure.cluster.x-k8s.io"])
+			assert.Equal(t, capiSetSignal("s"), calls[0].verb+" "+calls[0].workflowID)
+			assert.Equal(t, version, calls[0].signalContent.Versions["examplemachinetemplates.infrastructure.cluster.x-k8s.io"])
 			assert.Equal(t, "ClusterAPISet", calls[0].workflow)
 		},
 	)
@@ -480,72 +509,72 @@ func TestATemplateWakesTheSetsThatWaitForIt(t *testing.T) {
 
 // The workflow must read at least the versions that the bridge read.
 func TestSignalOfAClusterAPISetHasTheBridgesVersions(t *testing.T) {
-	inCAPIWorld(t, capiStack(), func(w *world) {
+	runInCAPIWorld(t, capiStack(), func(w *world) {
 		versions := map[cache.Resource]string{
-			"clusters.cluster.x-k8s.io":                          w.putObject(capitest.Cluster()),
-			"machinedeployments.cluster.x-k8s.io":                w.putObject(capitest.Deployment()),
-			"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io": w.putObject(capitest.ControlPlane()),
-			"machines.cluster.x-k8s.io":                          w.putObject(stackMachine()),
+			"clusters.cluster.x-k8s.io":                          w.putObject(capitest.NewCluster()),
+			"machinedeployments.cluster.x-k8s.io":                w.putObject(capitest.NewDeployment()),
+			"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io": w.putObject(capitest.NewControlPlane()),
+			"machines.cluster.x-k8s.io":                          w.putObject(machineOfCAPIStack()),
 		}
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		require.Empty(t, w.takeRequests())
 		versions["machinesets.cluster.x-k8s.io"] = w.putObject(
-			stackSet(func(s *clusterv1.MachineSet) { s.Generation, s.Spec.Replicas = 2, new(int32(3)) }),
+			setOfCAPIStack(func(s *clusterv1.MachineSet) { s.Generation, s.Spec.Replicas = 2, new(int32(3)) }),
 		)
 		w.runDueWork()
 		calls := w.takeCalls()
 		require.Len(t, calls, 1)
 		for resource, version := range versions {
-			assert.Equal(t, version, calls[0].changed.Versions[resource], resource)
+			assert.Equal(t, version, calls[0].signalContent.Versions[resource], resource)
 		}
-		assert.Equal(t, int64(2), calls[0].changed.Generation)
+		assert.Equal(t, int64(2), calls[0].signalContent.Generation)
 	})
 }
 
 // If the bridge cannot look up a kind, it signals the workflow: a set must not stay idle because an API server did
 // not answer.
 func TestASetWhoseTemplatesCannotBeRead(t *testing.T) {
-	inCAPIWorld(t, capiStack(), func(w *world) {
+	runInCAPIWorld(t, capiStack(), func(w *world) {
 		fails := true
 		w.provider.Definitions.PrependReactor("get", "*", func(kubetesting.Action) (bool, runtime.Object, error) {
 			return fails, nil, errors.New("connection refused")
 		})
-		w.advance(11 * time.Minute) // the cached answers about kinds have expired
+		w.advanceClock(11 * time.Minute) // the cached answers about kinds have expired
 		w.takeCalls()
-		w.putObject(stackSet(annotatedSet("x", "y")))
+		w.putObject(setOfCAPIStack(annotatedSet("x", "y")))
 		w.runDueWork()
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
 		fails = false
-		w.putObject(stackSet(annotatedSet("x", "z")))
-		w.advance(2 * time.Second)
+		w.putObject(setOfCAPIStack(annotatedSet("x", "z")))
+		w.advanceClock(2 * time.Second)
 		w.takeCalls()
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		assert.Empty(t, w.takeRequests())
 	})
 }
 
 // The workflow of a deleted set ends.
 func TestWorkflowOfADeletedClusterAPISetIsSignaled(t *testing.T) {
-	inCAPIWorld(t, capiStack(), func(w *world) {
+	runInCAPIWorld(t, capiStack(), func(w *world) {
 		w.takeCalls()
-		w.deleteObject(stackSet())
-		w.advance(deletionGrace + time.Second)
-		assert.Equal(t, []string{"signal " + garden.ID(run.KindClusterAPISet, refOf(stackSet()))}, w.takeRequests())
-		require.Equal(t, types.UID("uid-s"), stackSet().UID)
+		w.deleteObject(setOfCAPIStack())
+		w.advanceClock(deletionGrace + time.Second)
+		assert.Equal(t, []string{"signal " + garden.ID(run.KindClusterAPISet, refOf(setOfCAPIStack()))}, w.takeRequests())
+		require.Equal(t, types.UID("uid-s"), setOfCAPIStack().UID)
 	})
 }
 
-// hookedMachine returns the machine of capiStack with Millwright's hook.
-func hookedMachine(change ...capitest.OnMachine) *clusterv1.Machine {
-	return stackMachine(append([]capitest.OnMachine{func(m *clusterv1.Machine) {
+// machineWithHook returns the machine of capiStack with Millwright's hook.
+func machineWithHook(change ...capitest.MachineChange) *clusterv1.Machine {
+	return machineOfCAPIStack(append([]capitest.MachineChange{func(m *clusterv1.Machine) {
 		m.Annotations[capidrain.AnnotationHook] = "millwright"
 	}}, change...)...)
 }
 
 func setDeletingAtHook(m *clusterv1.Machine) {
-	capitest.Going(m)
+	capitest.AsDeletingObject(m)
 	m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: beforeBubbleStart}
-	capitest.SaysWhy(
+	capitest.WithConditionReason(
 		clusterv1.MachineDeletingCondition,
 		metav1.ConditionTrue,
 		clusterv1.MachineDeletingWaitingForPreDrainHookReason,
@@ -553,8 +582,8 @@ func setDeletingAtHook(m *clusterv1.Machine) {
 	)(m)
 }
 
-func drainID(name string) string {
-	return garden.ID(run.KindClusterAPIDrain, cache.Ref{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
+func drainWorkflowID(name string) string {
+	return garden.ID(run.KindClusterAPIDrain, cache.ObjectRef{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
 }
 
 // drainRequests returns the requests about drains of Cluster API since the last call.
@@ -568,28 +597,28 @@ func (w *world) drainRequests() (all []string) {
 }
 
 func TestChangesThatSignalAClusterAPIDrain(t *testing.T) {
-	woken := []string{"signal-with-start " + drainID("m-s")}
+	woken := []string{"signal-with-start " + drainWorkflowID("m-s")}
 	for _, row := range []struct {
 		name     string
 		is, gets *clusterv1.Machine
 		other    runtime.Object // the object that changes instead of the machine
 		want     []string
 	}{
-		{"it is deleted", hookedMachine(), hookedMachine(capitest.Going), nil, woken},
-		{"without the hook", stackMachine(), stackMachine(capitest.Going), nil, nil},
-		{"an alive one changes", hookedMachine(), hookedMachine(func(m *clusterv1.Machine) { m.Labels["x"] = "y" }), nil, nil},
-		{"Cluster API has come to the hook", hookedMachine(capitest.Going), hookedMachine(setDeletingAtHook), nil, woken},
-		{"a request", hookedMachine(setDeletingAtHook), hookedMachine(setDeletingAtHook, capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "")), nil, woken},
-		{"its timeout", hookedMachine(setDeletingAtHook), hookedMachine(setDeletingAtHook, func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(1)) }), nil, woken},
-		{"its node is silent", hookedMachine(setDeletingAtHook), hookedMachine(setDeletingAtHook, capitest.Says(clusterv1.MachineNodeReadyCondition, metav1.ConditionUnknown)), nil, woken},
-		{"its own record", hookedMachine(setDeletingAtHook), hookedMachine(setDeletingAtHook, capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, "{}")), nil, nil},
-		{"its own condition", hookedMachine(setDeletingAtHook), hookedMachine(setDeletingAtHook, capitest.Says("Drained", metav1.ConditionFalse)), nil, nil},
-		{"its Cluster is deleted", hookedMachine(setDeletingAtHook), nil, capitest.Cluster(capitest.Going), woken},
+		{"it is deleted", machineWithHook(), machineWithHook(capitest.AsDeletingObject), nil, woken},
+		{"without the hook", machineOfCAPIStack(), machineOfCAPIStack(capitest.AsDeletingObject), nil, nil},
+		{"an alive one changes", machineWithHook(), machineWithHook(func(m *clusterv1.Machine) { m.Labels["x"] = "y" }), nil, nil},
+		{"Cluster API has come to the hook", machineWithHook(capitest.AsDeletingObject), machineWithHook(setDeletingAtHook), nil, woken},
+		{"a request", machineWithHook(setDeletingAtHook), machineWithHook(setDeletingAtHook, capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "")), nil, woken},
+		{"its timeout", machineWithHook(setDeletingAtHook), machineWithHook(setDeletingAtHook, func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(1)) }), nil, woken},
+		{"its node is silent", machineWithHook(setDeletingAtHook), machineWithHook(setDeletingAtHook, capitest.WithCondition(clusterv1.MachineNodeReadyCondition, metav1.ConditionUnknown)), nil, woken},
+		{"its own record", machineWithHook(setDeletingAtHook), machineWithHook(setDeletingAtHook, capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, "{}")), nil, nil},
+		{"its own condition", machineWithHook(setDeletingAtHook), machineWithHook(setDeletingAtHook, capitest.WithCondition("Drained", metav1.ConditionFalse)), nil, nil},
+		{"its Cluster is deleted", machineWithHook(setDeletingAtHook), nil, capitest.NewCluster(capitest.AsDeletingObject), woken},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			objects := capiStack()
 			objects[1] = row.is
-			inCAPIWorld(t, objects, func(w *world) {
+			runInCAPIWorld(t, objects, func(w *world) {
 				w.takeCalls()
 				if row.other != nil {
 					w.putObject(row.other)
@@ -606,16 +635,16 @@ func TestChangesThatSignalAClusterAPIDrain(t *testing.T) {
 // A pending drain gets an open run every minute. The drain of a deleted machine is signaled.
 func TestADrainForClusterAPIIsStartedAgainAndEnds(t *testing.T) {
 	objects := capiStack()
-	objects[1] = hookedMachine(setDeletingAtHook)
-	inCAPIWorld(t, objects, func(w *world) {
+	objects[1] = machineWithHook(setDeletingAtHook)
+	runInCAPIWorld(t, objects, func(w *world) {
 		assert.NotEmpty(t, w.drainRequests(), "a new leader evaluates it")
 		w.takeCalls()
-		w.advance(maxResyncInterval)
-		assert.Equal(t, []string{"start " + drainID("m-s")}, w.drainRequests())
+		w.advanceClock(maxResyncInterval)
+		assert.Equal(t, []string{"start " + drainWorkflowID("m-s")}, w.drainRequests())
 		w.takeCalls()
 		w.deleteObject(objects[1].(*clusterv1.Machine))
-		w.advance(deletionGrace + time.Second)
-		assert.Equal(t, []string{"signal " + drainID("m-s")}, w.drainRequests())
+		w.advanceClock(deletionGrace + time.Second)
+		assert.Equal(t, []string{"signal " + drainWorkflowID("m-s")}, w.drainRequests())
 	})
 }
 
@@ -623,18 +652,18 @@ func TestADrainForClusterAPIIsStartedAgainAndEnds(t *testing.T) {
 func TestNextClusterAPIDrainIsSignaledForItsTurn(t *testing.T) {
 	queued := `{"deletion":{"stage":"Drain","since":"2026-01-01T11:59:00Z","queued":true}}`
 	objects := capiStack(
-		hookedMachine(
+		machineWithHook(
 			setDeletingAtHook,
 			func(m *clusterv1.Machine) { m.Name, m.UID = "next", "uid-next" },
-			capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, queued),
+			capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, queued),
 		),
 	)
-	objects[1] = hookedMachine(setDeletingAtHook)
-	inCAPIWorld(t, objects, func(w *world) {
+	objects[1] = machineWithHook(setDeletingAtHook)
+	runInCAPIWorld(t, objects, func(w *world) {
 		w.takeCalls()
-		w.putObject(stackMachine(setDeletingAtHook)) // the machine without its hook
+		w.putObject(machineOfCAPIStack(setDeletingAtHook)) // the machine without its hook
 		w.runDueWork()
-		assert.Equal(t, []string{"signal-with-start " + drainID("next")}, w.drainRequests())
+		assert.Equal(t, []string{"signal-with-start " + drainWorkflowID("next")}, w.drainRequests())
 	})
 }
 
@@ -642,12 +671,12 @@ func TestNextClusterAPIDrainIsSignaledForItsTurn(t *testing.T) {
 // set writes its machines' hooks.
 func TestSetIsSignaledWhenItOptsIntoDrains(t *testing.T) {
 	for name, o := range map[string]runtime.Object{
-		"the set":        stackSet(annotatedSet(v1alpha1.AnnotationClusterAPIDrain, "true")),
-		"the deployment": changedCopy(capitest.Deployment(), capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationClusterAPIDrain, "true")),
-		"the Cluster":    changedCopy(capitest.Cluster(), capitest.Annotated[*clusterv1.Cluster](v1alpha1.AnnotationClusterAPIDrain, "true")),
+		"the set":        setOfCAPIStack(annotatedSet(v1alpha1.AnnotationClusterAPIDrain, "true")),
+		"the deployment": changedCopy(capitest.NewDeployment(), capitest.WithAnnotation[*clusterv1.MachineDeployment](v1alpha1.AnnotationClusterAPIDrain, "true")),
+		"the Cluster":    changedCopy(capitest.NewCluster(), capitest.WithAnnotation[*clusterv1.Cluster](v1alpha1.AnnotationClusterAPIDrain, "true")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			inCAPIWorld(t, capiStack(), func(w *world) {
+			runInCAPIWorld(t, capiStack(), func(w *world) {
 				w.putObject(o)
 				w.runDueWork()
 				assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
@@ -659,18 +688,18 @@ func TestSetIsSignaledWhenItOptsIntoDrains(t *testing.T) {
 // The runs of Cluster API sets and drains are signaled if their objects were deleted while no bridge was the leader.
 func TestRunsOfClusterAPIWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 	gone := func(kind run.Kind) string {
-		return garden.ID(kind, cache.Ref{Namespace: capitest.Shop, Name: "x", UID: "uid-gone"})
+		return garden.ID(kind, cache.ObjectRef{Namespace: capitest.Shop, Name: "x", UID: "uid-gone"})
 	}
-	inCAPIWorld(t, capiStack(), func(w *world) {
+	runInCAPIWorld(t, capiStack(), func(w *world) {
 		w.takeCalls()
 		w.openRuns = []string{
 			gone(run.KindClusterAPISet),
 			gone(run.KindClusterAPIDrain),
-			garden.ID(run.KindClusterAPISet, refOf(stackSet())),
-			drainID("m-s"),
+			garden.ID(run.KindClusterAPISet, refOf(setOfCAPIStack())),
+			drainWorkflowID("m-s"),
 		}
 		w.startLeader()
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.Equal(
 			t,
 			[]string{"signal " + gone(run.KindClusterAPIDrain), "signal " + gone(run.KindClusterAPISet)},

@@ -23,21 +23,21 @@ import (
 // handleClusterAPIDeployment enqueues a deployment of Cluster API. handleClusterAPIDeployment also enqueues the sets
 // if a field that they read changed.
 func (b *Bridge) handleClusterAPIDeployment(e event, d *clusterv1.MachineDeployment) {
-	if b.handleOwned(e, run.KindClusterAPIDeployment, "", clusterAPIDeploymentFingerprints(d)).children {
+	if b.handleOwnedObject(e, run.KindClusterAPIDeployment, "", clusterAPIDeploymentFingerprints(d)).childrenChanged {
 		b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
 			return s.Namespace == d.Namespace && s.Labels[clusterv1.MachineDeploymentNameLabel] == d.Name
-		}, e.toWake())
+		}, e.toWakeRequest())
 	}
 }
 
 // handleClusterAPISet enqueues a set of Cluster API, and the deployments affected by the set's change.
 func (b *Bridge) handleClusterAPISet(e event, s *clusterv1.MachineSet) {
-	c := b.handleOwned(e, run.KindClusterAPISet, run.KindClusterAPIDeployment, clusterAPISetFingerprints(s))
-	if c.orphan && (c.added || c.parentNow) { // possible adopters, and the deployment that released the set
+	c := b.handleOwnedObject(e, run.KindClusterAPISet, run.KindClusterAPIDeployment, clusterAPISetFingerprints(s))
+	if c.orphanChanged && (c.isNew || c.wakesParentNow) { // possible adopters, and the deployment that released the set
 		b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
 			return d.Namespace == s.Namespace &&
-				(deployment.Selects(d, s) || s.Annotations[v1alpha1.AnnotationReleasedBy] == string(d.UID))
-		}, e.toWake())
+				(deployment.SelectsSet(d, s) || s.Annotations[v1alpha1.AnnotationReleasedBy] == string(d.UID))
+		}, e.toWakeRequest())
 	}
 }
 
@@ -45,7 +45,7 @@ func (b *Bridge) handleClusterAPISet(e event, s *clusterv1.MachineSet) {
 // its size, its remediation budget, its revision, and whether Millwright drains.
 func clusterAPIDeploymentFingerprints(d *clusterv1.MachineDeployment) fingerprints {
 	return fingerprints{
-		spec: hashOf(
+		specHash: hashOf(
 			d.UID,
 			d.Generation,
 			isDeleting(d),
@@ -54,14 +54,14 @@ func clusterAPIDeploymentFingerprints(d *clusterv1.MachineDeployment) fingerprin
 			metav1.GetControllerOf(d),
 			hasFinalizer(d, clusterv1.MachineDeploymentFinalizer),
 		),
-		children: hashOf(
+		childrenHash: hashOf(
 			d.UID,
 			d.Spec.Remediation,
 			d.Spec.Replicas,
 			d.Annotations[clusterv1.RevisionAnnotation],
 			d.Annotations[v1alpha1.AnnotationClusterAPIDrain],
 		),
-		finalizerSet: hasFinalizer(d, capi.Finalizer),
+		hasFinalizer: hasFinalizer(d, capi.Finalizer),
 	}
 }
 
@@ -75,7 +75,7 @@ func clusterAPISetFingerprints(s *clusterv1.MachineSet) fingerprints {
 		said = append(said, c.Type, c.Status, c.Reason, c.Message)
 	}
 	f := fingerprints{
-		spec: hashOf(
+		specHash: hashOf(
 			s.UID,
 			s.Generation,
 			isDeleting(s),
@@ -84,10 +84,17 @@ func clusterAPISetFingerprints(s *clusterv1.MachineSet) fingerprints {
 			metav1.GetControllerOf(s),
 			hasFinalizer(s, clusterv1.MachineSetFinalizer),
 		),
-		finalizerSet: hasFinalizer(s, capi.Finalizer),
+		hasFinalizer: hasFinalizer(s, capi.Finalizer),
 
-		parentNow: hashOf(s.UID, spec, isDeleting(s), nonDeploymentMetadata(s), metav1.GetControllerOf(s), s.Finalizers),
-		parentDebounced: hashOf(
+		immediateParentHash: hashOf(
+			s.UID,
+			spec,
+			isDeleting(s),
+			nonDeploymentMetadata(s),
+			metav1.GetControllerOf(s),
+			s.Finalizers,
+		),
+		debouncedParentHash: hashOf(
 			said,
 			status.ObservedGeneration,
 			status.Replicas,
@@ -97,14 +104,14 @@ func clusterAPISetFingerprints(s *clusterv1.MachineSet) fingerprints {
 		),
 	}
 	if ref := metav1.GetControllerOf(s); ref != nil {
-		f.parent = controllerNameIf(*ref, capi.IsDeployment)
+		f.parentName = controllerNameIfMatches(*ref, capi.IsDeploymentReference)
 	}
 	return f
 }
 
-// controllerNameIf returns the controller's name if is(ref) is true. If is(ref) is false, controllerNameIf returns an
-// impossible name, because an empty name would make the object an orphan.
-func controllerNameIf(ref metav1.OwnerReference, is func(metav1.OwnerReference) bool) string {
+// controllerNameIfMatches returns the controller's name if is(ref) is true. If is(ref) is false,
+// controllerNameIfMatches returns an impossible name, because an empty name would make the object an orphan.
+func controllerNameIfMatches(ref metav1.OwnerReference, is func(metav1.OwnerReference) bool) string {
 	if is(ref) {
 		return ref.Name
 	}
@@ -124,7 +131,7 @@ func (b *Bridge) clusterAPIDeploymentOf(set string) string {
 		return ""
 	}
 	ref := metav1.GetControllerOf(item.(*clusterv1.MachineSet))
-	if ref == nil || !capi.IsDeployment(*ref) {
+	if ref == nil || !capi.IsDeploymentReference(*ref) {
 		return ""
 	}
 	return ref.Name
@@ -147,23 +154,23 @@ var (
 )
 
 // enqueueClusterAPIDeployments enqueues the deployments for which affected returns true.
-func (b *Bridge) enqueueClusterAPIDeployments(affected func(*clusterv1.MachineDeployment) bool, w wake) {
+func (b *Bridge) enqueueClusterAPIDeployments(affected func(*clusterv1.MachineDeployment) bool, w wakeRequest) {
 	deployments := slices.DeleteFunc(
 		b.clusterAPI.Deployments(),
 		func(d *clusterv1.MachineDeployment) bool { return !affected(d) },
 	)
-	enqueueAll(b, run.KindClusterAPIDeployment, deployments, w, 0)
+	enqueueObjects(b, run.KindClusterAPIDeployment, deployments, w, 0)
 }
 
 // clusterAPIDeploymentSubject returns the subject for a deployment of Cluster API. The subject's versions include
 // those of the deployment's sets, machines and templates. If a template cannot be read, the deployment counts as not
 // calm, and the deployment's workflow reports the reason.
 func (b *Bridge) clusterAPIDeploymentSubject(ctx context.Context, d *clusterv1.MachineDeployment) subject {
-	if !b.clusterAPI.Ours(d) {
+	if !b.clusterAPI.IsOurs(d) {
 		return newSubject(capi.DeploymentsResource, d, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})
 	}
 	now := time.Now()
-	tree, err := deployment.Read(ctx, b.clusterAPI, d)
+	tree, err := deployment.ReadTree(ctx, b.clusterAPI, d)
 	if err != nil {
 		return newSubject(
 			capi.DeploymentsResource,
@@ -171,18 +178,18 @@ func (b *Bridge) clusterAPIDeploymentSubject(ctx context.Context, d *clusterv1.M
 			attention.Decision{Need: attention.Scale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
 		)
 	}
-	observed := deployment.Observed(tree, now)
-	plan := rollout.Plan(observed)
-	said := deployment.IsExplained(tree, deployment.Explained(tree, plan, now).Blocked(now))
-	pending := pendingOrStatusWrite(plan.Pending, said)
-	if pending.Calm() && deployment.Unprepared(tree, observed) {
+	observed := deployment.RolloutFacts(tree, now)
+	plan := rollout.PlanDeployment(observed)
+	said := deployment.StatusShowsBlockers(tree, deployment.ExplanationFacts(tree, plan, now).BlockedSummary(now))
+	pending := pendingWorkOrStatusWrite(plan.Pending, said)
+	if pending.NeedsNothing() && deployment.NeedsPreparation(tree, observed) {
 		pending = attention.Decision{Need: attention.Scale, Why: deployment.NotPrepared}
 	}
 	s := newSubject(capi.DeploymentsResource, d, pending)
-	for resource, version := range tree.Versions() {
-		s.versions.Raise(resource, version)
+	for resource, version := range tree.ResourceVersions() {
+		s.versions.RaiseVersion(resource, version)
 	}
-	s.owner = run.Owner{MachineDeployment: d.Name}
-	s.openRolloutID = deployment.Named(d)
+	s.owner = run.ParentNames{MachineDeployment: d.Name}
+	s.openRolloutID = deployment.NamedRollout(d)
 	return s
 }

@@ -31,18 +31,18 @@ func capiFleet() []runtime.Object {
 		d,
 		s,
 		m,
-		capitest.Cluster(),
-		capitest.Bootstrap(capitest.Owned),
-		capitest.Infrastructure(capitest.Owned),
-		capitest.ControlPlane(),
+		capitest.NewCluster(),
+		capitest.BootstrapTemplate(capitest.WithClusterOwner),
+		capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+		capitest.NewControlPlane(),
 	}
 }
 
 // capiDeployment returns a deployment with one machine that Millwright has prepared.
 func capiDeployment() *clusterv1.MachineDeployment {
-	like := capitest.Set("s", 1)
-	d := capitest.Deployment(
-		capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRolloutProgress, `{"revision":1}`),
+	like := capitest.NewSet("s", 1)
+	d := capitest.NewDeployment(
+		capitest.WithAnnotation[*clusterv1.MachineDeployment](v1alpha1.AnnotationRolloutProgress, `{"revision":1}`),
 	)
 	d.Labels, d.Finalizers, d.OwnerReferences = like.Labels, like.Finalizers, like.OwnerReferences
 	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template = like.Spec.Replicas, like.Spec.Selector, like.Spec.Template
@@ -53,87 +53,93 @@ func capiDeployment() *clusterv1.MachineDeployment {
 func capiSetOf(d *clusterv1.MachineDeployment) *clusterv1.MachineSet {
 	s := capiSet(
 		"s",
-		capitest.OfDeployment,
+		capitest.WithDeploymentOwner,
 		annotatedSet(clusterv1.RevisionAnnotation, "1"),
 		annotatedSet(clusterv1.DesiredReplicasAnnotation, "1"),
 		annotatedSet(clusterv1.MaxReplicasAnnotation, "2"),
 	)
 	s.Status.ObservedGeneration = s.Generation
-	capiFamily(d, s).Follow(s, true)
+	newCAPITree(d, s).CopyToSet(s, true)
 	return s
 }
 
-func capiFamily(
+func newCAPITree(
 	d *clusterv1.MachineDeployment,
 	s *clusterv1.MachineSet,
 	machines ...*clusterv1.Machine,
-) deployment.Tree {
-	return deployment.Tree{
-		API: capitest.Facts(
-			capitest.Settings,
-			cache.Preflight{},
+) deployment.ObjectTree {
+	return deployment.ObjectTree{
+		Cache: capitest.NewOfflineCache(
+			capitest.DefaultSettings,
+			cache.PreflightConfig{},
 		),
 		Deployment: d,
 		Sets:       []*clusterv1.MachineSet{s},
 		Members:    machines,
-		Cluster:    capitest.Cluster(),
-		Templates:  capitest.Related().Templates,
+		Cluster:    capitest.NewCluster(),
+		Templates:  capitest.RelatedObjects().Templates,
 	}
 }
 
 // setCAPIDeploymentStatus gives a deployment the status for its set and its machine.
 func setCAPIDeploymentStatus(d *clusterv1.MachineDeployment, s *clusterv1.MachineSet, machines ...*clusterv1.Machine) {
-	f := capiFamily(d, s, machines...)
-	plan := rollout.Plan(deployment.Observed(f, capitest.Noon))
+	f := newCAPITree(d, s, machines...)
+	plan := rollout.PlanDeployment(deployment.RolloutFacts(f, capitest.Noon))
 	deployment.ApplyStatus(
 		f,
 		&d.Status,
 		plan.Status,
-		deployment.Explained(f, plan, capitest.Noon).Blocked(capitest.Noon),
+		deployment.ExplanationFacts(f, plan, capitest.Noon).BlockedSummary(capitest.Noon),
 		beforeBubbleStart,
 	)
 }
 
-func onDeploymentOfFleet(change func(*clusterv1.MachineDeployment)) runtime.Object {
+func changedDeploymentOfFleet(change func(*clusterv1.MachineDeployment)) runtime.Object {
 	return changedCopy(capiFleet()[0].(*clusterv1.MachineDeployment), change)
 }
 
-func onSetOfFleet(change func(*clusterv1.MachineSet)) runtime.Object {
+func changedSetOfFleet(change func(*clusterv1.MachineSet)) runtime.Object {
 	return changedCopy(capiFleet()[1].(*clusterv1.MachineSet), change)
 }
 
-func onMachineOfFleet(change func(*clusterv1.Machine)) runtime.Object {
+func changedMachineOfFleet(change func(*clusterv1.Machine)) runtime.Object {
 	return changedCopy(capiFleet()[2].(*clusterv1.Machine), change)
 }
 
-var fleetDeploymentSignal = "signal-with-start " + garden.ID(run.KindClusterAPIDeployment, refOf(capitest.Deployment()))
+var fleetDeploymentSignal = "signal-with-start " + garden.ID(
+	run.KindClusterAPIDeployment,
+	refOf(capitest.NewDeployment()),
+)
 
 func TestACalmClusterAPIDeploymentIsNotSignaled(t *testing.T) {
-	proveCAPISleeps(t, capiFleet(), run.KindClusterAPIDeployment)
+	assertCAPIStaysCalm(t, capiFleet(), run.KindClusterAPIDeployment)
 }
 
 // The rows say which change of which object makes the bridge evaluate the deployment, and when.
 func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
-	of, set, machine := onDeploymentOfFleet, onSetOfFleet, onMachineOfFleet
+	of, set, machine := changedDeploymentOfFleet, changedSetOfFleet, changedMachineOfFleet
 	says := func(kind string, status metav1.ConditionStatus) runtime.Object {
 		return machine(withCondition(kind, status))
 	}
-	noted := capitest.Annotated[*clusterv1.MachineDeployment]
-	notedSet := capitest.Annotated[*clusterv1.MachineSet]
+	noted := capitest.WithAnnotation[*clusterv1.MachineDeployment]
+	notedSet := capitest.WithAnnotation[*clusterv1.MachineSet]
 	infrastructure := infrastructureTemplate
-	orphan := func(change ...capitest.OnSet) runtime.Object {
-		return capitest.Set(
+	orphan := func(change ...capitest.SetChange) runtime.Object {
+		return capitest.NewSet(
 			"orphan",
 			0,
 			append(
-				[]capitest.OnSet{capitest.Unowned[*clusterv1.MachineSet], func(s *clusterv1.MachineSet) { s.Labels["pool"] = "s" }},
+				[]capitest.SetChange{
+					capitest.WithoutOwner[*clusterv1.MachineSet],
+					func(s *clusterv1.MachineSet) { s.Labels["pool"] = "s" },
+				},
 				change...)...)
 	}
-	proveCAPIWakes(t, capiFleet(), run.KindClusterAPIDeployment, []capiWakesRow{
+	assertCAPIWakes(t, capiFleet(), run.KindClusterAPIDeployment, []capiWakeTestCase{
 		{"nothing but a version: the deployment", of(func(*clusterv1.MachineDeployment) {}), neverEvaluated},
 		{"nothing but a version: its set", set(func(*clusterv1.MachineSet) {}), neverEvaluated},
 		{"nothing but a version: its machine", machine(func(*clusterv1.Machine) {}), neverEvaluated},
-		{"nothing but a version: its Cluster", capitest.Cluster(), neverEvaluated},
+		{"nothing but a version: its Cluster", capitest.NewCluster(), neverEvaluated},
 		{"nothing but a version: its template", infrastructure(), neverEvaluated},
 
 		{"the spec of the deployment", of(func(d *clusterv1.MachineDeployment) { incrementGeneration(d) }), atOnce},
@@ -151,7 +157,7 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 		{"updates in place", of(noted(v1alpha1.AnnotationInPlaceUpdates, "true")), atOnce},
 		{"an annotation for its sets", of(noted("team", "shop")), atOnce},
 		{"it is paused", of(noted(clusterv1.PausedAnnotation, "")), atOnce},
-		{"its deletion", of(capitest.Going[*clusterv1.MachineDeployment]), atOnce},
+		{"its deletion", of(capitest.AsDeletingObject[*clusterv1.MachineDeployment]), atOnce},
 		{"it is handed over", of(func(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }), atOnce},
 		{"another controller", of(func(d *clusterv1.MachineDeployment) {
 			d.Finalizers = append(d.Finalizers, clusterv1.MachineDeploymentFinalizer)
@@ -186,7 +192,7 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 		{"what an extension said, which it wrote", set(notedSet(v1alpha1.AnnotationInPlaceAnswer, "{}")), neverEvaluated},
 		{"what others wrote on its set", set(notedSet("x", "y")), atOnce},
 		{"its set creates no machines any more", set(notedSet(clusterv1.DisableMachineCreateAnnotation, "true")), atOnce},
-		{"the deletion of its set", set(capitest.Going[*clusterv1.MachineSet]), atOnce},
+		{"the deletion of its set", set(capitest.AsDeletingObject[*clusterv1.MachineSet]), atOnce},
 		{"its set has another controller", set(func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }), atOnce},
 		{
 			"its set has the value of another filter",
@@ -210,7 +216,9 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 		},
 		{
 			"a condition of its set at another time",
-			set(func(s *clusterv1.MachineSet) { s.Status.Conditions[0].LastTransitionTime = capitest.Ago(1) }),
+			set(func(s *clusterv1.MachineSet) {
+				s.Status.Conditions[0].LastTransitionTime = capitest.MinutesBeforeNoon(1)
+			}),
 			neverEvaluated,
 		},
 		{"a set that it may adopt", orphan(), atOnce},
@@ -222,10 +230,10 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 		{"a set that nobody adopts", orphan(func(s *clusterv1.MachineSet) { s.Labels["pool"] = "x" }), neverEvaluated},
 		{
 			"a set of another deployment",
-			capitest.Set(
+			capitest.NewSet(
 				"other",
 				0,
-				capitest.OfDeployment,
+				capitest.WithDeploymentOwner,
 				func(s *clusterv1.MachineSet) { s.OwnerReferences[0].Name, s.OwnerReferences[0].UID = "e", "uid-e" },
 			),
 			neverEvaluated,
@@ -234,34 +242,34 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 		{"a machine is ready no more", says(clusterv1.MachineReadyCondition, "False"), atOnce},
 		{
 			"a machine has moved to its set",
-			machine(capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")),
+			machine(capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")),
 			debounced,
 		},
-		{"the deletion of a machine", machine(capitest.Going[*clusterv1.Machine]), atOnce},
+		{"the deletion of a machine", machine(capitest.AsDeletingObject[*clusterv1.Machine]), atOnce},
 		{"a new machine", capiMachine("new", capiFleet()[1].(*clusterv1.MachineSet)), atOnce},
 		{"a machine is not up to date", says(clusterv1.MachineUpToDateCondition, "False"), debounced},
 		{"a health check", says(clusterv1.MachineHealthCheckSucceededCondition, "False"), debounced},
 		{
 			"the mark of the autoscaler",
-			machine(capitest.Annotated[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, "")),
+			machine(capitest.WithAnnotation[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, "")),
 			debounced,
 		},
 		{"another condition of a machine", says(clusterv1.MachineNodeReadyCondition, "False"), neverEvaluated},
-		{"a machine of a set without a deployment", capiMachine("other", capitest.Set("other", 1)), neverEvaluated},
+		{"a machine of a set without a deployment", capiMachine("other", capitest.NewSet("other", 1)), neverEvaluated},
 
 		{
 			"the Cluster is paused",
-			capitest.Cluster(func(c *clusterv1.Cluster) { incrementGeneration(c); c.Spec.Paused = new(true) }),
+			capitest.NewCluster(func(c *clusterv1.Cluster) { incrementGeneration(c); c.Spec.Paused = new(true) }),
 			atOnce,
 		},
 		{
 			"the Cluster's status",
-			capitest.Cluster(func(c *clusterv1.Cluster) { c.Status.Phase = "Provisioned" }),
+			capitest.NewCluster(func(c *clusterv1.Cluster) { c.Status.Phase = "Provisioned" }),
 			neverEvaluated,
 		},
 		{
 			"another Cluster",
-			capitest.Cluster(func(c *clusterv1.Cluster) { c.Name, c.UID = "other", "uid-other" }),
+			capitest.NewCluster(func(c *clusterv1.Cluster) { c.Name, c.UID = "other", "uid-other" }),
 			neverEvaluated,
 		},
 		{"its template", infrastructure(func(o *unstructured.Unstructured) { incrementGeneration(o) }), atOnce},
@@ -275,13 +283,17 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 			infrastructure(func(o *unstructured.Unstructured) { o.SetNamespace("garden"); o.SetUID("uid-other") }),
 			neverEvaluated,
 		},
-		{"the control plane", capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")), neverEvaluated},
-		{"a RolloutPolicy", policyIn(capitest.Shop), atOnce},
-		{"a RolloutPolicy of another namespace", policyIn("garden"), neverEvaluated},
+		{
+			"the control plane",
+			capitest.NewControlPlane(capitest.WithField(int64(1), "status", "availableReplicas")),
+			neverEvaluated,
+		},
+		{"a RolloutPolicy", policyInNamespace(capitest.Shop), atOnce},
+		{"a RolloutPolicy of another namespace", policyInNamespace("garden"), neverEvaluated},
 	})
 }
 
-func policyIn(namespace string) *v1alpha1.RolloutPolicy {
+func policyInNamespace(namespace string) *v1alpha1.RolloutPolicy {
 	p := &v1alpha1.RolloutPolicy{}
 	p.Namespace, p.Name, p.UID = namespace, "p", "uid-p"
 	p.Spec.Steps = []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}
@@ -290,26 +302,28 @@ func policyIn(namespace string) *v1alpha1.RolloutPolicy {
 
 // The signal contains the version of each object that the decision read.
 func TestSignalOfAClusterAPIDeploymentHasTheBridgesVersions(t *testing.T) {
-	inCAPIWorld(t, capiFleet(), func(w *world) {
+	runInCAPIWorld(t, capiFleet(), func(w *world) {
 		versions := map[cache.Resource]string{
-			capi.ClustersResource: w.putObject(capitest.Cluster()),
+			capi.ClustersResource: w.putObject(capitest.NewCluster()),
 			capi.MachinesResource: w.putObject(capiFleet()[2]),
 			capi.SetsResource:     w.putObject(capiFleet()[1]),
-			"examplemachinetemplates.infrastructure.cluster.x-k8s.io": w.putObject(capitest.Infrastructure(capitest.Owned)),
-			cache.Policies: w.putObject(policyIn(capitest.Shop)),
+			"examplemachinetemplates.infrastructure.cluster.x-k8s.io": w.putObject(
+				capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+			),
+			cache.Policies: w.putObject(policyInNamespace(capitest.Shop)),
 		}
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		versions[capi.DeploymentsResource] = w.putObject(
-			onDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { d.Generation, d.Spec.Replicas = 2, new(int32(3)) }),
+			changedDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { d.Generation, d.Spec.Replicas = 2, new(int32(3)) }),
 		)
 		w.runDueWork()
 		calls := w.takeCalls()
 		require.Len(t, calls, 1)
-		assert.Equal(t, fleetDeploymentSignal, calls[0].verb+" "+calls[0].id)
+		assert.Equal(t, fleetDeploymentSignal, calls[0].verb+" "+calls[0].workflowID)
 		assert.Equal(t, "ClusterAPIDeployment", calls[0].workflow)
 		for resource, version := range versions {
-			assert.Equal(t, version, calls[0].changed.Versions[resource], resource)
+			assert.Equal(t, version, calls[0].signalContent.Versions[resource], resource)
 		}
 	})
 }
@@ -322,16 +336,16 @@ func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
 		theirs(d)
 		d.Finalizers = nil
 	}
-	inCAPIWorld(t, capiFleet(), func(w *world) {
-		w.putObject(onDeploymentOfFleet(theirs))
+	runInCAPIWorld(t, capiFleet(), func(w *world) {
+		w.putObject(changedDeploymentOfFleet(theirs))
 		w.runDueWork()
 		assert.Equal(t, []string{fleetDeploymentSignal}, w.takeRequests())
-		w.putObject(onDeploymentOfFleet(freed))
-		w.advance(maxResyncInterval)
+		w.putObject(changedDeploymentOfFleet(freed))
+		w.advanceClock(maxResyncInterval)
 		w.takeCalls()
-		w.putObject(onDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { freed(d); d.Generation++ }))
-		w.putObject(onSetOfFleet(capitest.Annotated[*clusterv1.MachineSet]("x", "y")))
-		w.advance(maxResyncInterval)
+		w.putObject(changedDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { freed(d); d.Generation++ }))
+		w.putObject(changedSetOfFleet(capitest.WithAnnotation[*clusterv1.MachineSet]("x", "y")))
+		w.advanceClock(maxResyncInterval)
 		assert.NotContains(t, w.takeRequests(), fleetDeploymentSignal, "it is not Millwright's any more")
 	})
 }
@@ -339,43 +353,43 @@ func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
 // While the deployment's rollout is open, the rollout is signaled instead of the deployment. After the deletion of
 // the deployment, both are signaled.
 func TestARolloutOfADeploymentOfClusterAPIIsSignaled(t *testing.T) {
-	rollout := garden.ID(run.KindClusterAPIRollout, refOf(capitest.Deployment()), 1)
+	rollout := garden.ID(run.KindClusterAPIRollout, refOf(capitest.NewDeployment()), 1)
 	rolling := func(d *clusterv1.MachineDeployment) {
-		capitest.Annotated[*clusterv1.MachineDeployment](
+		capitest.WithAnnotation[*clusterv1.MachineDeployment](
 			v1alpha1.AnnotationOperation,
 			`{"step":"roll","workflowID":"`+rollout+`","rolloutOf":"uid-d"}`,
 		)(d)
 	}
-	inCAPIWorld(t, append([]runtime.Object{onDeploymentOfFleet(rolling)}, capiFleet()[1:]...), func(w *world) {
+	runInCAPIWorld(t, append([]runtime.Object{changedDeploymentOfFleet(rolling)}, capiFleet()[1:]...), func(w *world) {
 		w.takeCalls()
 		w.putObject(
-			onDeploymentOfFleet(
+			changedDeploymentOfFleet(
 				func(d *clusterv1.MachineDeployment) { rolling(d); d.Generation, d.Spec.Replicas = 2, new(int32(3)) },
 			),
 		)
 		w.runDueWork()
 		assert.Equal(t, []string{"signal " + rollout}, w.takeRequests())
-		w.deleteObject(onDeploymentOfFleet(rolling))
-		w.advance(deletionGrace + time.Second)
+		w.deleteObject(changedDeploymentOfFleet(rolling))
+		w.advanceClock(deletionGrace + time.Second)
 		assert.Subset(
 			t,
 			w.takeRequests(),
-			[]string{"signal " + rollout, "signal " + garden.ID(run.KindClusterAPIDeployment, refOf(capitest.Deployment()))},
+			[]string{"signal " + rollout, "signal " + garden.ID(run.KindClusterAPIDeployment, refOf(capitest.NewDeployment()))},
 		)
 	})
 }
 
 // A deployment that waits for its template is signaled when the template is created.
 func TestATemplateWakesTheDeploymentsThatWaitForIt(t *testing.T) {
-	waiting := onDeploymentOfFleet(
+	waiting := changedDeploymentOfFleet(
 		func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.InfrastructureRef.Name = "large" },
 	)
-	inCAPIWorld(t, append([]runtime.Object{waiting}, capiFleet()[1:]...), func(w *world) {
-		w.advance(3 * time.Second)
+	runInCAPIWorld(t, append([]runtime.Object{waiting}, capiFleet()[1:]...), func(w *world) {
+		w.advanceClock(3 * time.Second)
 		w.takeCalls()
 		w.putObject(
-			capitest.Infrastructure(
-				capitest.Owned,
+			capitest.InfrastructureTemplate(
+				capitest.WithClusterOwner,
 				func(o *unstructured.Unstructured) { o.SetName("large"); o.SetUID("uid-large") },
 			),
 		)

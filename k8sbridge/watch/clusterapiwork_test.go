@@ -15,9 +15,9 @@ import (
 
 // A calm set must also own its templates: a template that was created again has no owner.
 func TestATemplateWithoutItsOwnerWakesTheSet(t *testing.T) {
-	inCAPIWorld(t, capiStack(), func(w *world) {
+	runInCAPIWorld(t, capiStack(), func(w *world) {
 		require.Empty(t, w.takeRequests())
-		w.putObject(capitest.Infrastructure())
+		w.putObject(capitest.InfrastructureTemplate())
 		w.runDueWork()
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
 	})
@@ -25,17 +25,17 @@ func TestATemplateWithoutItsOwnerWakesTheSet(t *testing.T) {
 
 // A set that is not prepared has pending work, even if it has all its machines.
 func TestAnUnpreparedSetIsNotCalm(t *testing.T) {
-	s := withCAPISetStatus(capitest.Set("s", 0, capitest.Unowned), capitest.Related())
-	inWorld(t, append([]runtime.Object{s}, capiStack()[2:]...), func(w *world) {
-		w.advance(3 * time.Second)
+	s := withCAPISetStatus(capitest.NewSet("s", 0, capitest.WithoutOwner), capitest.RelatedObjects())
+	runInWorld(t, append([]runtime.Object{s}, capiStack()[2:]...), func(w *world) {
+		w.advanceClock(3 * time.Second)
 		assert.Contains(t, w.takeRequests(), capiSetSignal("s"))
 	})
 }
 
 // A user removes Millwright's finalizer, and another finalizer stays.
 func TestASetThatLostItsFinalizerIsSignaledAtOnce(t *testing.T) {
-	guarded := stackSet(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, "example.com/x") })
-	inCAPIWorld(t, append([]runtime.Object{guarded}, capiStack()[1:]...), func(w *world) {
+	guarded := setOfCAPIStack(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, "example.com/x") })
+	runInCAPIWorld(t, append([]runtime.Object{guarded}, capiStack()[1:]...), func(w *world) {
 		require.Empty(t, w.takeRequests())
 		w.putObject(changedCopy(guarded, func(s *clusterv1.MachineSet) { s.Finalizers = []string{"example.com/x"} }))
 		w.runDueWork()
@@ -46,22 +46,26 @@ func TestASetThatLostItsFinalizerIsSignaledAtOnce(t *testing.T) {
 // The search for runs of deleted objects includes the kinds of Cluster API.
 func TestRunsWhoseObjectsOfClusterAPIAreGoneAreSignaled(t *testing.T) {
 	strays := []string{
-		garden.ID(run.KindClusterAPISet, goneRef("s")), // a set with this name exists, with another UID
-		garden.ID(run.KindClusterAPIDeployment, goneRef("d")), garden.ID(run.KindClusterAPIRollout, goneRef("d"), 3),
+		garden.ID(run.KindClusterAPISet, refOfGoneObject("s")), // a set with this name exists, with another UID
+		garden.ID(
+			run.KindClusterAPIDeployment,
+			refOfGoneObject("d"),
+		),
+		garden.ID(run.KindClusterAPIRollout, refOfGoneObject("d"), 3),
 	}
 	exist := []string{
-		garden.ID(run.KindClusterAPISet, refOf(stackSet())),
-		garden.ID(run.KindClusterAPIRollout, refOf(capitest.Deployment()), 1),
+		garden.ID(run.KindClusterAPISet, refOf(setOfCAPIStack())),
+		garden.ID(run.KindClusterAPIRollout, refOf(capitest.NewDeployment()), 1),
 	}
-	proveStrays(t, capiStack(), strays, exist)
+	assertStrayRunsSignaled(t, capiStack(), strays, exist)
 }
 
 // Another controller adds its finalizer to a set that has all its machines. The set's status must report that,
 // because the other controller also changes machines.
 func TestASetWithAForeignFinalizerIsReported(t *testing.T) {
-	inCAPIWorld(t, capiStack(), func(w *world) {
+	runInCAPIWorld(t, capiStack(), func(w *world) {
 		w.putObject(
-			stackSet(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer) }),
+			setOfCAPIStack(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer) }),
 		)
 		w.runDueWork()
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())

@@ -31,45 +31,45 @@ func aControlPlane(available int64) *unstructured.Unstructured {
 
 // A set that waits for the control plane is calm. The set is signaled when the control plane has changed.
 func TestTheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
-	short := setWithoutStatus()
+	short := machineSetWithoutStatus()
 	short.Spec.Replicas = 2
-	inWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {
+	runInWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {
 		w.putObject(short)
 		w.runDueWork()
-		w.putObject(withStatusForRelated(short, set.Read(w.cluster, short)))
-		w.advance(5 * time.Second)
+		w.putObject(withStatusForRelated(short, set.ReadRelated(w.cluster, short)))
+		w.advanceClock(5 * time.Second)
 		w.takeCalls()
-		s, found := w.cluster.Set("ns/s")
+		s, found := w.cluster.MachineSet("ns/s")
 		require.True(t, found)
-		plan := scale.Plan(set.Observed(s, set.Read(w.cluster, s), time.Now(), 0))
-		require.False(t, plan.Decision.Acts(), "it makes none")
+		plan := scale.PlanSet(set.ScaleFacts(s, set.ReadRelated(w.cluster, s), time.Now(), 0))
+		require.False(t, plan.Decision.HasActions(), "it makes none")
 		require.False(t, plan.Unreported, "and says why")
 
 		noted := aControlPlane(1)
 		noted.SetAnnotations(map[string]string{"note": "x"})
 		w.putObject(noted)
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.NotContains(t, w.takeRequests(), startSignalOf(aSet()), "nothing that a check looks at")
 
 		version := w.putObject(aControlPlane(3))
 		for _, wait := range []time.Duration{time.Millisecond, maxResyncInterval} { // wait for the event, then for a resync
-			w.advance(wait)
+			w.advanceClock(wait)
 			signaled := w.takeCalls()
-			i := slices.IndexFunc(signaled, func(c temporalCall) bool { return c.id == workflowIDOf(aSet()) })
+			i := slices.IndexFunc(signaled, func(c temporalCall) bool { return c.workflowID == workflowIDOf(aSet()) })
 			require.GreaterOrEqual(t, i, 0, "the set was not signaled")
-			assert.Equal(t, version, signaled[i].changed.Versions[cache.ControlPlanes], "the worker must see no less")
+			assert.Equal(t, version, signaled[i].signalContent.Versions[cache.ControlPlanes], "the worker must see no less")
 		}
 	})
 }
 
 func TestADeletedControlPlaneWakesTheSets(t *testing.T) {
-	short := setWithoutStatus()
+	short := machineSetWithoutStatus()
 	short.Spec.Replicas = 2
-	inWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {
+	runInWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {
 		w.putObject(short)
 		w.runDueWork()
-		w.putObject(withStatusForRelated(short, set.Read(w.cluster, short)))
-		w.advance(5 * time.Second)
+		w.putObject(withStatusForRelated(short, set.ReadRelated(w.cluster, short)))
+		w.advanceClock(5 * time.Second)
 		w.takeCalls()
 		w.deleteObject(aControlPlane(1))
 		w.runDueWork()
@@ -78,10 +78,10 @@ func TestADeletedControlPlaneWakesTheSets(t *testing.T) {
 }
 
 func TestAControlPlaneWakesNoSetThatIsCalm(t *testing.T) {
-	inWorld(t, append(calmStack(), aControlPlane(3)), func(w *world) {
+	runInWorld(t, append(calmStack(), aControlPlane(3)), func(w *world) {
 		w.takeCalls()
 		w.putObject(aControlPlane(1))
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "it wants no machine")
 	})
 }

@@ -14,14 +14,14 @@ import (
 
 type deploymentOption = func(*v1alpha1.MachineDeployment)
 
-func deploymentRows() []factRow {
-	with := func(change deploymentOption) func(*world) { return putChanged(aDeployment(), change) }
-	return []factRow{
+func deploymentTestCases() []factTestCase {
+	with := func(change deploymentOption) func(*world) { return putChangedObject(aDeployment(), change) }
+	return []factTestCase{
 		{fact: "Deleting", change: with(setDeleting[*v1alpha1.MachineDeployment])},
 		{
 			name:   "the garbage collector is done",
 			fact:   "Orphaning",
-			before: objects(changedCopy(aDeployment(), setDeletedWithOrphans[*v1alpha1.MachineDeployment])),
+			before: objectList(changedCopy(aDeployment(), setDeletedWithOrphans[*v1alpha1.MachineDeployment])),
 			change: with(setDeleting[*v1alpha1.MachineDeployment]),
 		},
 		{fact: "Finalizer", change: with(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil })},
@@ -31,13 +31,13 @@ func deploymentRows() []factRow {
 			resync: true,
 			change: with(func(d *v1alpha1.MachineDeployment) { d.Status.ObservedGeneration = 0 }),
 		},
-		{name: "one more that runs", fact: "Machines", change: putChanged(machineWithName("second"))},
+		{name: "one more that runs", fact: "Machines", change: putChangedObject(machineWithName("second"))},
 		{name: "handed to another one's set", fact: "Machines", change: func(w *world) {
 			w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }))
 			w.runDueWork()
 			w.putObject(changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.Status.Replicas = 0 })) // its status follows
 		}},
-		{fact: "Due", change: putChanged(aMachine(), withPhase(v1alpha1.MachineFailed))},
+		{fact: "Due", change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineFailed))},
 		{fact: "Replacing", resync: true, change: with(func(d *v1alpha1.MachineDeployment) {
 			d.Status.Replacements = []v1alpha1.MachineReplacement{{UID: "uid-m"}}
 		})},
@@ -46,42 +46,47 @@ func deploymentRows() []factRow {
 			fact:   "Rolling",
 			change: with(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
 		},
-		{name: "cancelled", fact: "Rolling", before: rollingStack(), change: putChanged(rollingDeployment(), withHold)},
-		{name: "resumed", fact: "Rolling", before: rollingStack(withHold), change: putChanged(rollingDeployment())},
+		{name: "cancelled", fact: "Rolling", before: rollingStack(), change: putChangedObject(rollingDeployment(), withHold)},
+		{name: "resumed", fact: "Rolling", before: rollingStack(withHold), change: putChangedObject(rollingDeployment())},
 		{
 			name:   "the progress deadline",
 			fact:   "Recheck",
 			before: rollingStack(),
-			change: putChanged(rollingDeployment(withProgressDeadline)),
+			change: putChangedObject(rollingDeployment(withProgressDeadline)),
 		},
 		{
 			name:   "paused, and the deadline stands still",
 			fact:   "Recheck",
 			before: rollingStack(withProgressDeadline),
-			change: putChanged(
+			change: putChangedObject(
 				rollingDeployment(withProgressDeadline),
 				func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true },
 			),
 		},
-		{name: "what it waits for", fact: "Says", before: rollingStack(), change: putChanged(newMachine(), setJoined)},
+		{
+			name:   "what it waits for",
+			fact:   "Says",
+			before: rollingStack(),
+			change: putChangedObject(machineOfNewRevision(), setJoined),
+		},
 		{
 			name:   "paused",
 			fact:   "Says",
 			before: rollingStack(),
-			change: putChanged(rollingDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }),
+			change: putChangedObject(rollingDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }),
 		},
 	}
 }
 
-// deploymentActionRows change the next action of the deployment.
-func deploymentActionRows() []factRow {
-	named := func(name string, change deploymentOption) factRow {
-		return factRow{name: name, fact: "Next", change: putChanged(aDeployment(), change)}
+// deploymentActionTestCases change the next action of the deployment.
+func deploymentActionTestCases() []factTestCase {
+	named := func(name string, change deploymentOption) factTestCase {
+		return factTestCase{name: name, fact: "Next", change: putChangedObject(aDeployment(), change)}
 	}
-	set := func(name string, change onSet) factRow {
-		return factRow{name: name, fact: "Next", change: putChanged(aSet(), change)}
+	set := func(name string, change onSet) factTestCase {
+		return factTestCase{name: name, fact: "Next", change: putChangedObject(aSet(), change)}
 	}
-	return []factRow{
+	return []factTestCase{
 		named("the size", func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 2 }),
 		named("the template", func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
 		named(
@@ -89,12 +94,15 @@ func deploymentActionRows() []factRow {
 			func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} },
 		),
 		named("what its set copies", func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 7 }),
-		named("an annotation for its sets", annotated[*v1alpha1.MachineDeployment]("team", "shop")),
+		named("an annotation for its sets", withAnnotation[*v1alpha1.MachineDeployment]("team", "shop")),
 		{
 			name:   "its revision",
 			fact:   "Next",
 			resync: true,
-			change: putChanged(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "7")),
+			change: putChangedObject(
+				aDeployment(),
+				withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "7"),
+			),
 		},
 		named("maxSurge, of which its set tells", func(d *v1alpha1.MachineDeployment) {
 			d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
@@ -105,23 +113,26 @@ func deploymentActionRows() []factRow {
 			name:   "what is recorded of the rollout",
 			fact:   "Next",
 			resync: true,
-			change: putChanged(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = nil }),
+			change: putChangedObject(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = nil }),
 		},
-		named("what the autoscaler chose", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m")),
+		named(
+			"what the autoscaler chose",
+			withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m"),
+		),
 		{
 			name: "what it does not choose any more",
 			fact: "Next",
-			change: putChanged(
+			change: putChangedObject(
 				aMachine(),
-				annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"),
-				annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"),
+				withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"),
+				withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"),
 			),
 		},
 		{
 			name:   "the size of its set",
 			fact:   "Next",
-			before: objects(machineWithName("second")),
-			change: putChanged(sizedSet(2, nil, aMachine(), machineWithName("second"))),
+			before: objectList(machineWithName("second")),
+			change: putChangedObject(sizedSet(2, nil, aMachine(), machineWithName("second"))),
 		},
 		set("its set is being deleted", setDeleting[*v1alpha1.MachineSet]),
 		set("its set is another one's", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
@@ -132,34 +143,34 @@ func deploymentActionRows() []factRow {
 			name:   "a new machine runs: an old one may go",
 			fact:   "Next",
 			before: rollingStack(),
-			change: putChanged(newMachine(), setJoined),
+			change: putChangedObject(machineOfNewRevision(), setJoined),
 		},
 		{
 			name:   "a person passes a step",
 			fact:   "Next",
-			before: gatedStack(),
-			change: putChanged(
-				gatedDeployment(),
-				annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "2/1 ann"),
+			before: stackBeforeApproval(),
+			change: putChangedObject(
+				deploymentBeforeApproval(),
+				withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "2/1 ann"),
 			),
 		},
 	}
 }
 
-// deploymentStatusRows clear each field of a deployment's status, or make the field out of date.
-func deploymentStatusRows() []factRow {
-	status := func(name string, change func(*v1alpha1.MachineDeploymentStatus)) factRow {
-		return factRow{
+// deploymentStatusTestCases clear each field of a deployment's status, or make the field out of date.
+func deploymentStatusTestCases() []factTestCase {
+	status := func(name string, change func(*v1alpha1.MachineDeploymentStatus)) factTestCase {
+		return factTestCase{
 			name:   "status, " + name,
 			fact:   "Unreported",
 			resync: true,
-			change: putChanged(aDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) }),
+			change: putChangedObject(aDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) }),
 		}
 	}
-	set := func(name string, change onSet) factRow {
-		return factRow{name: name, fact: "Unreported", change: putChanged(aSet(), change)}
+	set := func(name string, change onSet) factTestCase {
+		return factTestCase{name: name, fact: "Unreported", change: putChangedObject(aSet(), change)}
 	}
-	return []factRow{
+	return []factTestCase{
 		status("replicas", func(s *v1alpha1.MachineDeploymentStatus) { s.Replicas = 0 }),
 		status("ready", func(s *v1alpha1.MachineDeploymentStatus) { s.ReadyReplicas = 0 }),
 		status("available", func(s *v1alpha1.MachineDeploymentStatus) { s.AvailableReplicas = 0 }),
@@ -173,15 +184,23 @@ func deploymentStatusRows() []factRow {
 		status("no conditions", func(s *v1alpha1.MachineDeploymentStatus) { s.Conditions = nil }),
 		status("the message of a condition", func(s *v1alpha1.MachineDeploymentStatus) { s.Conditions[0].Message = "odd" }),
 
-		{name: "it runs no more", fact: "Unreported", change: putChanged(aMachine(), withPhase(v1alpha1.MachineUnknown))},
-		{name: "it is being deleted", fact: "Unreported", change: putChanged(aMachine(), setDeleting[*v1alpha1.Machine])},
+		{
+			name:   "it runs no more",
+			fact:   "Unreported",
+			change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineUnknown)),
+		},
+		{
+			name:   "it is being deleted",
+			fact:   "Unreported",
+			change: putChangedObject(aMachine(), setDeleting[*v1alpha1.Machine]),
+		},
 		set("frozen with its set", labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue)),
 		set("machines get no instance", func(s *v1alpha1.MachineSet) {
 			s.Status.Conditions = append(s.Status.Conditions, v1alpha1.MachineSetCondition{
 				Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: "ResourceExhausted",
 			})
 		}),
-		{name: "frozen", fact: "Unreported", change: putChanged(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+		{name: "frozen", fact: "Unreported", change: putChangedObject(aDeployment(), func(d *v1alpha1.MachineDeployment) {
 			d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
 		})},
 	}
@@ -200,9 +219,9 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 	read := func(w *world) any {
 		d, found := w.cluster.Deployment("ns/d")
 		require.True(t, found)
-		tree := deployment.Read(w.cluster, d)
-		o := deployment.Observed(tree, creationTime.Time)
-		plan := rollout.Plan(o)
+		tree := deployment.ReadTree(w.cluster, d)
+		o := deployment.RolloutFacts(tree, creationTime.Time)
+		plan := rollout.PlanDeployment(o)
 		facts := deploymentFacts{
 			Deleting:           o.Deleting,
 			Orphaning:          o.Orphaning,
@@ -218,13 +237,13 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 			Rolling:            plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldBy,
 			Says:               plan.Decision.Why,
 		}
-		if plan.Decision.Acts() {
+		if plan.Decision.HasActions() {
 			facts.Next = plan.Decision.Why
 		}
 		return facts
 	}
-	rows := append(append(deploymentRows(), deploymentActionRows()...), deploymentStatusRows()...)
-	proveFacts(t, reflect.TypeFor[deploymentFacts](), aDeployment(), read, rows, map[string]string{
+	rows := append(append(deploymentTestCases(), deploymentActionTestCases()...), deploymentStatusTestCases()...)
+	assertFactsWake(t, reflect.TypeFor[deploymentFacts](), aDeployment(), read, rows, map[string]string{
 		"RolledBackTo": "our own note: it changes with the template or the revision",
 	})
 }

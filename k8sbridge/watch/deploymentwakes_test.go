@@ -34,54 +34,54 @@ func (w *world) signaledDeployments() []string {
 	})
 }
 
-// wakesRow is an event and the deployments that it signals.
-type wakesRow struct {
+// wakeTestCase is an event and the deployments that it signals.
+type wakeTestCase struct {
 	name   string
 	before []runtime.Object
 	event  func(*world)
 	want   []string
 }
 
-// proveWakes checks which deployments each row's event signals. Neither deployment is calm, so each evaluation sends
+// assertWakes checks which deployments each row's event signals. Neither deployment is calm, so each evaluation sends
 // a signal.
-func proveWakes(t *testing.T, stack []runtime.Object, rows []wakesRow) {
+func assertWakes(t *testing.T, stack []runtime.Object, rows []wakeTestCase) {
 	both := []string{startSignalOf(aDeployment()), startSignalOf(otherDeployment())}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			inWorld(t, slices.Concat(stack, row.before), func(w *world) {
+			runInWorld(t, slices.Concat(stack, row.before), func(w *world) {
 				require.Subset(t, w.signaledDeployments(), both, "when the leader begins")
 				row.event(w)
-				w.advance(2 * time.Second)
+				w.advanceClock(2 * time.Second)
 				signaled := w.signaledDeployments()
 				if len(row.want) > 0 {
 					assert.Equal(t, row.want, slices.Compact(signaled), "a second event of the same change may be a second signal")
 					return
 				}
 				assert.Empty(t, signaled)
-				w.bridge.evaluateAll()
-				w.advance(2 * time.Second)
+				w.bridge.evaluateAllObjects()
+				w.advanceClock(2 * time.Second)
 				assert.Equal(t, both, w.signaledDeployments(), "they had something to do, and were not asked")
 			})
 		})
 	}
 }
 
-// setWithName returns a set of the first deployment.
-func setWithName(name string, changes ...onSet) *v1alpha1.MachineSet {
+// machineSetWithName returns a set of the first deployment.
+func machineSetWithName(name string, changes ...onSet) *v1alpha1.MachineSet {
 	return changedCopy(
 		aSet(),
 		append([]onSet{func(s *v1alpha1.MachineSet) { s.Name, s.UID = name, types.UID("uid-"+name) }}, changes...)...)
 }
 
-func ownedByOther(s *v1alpha1.MachineSet) {
-	s.OwnerReferences = ownedBy(otherDeployment(), "MachineDeployment")
+func setOtherOwner(s *v1alpha1.MachineSet) {
+	s.OwnerReferences = newOwnerReferences(otherDeployment(), "MachineDeployment")
 }
 
 func withoutOwner(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }
 
 func withoutPool(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"pool": "none"} }
 
-func releasedByD(s *v1alpha1.MachineSet) {
+func setReleasedByD(s *v1alpha1.MachineSet) {
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.AnnotationReleasedBy, "uid-d")
 }
 
@@ -92,58 +92,73 @@ func withoutReady(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }
 // resyncSet makes the informer report an unchanged set.
 func resyncSet(w *world) {
 	informer := w.cluster.Informer(cache.Sets)
-	set, found := w.cluster.Set("ns/s")
+	set, found := w.cluster.MachineSet("ns/s")
 	require.True(w.t, found)
-	w.bridge.handler(cache.Sets, informer).OnUpdate(set, set)
+	w.bridge.eventHandler(cache.Sets, informer).OnUpdate(set, set)
 }
 
 // A set wakes its controller. A set without a controller wakes the deployments that may adopt it.
 func TestDeploymentsThatASetSignals(t *testing.T) {
 	d, e := startSignalOf(aDeployment()), startSignalOf(otherDeployment())
-	stray := setWithName("stray", withoutOwner)
+	stray := machineSetWithName("stray", withoutOwner)
 	selector, err := metav1.LabelSelectorAsSelector(rollingDeployment().Spec.Selector)
 	require.NoError(t, err)
 	require.True(t, selector.Matches(labels.Set(stray.Labels)), "by its labels it could be a set of the deployment")
-	ownedOnly := setWithName("stray", func(s *v1alpha1.MachineSet) { s.OwnerReferences[0].Controller = nil })
-	proveWakes(t, append(rollingStack(), otherDeployment()), []wakesRow{
-		{"made: who controls it", nil, putChanged(setWithName("third")), []string{d}},
-		{"made for the other one", nil, putChanged(setWithName("third", ownedByOther)), []string{e}},
-		{"its size is written: the status will tell", nil, putChanged(aSet(), withTwoReplicas), nil},
+	ownedOnly := machineSetWithName("stray", func(s *v1alpha1.MachineSet) { s.OwnerReferences[0].Controller = nil })
+	assertWakes(t, append(rollingStack(), otherDeployment()), []wakeTestCase{
+		{"made: who controls it", nil, putChangedObject(machineSetWithName("third")), []string{d}},
+		{"made for the other one", nil, putChangedObject(machineSetWithName("third", setOtherOwner)), []string{e}},
+		{"its size is written: the status will tell", nil, putChangedObject(aSet(), withTwoReplicas), nil},
 		{
 			"its size is acted upon",
-			objects(changedCopy(aSet(), withTwoReplicas)),
-			putChanged(aSet(), withTwoReplicas, func(s *v1alpha1.MachineSet) {
+			objectList(changedCopy(aSet(), withTwoReplicas)),
+			putChangedObject(aSet(), withTwoReplicas, func(s *v1alpha1.MachineSet) {
 				s.Status.ObservedReplicas = 2
 			}),
 			[]string{d},
 		},
-		{"its status counts others", nil, putChanged(aSet(), withoutReady), []string{d}},
-		{"given to another one: both", nil, putChanged(aSet(), ownedByOther), []string{d, e}},
-		{"its reference is removed: who had it, and takes it again", nil, putChanged(aSet(), withoutOwner), []string{d}},
-		{"taken: who has it now", objects(stray), putChanged(stray, ownedByOther), []string{e}},
-		{"to be deleted", nil, putChanged(aSet(), setDeleting[*v1alpha1.MachineSet]), []string{d}},
-		{"deleted", nil, func(w *world) { w.deleteObject(aSet()) }, []string{d}},
-
-		{"nobody's, with labels that match: made", nil, putChanged(stray), []string{d}},
-		{"nobody's, with labels of nobody: made", nil, putChanged(stray, withoutPool), nil},
-		{"nobody's, gets labels that match", objects(changedCopy(stray, withoutPool)), putChanged(stray), []string{d}},
+		{"its status counts others", nil, putChangedObject(aSet(), withoutReady), []string{d}},
+		{"given to another one: both", nil, putChangedObject(aSet(), setOtherOwner), []string{d, e}},
 		{
-			"released by it, gets other labels",
-			objects(changedCopy(stray, releasedByD)),
-			putChanged(stray, releasedByD, withoutPool),
+			"its reference is removed: who had it, and takes it again",
+			nil,
+			putChangedObject(aSet(), withoutOwner),
 			[]string{d},
 		},
-		{"of an owner of the same name that is gone", nil, putChanged(stray, func(s *v1alpha1.MachineSet) {
-			s.OwnerReferences = ownedBy(aDeployment(), "MachineDeployment")
+		{"taken: who has it now", objectList(stray), putChangedObject(stray, setOtherOwner), []string{e}},
+		{"to be deleted", nil, putChangedObject(aSet(), setDeleting[*v1alpha1.MachineSet]), []string{d}},
+		{"deleted", nil, func(w *world) { w.deleteObject(aSet()) }, []string{d}},
+
+		{"nobody's, with labels that match: made", nil, putChangedObject(stray), []string{d}},
+		{"nobody's, with labels of nobody: made", nil, putChangedObject(stray, withoutPool), nil},
+		{
+			"nobody's, gets labels that match",
+			objectList(changedCopy(stray, withoutPool)),
+			putChangedObject(stray),
+			[]string{d},
+		},
+		{
+			"released by it, gets other labels",
+			objectList(changedCopy(stray, setReleasedByD)),
+			putChangedObject(stray, setReleasedByD, withoutPool),
+			[]string{d},
+		},
+		{"of an owner of the same name that is gone", nil, putChangedObject(stray, func(s *v1alpha1.MachineSet) {
+			s.OwnerReferences = newOwnerReferences(aDeployment(), "MachineDeployment")
 			s.OwnerReferences[0].UID = "uid-before-the-restore"
 		}), []string{d}},
-		{"nobody's, with labels that match: its status", objects(stray), putChanged(stray, withoutReady), nil},
-		{"nobody's, with labels that match: deleted", objects(stray), func(w *world) { w.deleteObject(stray) }, []string{d}},
-		{"owned, and not controlled", nil, putChanged(ownedOnly), []string{d}},
+		{"nobody's, with labels that match: its status", objectList(stray), putChangedObject(stray, withoutReady), nil},
+		{
+			"nobody's, with labels that match: deleted",
+			objectList(stray),
+			func(w *world) { w.deleteObject(stray) },
+			[]string{d},
+		},
+		{"owned, and not controlled", nil, putChangedObject(ownedOnly), []string{d}},
 
 		{"nothing changed: a resync of the informer", nil, resyncSet, nil},
-		{"nothing changed but the version", nil, putChanged(aSet()), nil},
-		{"nothing changed but what it is at", nil, putChanged(aSet(), func(s *v1alpha1.MachineSet) {
+		{"nothing changed but the version", nil, putChangedObject(aSet()), nil},
+		{"nothing changed but what it is at", nil, putChangedObject(aSet(), func(s *v1alpha1.MachineSet) {
 			s.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: workflowIDOf(s), Step: "create"}
 		}), nil},
 	})
@@ -151,13 +166,13 @@ func TestDeploymentsThatASetSignals(t *testing.T) {
 
 // A deployment that has lost a set must not count the set again from a stale cache.
 func TestBothDeploymentsAreSignaledWhenASetChangesItsOwner(t *testing.T) {
-	inWorld(t, append(rollingStack(), otherDeployment()), func(w *world) {
+	runInWorld(t, append(rollingStack(), otherDeployment()), func(w *world) {
 		w.takeCalls()
-		version := w.putObject(changedCopy(aSet(), ownedByOther))
+		version := w.putObject(changedCopy(aSet(), setOtherOwner))
 		w.runDueWork()
 		seen := map[string]string{}
 		for _, c := range w.takeCalls() {
-			seen[c.id] = c.changed.Versions[cache.Sets]
+			seen[c.workflowID] = c.signalContent.Versions[cache.Sets]
 		}
 		assert.Equal(t, version, seen[workflowIDOf(aDeployment())], "who had it")
 		assert.Equal(t, version, seen[workflowIDOf(otherDeployment())], "who has it")
@@ -191,11 +206,11 @@ func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 	inStep := withPhase(v1alpha1.MachineInPlaceUpdating)
 	succeeded, failed := withPhase(v1alpha1.MachineInPlaceUpdateSuccessful), withPhase(v1alpha1.MachineInPlaceUpdateFailed)
 	updating := changedCopy(aMachine(), inStep)
-	theirSet := setWithName("s-e", ownedByOther)
+	theirSet := machineSetWithName("s-e", setOtherOwner)
 	theirs := changedCopy(
 		machineWithName("m-e"),
 		inStep,
-		func(m *v1alpha1.Machine) { m.OwnerReferences = ownedBy(theirSet, "MachineSet") },
+		func(m *v1alpha1.Machine) { m.OwnerReferences = newOwnerReferences(theirSet, "MachineSet") },
 	)
 	stack := append(
 		rollingStack(withInPlaceStrategy),
@@ -205,16 +220,21 @@ func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 		theirSet,
 		theirs,
 	)
-	proveWakes(t, stack, []wakesRow{
-		{"it succeeded", nil, putChanged(updating, succeeded), []string{d}},
-		{"it failed", nil, putChanged(updating, failed), []string{d}},
-		{"it succeeded after all", objects(changedCopy(updating, failed)), putChanged(updating, succeeded), []string{d}},
-		{"one of another deployment succeeded", nil, putChanged(theirs, succeeded), []string{e}},
-		{"its node goes on", nil, putChanged(updatingNode(v1alpha1.ReasonDrainSuccessful, setNodeUnready)), nil},
-		{"its conditions go on", nil, putChanged(updating, func(m *v1alpha1.Machine) {
+	assertWakes(t, stack, []wakeTestCase{
+		{"it succeeded", nil, putChangedObject(updating, succeeded), []string{d}},
+		{"it failed", nil, putChangedObject(updating, failed), []string{d}},
+		{
+			"it succeeded after all",
+			objectList(changedCopy(updating, failed)),
+			putChangedObject(updating, succeeded),
+			[]string{d},
+		},
+		{"one of another deployment succeeded", nil, putChangedObject(theirs, succeeded), []string{e}},
+		{"its node goes on", nil, putChangedObject(updatingNode(v1alpha1.ReasonDrainSuccessful, setNodeUnready)), nil},
+		{"its conditions go on", nil, putChangedObject(updating, func(m *v1alpha1.Machine) {
 			m.Status.Conditions = machine.CopiedConditions(updatingNode(v1alpha1.ReasonUpdateSuccessful, setNodeUnready))
 		}), nil},
-		{"what was done last", nil, putChanged(updating, func(m *v1alpha1.Machine) {
+		{"what was done last", nil, putChangedObject(updating, func(m *v1alpha1.Machine) {
 			m.Status.LastOperation = v1alpha1.LastOperation{
 				Type:  v1alpha1.MachineOperationInPlaceUpdate,
 				State: v1alpha1.MachineStateProcessing,
@@ -222,8 +242,8 @@ func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 		}), nil},
 		{
 			"it succeeded before",
-			objects(changedCopy(updating, succeeded)),
-			putChanged(updating, succeeded, func(m *v1alpha1.Machine) {
+			objectList(changedCopy(updating, succeeded)),
+			putChangedObject(updating, succeeded, func(m *v1alpha1.Machine) {
 				m.Status.LastOperation.Type = v1alpha1.MachineOperationInPlaceUpdate
 			}),
 			nil,
@@ -236,15 +256,15 @@ func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 func TestTheNodeOfAnInPlaceUpdateSignalsOnlyItsMachine(t *testing.T) {
 	updating := changedCopy(aMachine(), withPhase(v1alpha1.MachineInPlaceUpdating))
 	node := updatingNode(v1alpha1.ReasonReadyForUpdate)
-	inWorld(t, append(rollingStack(withInPlaceStrategy), node, updating), func(w *world) {
+	runInWorld(t, append(rollingStack(withInPlaceStrategy), node, updating), func(w *world) {
 		w.takeCalls()
 		w.putObject(
 			changedCopy(node, func(n *corev1.Node) { n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }),
 		)
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Equal(t, []string{startSignalOf(updating)}, w.takeRequests())
 		w.putObject(changedCopy(updating, withPhase(v1alpha1.MachineInPlaceUpdateSuccessful)))
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Contains(t, w.takeRequests(), startSignalOf(aDeployment()))
 	})
 }

@@ -21,8 +21,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// factRow changes one fact of a calm world so that the object has pending work.
-type factRow struct {
+// factTestCase changes one fact of a calm world so that the object has pending work.
+type factTestCase struct {
 	fact   string
 	name   string           // the cause of the change, if the fact does not name it
 	before []runtime.Object // objects that replace objects of the calm stack
@@ -30,43 +30,43 @@ type factRow struct {
 	resync bool // only the object's own workflow writes this fact: another client's write waits for the resync
 }
 
-func putChanged[T runtime.Object](o T, changes ...func(T)) func(*world) {
+func putChangedObject[T runtime.Object](o T, changes ...func(T)) func(*world) {
 	return func(w *world) { w.putObject(changedCopy(o, changes...)) }
 }
 
-// proveFacts checks that a change of each fact that determines pending work signals the object's workflow: at once,
-// debounced, or at the next resync.
-func proveFacts(
+// assertFactsWake checks that a change of each fact that determines pending work signals the object's workflow: at
+// once, debounced, or at the next resync.
+func assertFactsWake(
 	t *testing.T,
 	facts reflect.Type,
 	object metav1.Object,
 	read func(*world) any,
-	rows []factRow,
+	rows []factTestCase,
 	never map[string]string,
 ) {
 	missing := map[string]bool{}
-	for _, name := range observetest.Facts(facts, "", reflect.TypeFor[preserve.Annotation]()) {
+	for _, name := range observetest.FieldNames(facts, "", reflect.TypeFor[preserve.Annotation]()) {
 		missing[name] = never[name] == ""
 	}
 	for _, row := range rows {
 		delete(missing, row.fact)
 		t.Run(strings.TrimPrefix(row.name+": "+row.fact, ": "), func(t *testing.T) {
-			inWorld(t, calmStack(), func(w *world) {
+			runInWorld(t, calmStack(), func(w *world) {
 				for _, o := range row.before {
 					w.putObject(o)
 				}
-				w.advance(5 * time.Second)
+				w.advanceClock(5 * time.Second)
 				w.takeCalls()
-				before := observetest.Fact(read(w), row.fact)
+				before := observetest.FieldByName(read(w), row.fact)
 				row.change(w)
 				w.runDebouncedWork()
-				require.NotEqual(t, before, observetest.Fact(read(w), row.fact), "the row changes the fact")
+				require.NotEqual(t, before, observetest.FieldByName(read(w), row.fact), "the row changes the fact")
 				if !row.resync {
 					assert.Contains(t, w.takeRequests(), startSignalOf(object))
 					return
 				}
 				assert.NotContains(t, w.takeRequests(), startSignalOf(object), "no row of the resync")
-				w.advance(maxResyncInterval)
+				w.advanceClock(maxResyncInterval)
 				asked := w.takeRequests()
 				assert.True(
 					t,
@@ -86,7 +86,7 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 	read := func(w *world) any {
 		m, found := w.cluster.Machine("ns/m")
 		require.True(t, found)
-		return machine.Facts(m, machine.Read(w.cluster, m), time.Time{})
+		return machine.Facts(m, machine.ReadRelated(w.cluster, m), time.Time{})
 	}
 	pending := changedCopy(aMachine(), withPhase(v1alpha1.MachinePending))
 	unhealthy := changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown))
@@ -148,35 +148,35 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 	})
 	kept := changedCopy(
 		aMachine(),
-		annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
+		withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
 		func(m *v1alpha1.Machine) {
 			m.Status.CurrentStatus.PreserveExpiryTime = &creationTime
 		},
 	)
 	whenFailed := changedCopy(
 		aMachine(),
-		annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveWhenFailed),
+		withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveWhenFailed),
 	)
 	ill := []runtime.Object{unhealthy, changedCopy(aNode(), setNodeUnready)}
-	rows := []factRow{
-		{fact: "Deleting", change: putChanged(aMachine(), setDeleting[*v1alpha1.Machine])},
-		{fact: "Preservation.Deleting", change: putChanged(aMachine(), setDeleting[*v1alpha1.Machine])},
-		{fact: "Finalizer", change: putChanged(aMachine(), func(m *v1alpha1.Machine) { m.Finalizers = nil })},
+	rows := []factTestCase{
+		{fact: "Deleting", change: putChangedObject(aMachine(), setDeleting[*v1alpha1.Machine])},
+		{fact: "Preservation.Deleting", change: putChangedObject(aMachine(), setDeleting[*v1alpha1.Machine])},
+		{fact: "Finalizer", change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) { m.Finalizers = nil })},
 		{
 			fact:   "ProviderID",
 			resync: true,
-			change: putChanged(aMachine(), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
+			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
 		},
-		{fact: "Phase", resync: true, change: putChanged(aMachine(), withPhase(v1alpha1.MachineCrashLoopBackOff))},
+		{fact: "Phase", resync: true, change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineCrashLoopBackOff))},
 		{
 			fact:   "NodeName",
-			change: putChanged(aMachine(), withNode("other")),
+			change: putChangedObject(aMachine(), withNode("other")),
 		},
 		{
 			name:   "that of a node that is there",
 			fact:   "NodeName",
 			before: []runtime.Object{changedCopy(nodeWithName("n-other"), setNodeUnready)},
-			change: putChanged(aMachine(), withNode("n-other")),
+			change: putChangedObject(aMachine(), withNode("n-other")),
 		},
 		{
 			fact:   "NodeFound",
@@ -209,34 +209,34 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 			name:   "the copy names another instance",
 			fact:   "Owner.Why",
 			before: []runtime.Object{unmarked, rival},
-			change: putChanged(rival, func(m *v1alpha1.Machine) { m.Spec.ProviderID = "virtual:///i-copy" }),
+			change: putChangedObject(rival, func(m *v1alpha1.Machine) { m.Spec.ProviderID = "virtual:///i-copy" }),
 		},
 		{
 			fact:   "Owner.Ask",
 			before: []runtime.Object{changedCopy(unmarked, func(n *corev1.Node) { n.Spec.ProviderID = "" })},
 			resync: true,
-			change: putChanged(aMachine(), func(m *v1alpha1.Machine) { m.Status.NodeName = "" }),
+			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) { m.Status.NodeName = "" }),
 		},
-		{fact: "NodeDeleting", change: putChanged(aNode(), setDeleting[*corev1.Node])},
+		{fact: "NodeDeleting", change: putChangedObject(aNode(), setDeleting[*corev1.Node])},
 		{
 			fact:   "NodeWaits",
 			before: []runtime.Object{pending, changedCopy(aNode(), held)},
 			change: func(w *world) { w.putObject(aNode()) },
 		},
-		{fact: "Due", resync: true, before: ill, change: putChanged(unhealthy, func(m *v1alpha1.Machine) {
+		{fact: "Due", resync: true, before: ill, change: putChangedObject(unhealthy, func(m *v1alpha1.Machine) {
 			m.Status.Conditions = append(
 				m.Status.Conditions,
 				corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue},
 			)
 			m.OwnerReferences = nil // without a set, because otherwise the set's deployment is signaled
 		})},
-		{fact: "Granted", change: putChanged(aMachine(), func(m *v1alpha1.Machine) {
+		{fact: "Granted", change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) {
 			m.Annotations[v1alpha1.AnnotationReplacementGranted] = "2026-01-01T00:00:00Z"
 		})},
 		{
 			fact:   "Preserved",
 			resync: true,
-			change: putChanged(
+			change: putChangedObject(
 				aMachine(),
 				func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &creationTime },
 			),
@@ -244,166 +244,185 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		{
 			fact:   "Timeout",
 			before: ill,
-			change: putChanged(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineHealthTimeout = hour })),
+			change: putChangedObject(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineHealthTimeout = hour })),
 		},
 		{
 			fact:   "NoTimeout",
 			before: ill,
-			change: putChanged(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.DisableHealthTimeout = new(true) })),
+			change: putChangedObject(
+				unhealthy,
+				spec(func(c *v1alpha1.MachineConfiguration) { c.DisableHealthTimeout = new(true) }),
+			),
 		},
 		{
 			fact:   "UpdateTimeout",
 			before: ill,
-			change: putChanged(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineInPlaceUpdateTimeout = hour })),
+			change: putChangedObject(
+				unhealthy,
+				spec(func(c *v1alpha1.MachineConfiguration) { c.MachineInPlaceUpdateTimeout = hour }),
+			),
 		},
 		{
 			fact:   "CreateBy",
 			before: []runtime.Object{pending},
-			change: putChanged(pending, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineCreationTimeout = hour })),
+			change: putChangedObject(pending, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineCreationTimeout = hour })),
 		},
 		{
 			fact:   "UpdateResult",
 			before: []runtime.Object{changedCopy(aMachine(), withPhase(v1alpha1.MachineInPlaceUpdating))},
-			change: putChanged(aNode(), func(n *corev1.Node) {
+			change: putChangedObject(aNode(), func(n *corev1.Node) {
 				n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
 			}),
 		},
 		{fact: "NodeExists", change: func(w *world) { w.deleteObject(aNode()) }},
 		{fact: "Preservation.NodeExists", change: func(w *world) { w.deleteObject(aNode()) }},
-		{fact: "Conditions", change: putChanged(aNode(), setNodeUnready)},
+		{fact: "Conditions", change: putChangedObject(aNode(), setNodeUnready)},
 		{
 			fact:   "Conditions",
 			name:   "another reason",
 			before: []runtime.Object{pending, changedCopy(aNode(), setNodeUnready)},
-			change: putChanged(changedCopy(aNode(), setNodeUnready), func(n *corev1.Node) {
+			change: putChangedObject(changedCopy(aNode(), setNodeUnready), func(n *corev1.Node) {
 				n.Status.Conditions[0].Reason = "ContainerRuntimeDown"
 			}),
 		},
 		{
 			fact:   "Bad",
 			before: ill,
-			change: putChanged(
+			change: putChangedObject(
 				unhealthy,
 				spec(func(c *v1alpha1.MachineConfiguration) { c.NodeConditions = new("MemoryPressure") }),
 			),
 		},
 		{
 			fact: "Uncopied",
-			change: putChanged(
+			change: putChangedObject(
 				aNode(),
 				func(n *corev1.Node) { n.Status.Conditions[0].Message = "kubelet is posting ready status" },
 			),
 		},
-		{fact: "Carries.Finalizer", change: putChanged(aNode(), func(n *corev1.Node) { n.Finalizers = nil })},
-		{fact: "Carries.Labels", change: putChanged(aNode(), func(n *corev1.Node) { n.Labels = nil })},
+		{fact: "Carries.Finalizer", change: putChangedObject(aNode(), func(n *corev1.Node) { n.Finalizers = nil })},
+		{fact: "Carries.Labels", change: putChangedObject(aNode(), func(n *corev1.Node) { n.Labels = nil })},
 		{
-			fact:   "Carries.Annotations",
-			change: putChanged(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationNotManaged, v1alpha1.ValueNotManaged)),
+			fact: "Carries.Annotations",
+			change: putChangedObject(
+				aNode(),
+				withAnnotation[*corev1.Node](v1alpha1.AnnotationNotManaged, v1alpha1.ValueNotManaged),
+			),
 		},
-		{fact: "Carries.Taints", before: []runtime.Object{tainted}, change: putChanged(aNode(), func(n *corev1.Node) {
+		{fact: "Carries.Taints", before: []runtime.Object{tainted}, change: putChangedObject(aNode(), func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: "only", Value: "other", Effect: "NoExecute"}}
 		})},
-		{fact: "Carries.Capacity", before: []runtime.Object{withCapacity}, change: putChanged(aNode(), func(n *corev1.Node) {
-			n.Status.Capacity = corev1.ResourceList{"example.com/gpu": resource.MustParse("2")}
-		})},
-		{fact: "Carries.Deleting", change: putChanged(aNode(), setDeleting[*corev1.Node])},
+		{
+			fact:   "Carries.Capacity",
+			before: []runtime.Object{withCapacity},
+			change: putChangedObject(aNode(), func(n *corev1.Node) {
+				n.Status.Capacity = corev1.ResourceList{"example.com/gpu": resource.MustParse("2")}
+			}),
+		},
+		{fact: "Carries.Deleting", change: putChangedObject(aNode(), setDeleting[*corev1.Node])},
 		{
 			fact: "Wanted.Labels",
-			change: putChanged(
+			change: putChangedObject(
 				aMachine(),
 				template(&v1alpha1.NodeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"team": "a"}}}),
 			),
 		},
 		{
 			fact: "Wanted.Annotations",
-			change: putChanged(
+			change: putChangedObject(
 				aMachine(),
 				template(&v1alpha1.NodeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"team": "a"}}}),
 			),
 		},
 		{fact: "Wanted.Taints", change: func(w *world) { w.putObject(tainted) }},
 		{fact: "Wanted.Capacity", change: func(w *world) { w.putObject(withCapacity) }},
-		{fact: "Update.Candidate", change: putChanged(aNode(), labelled(v1alpha1.LabelCandidateForUpdate))},
-		{fact: "Update.Selected", change: putChanged(aNode(), chosen)},
-		{fact: "Update.Result", change: putChanged(aNode(), updateFailed)},
+		{fact: "Update.Candidate", change: putChangedObject(aNode(), labelled(v1alpha1.LabelCandidateForUpdate))},
+		{fact: "Update.Selected", change: putChangedObject(aNode(), chosen)},
+		{fact: "Update.Result", change: putChangedObject(aNode(), updateFailed)},
 		{
 			fact: "Update.FailedReason",
 			before: []runtime.Object{
 				changedCopy(aNode(), updateFailed, says("UpdateFailed", "The agent on the node gave no reason.")),
 			},
-			change: putChanged(
+			change: putChangedObject(
 				aNode(),
 				updateFailed,
 				says(
 					"UpdateFailed",
 					"The agent on the node gave no reason.",
 				),
-				annotated[*corev1.Node](v1alpha1.AnnotationUpdateFailedReason, "disk full"),
+				withAnnotation[*corev1.Node](v1alpha1.AnnotationUpdateFailedReason, "disk full"),
 			),
 		},
 		{
 			fact:   "Update.Reason",
 			before: []runtime.Object{changedCopy(aNode(), chosen)},
-			change: putChanged(aNode(), chosen, says("SelectedForUpdate", "")),
+			change: putChangedObject(aNode(), chosen, says("SelectedForUpdate", "")),
 		},
 		{
 			fact:   "Update.Message",
 			before: []runtime.Object{changedCopy(aNode(), updateFailed, says("UpdateFailed", ""))},
-			change: putChanged(aNode(), updateFailed, says("UpdateFailed", "somebody's")),
+			change: putChangedObject(aNode(), updateFailed, says("UpdateFailed", "somebody's")),
 		},
 		{
 			fact:   "Update.Since",
 			before: []runtime.Object{changedCopy(aNode(), chosen)},
-			change: putChanged(aNode(), chosen, says("SelectedForUpdate", "")),
+			change: putChangedObject(aNode(), chosen, says("SelectedForUpdate", "")),
 		},
 		{
 			fact:   "Update.Cordoned",
 			before: []runtime.Object{changedCopy(aNode(), chosen, says("DrainSuccessful", ""))},
-			change: putChanged(aNode(), chosen, says("DrainSuccessful", ""), func(n *corev1.Node) {
+			change: putChangedObject(aNode(), chosen, says("DrainSuccessful", ""), func(n *corev1.Node) {
 				n.Spec.Unschedulable = true
 			}),
 		},
 		{
-			fact:   "Preservation.OnMachine",
-			change: putChanged(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow)),
+			fact: "Preservation.OnMachine",
+			change: putChangedObject(
+				aMachine(),
+				withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
+			),
 		},
 		{
-			fact:   "Preservation.OnNode",
-			change: putChanged(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow)),
+			fact: "Preservation.OnNode",
+			change: putChangedObject(
+				aNode(),
+				withAnnotation[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
+			),
 		},
 		{
 			fact:   "Preservation.Failed",
 			resync: true,
 			before: []runtime.Object{whenFailed},
-			change: putChanged(whenFailed, withPhase(v1alpha1.MachineFailed)),
+			change: putChangedObject(whenFailed, withPhase(v1alpha1.MachineFailed)),
 		},
 		{
 			fact:   "Preservation.Expiry",
 			resync: true,
 			before: []runtime.Object{failedOne},
-			change: putChanged(failedOne, func(m *v1alpha1.Machine) {
+			change: putChangedObject(failedOne, func(m *v1alpha1.Machine) {
 				m.Status.CurrentStatus.PreserveExpiryTime = &creationTime
 			}),
 		},
 		{
 			fact:   "Preservation.Timeout",
 			before: []runtime.Object{kept},
-			change: putChanged(kept, spec(func(c *v1alpha1.MachineConfiguration) { c.MachinePreserveTimeout = hour })),
+			change: putChangedObject(kept, spec(func(c *v1alpha1.MachineConfiguration) { c.MachinePreserveTimeout = hour })),
 		},
 		{
 			fact:   "Preservation.ScaleDownDisabled",
 			before: []runtime.Object{kept},
-			change: putChanged(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true")),
+			change: putChangedObject(aNode(), withAnnotation[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true")),
 		},
 		{
 			fact:   "Preservation.DisabledByUs",
 			before: []runtime.Object{kept},
-			change: putChanged(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true")),
+			change: putChangedObject(aNode(), withAnnotation[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true")),
 		},
-		{fact: "Preservation.Tainted", change: putChanged(aNode(), func(n *corev1.Node) {
+		{fact: "Preservation.Tainted", change: putChangedObject(aNode(), func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreserved, Effect: v1alpha1.TaintPreservedEffect}}
 		})},
-		{fact: "Preservation.Condition", change: putChanged(aNode(), func(n *corev1.Node) {
+		{fact: "Preservation.Condition", change: putChangedObject(aNode(), func(n *corev1.Node) {
 			n.Status.Conditions = append(
 				n.Status.Conditions,
 				corev1.NodeCondition{Type: v1alpha1.NodePreserved, Status: corev1.ConditionTrue},
@@ -411,7 +430,7 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		})},
 	}
 	const byPlan, byTime, record = "the plan fills it in", "the bridge judges no time", "our own record: who writes it looks at it"
-	proveFacts(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, map[string]string{
+	assertFactsWake(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, map[string]string{
 		"NoTarget":                 "a flag of the process",
 		"Name":                     "never changes",
 		"Created":                  "never changes",

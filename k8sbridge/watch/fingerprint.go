@@ -24,24 +24,24 @@ import (
 // writes does not signal that workflow, because its run decides again after the write. A field that only the object's
 // own workflow writes signals the controller's workflow.
 type fingerprints struct {
-	spec      uint64 // signals the object's workflow at once: spec, deletion, metadata that others write
-	parentNow uint64 // signals the controller's workflow at once: controller; for a set, all but size and progress
+	specHash            uint64 // signals the object's workflow at once: spec, deletion, metadata that others write
+	immediateParentHash uint64 // signals the controller's workflow at once: controller; for a set, all but size and progress
 	// signals the controller's workflow debounced: the other fields of a machine, the progress of a set
-	parentDebounced uint64
-	children        uint64 // signals the workflows of the controlled objects at once
-	health          uint64 // of a node: signals the machine's workflow even while the machine is being deleted
-	parent          string // name of the controller
-	class           string // name of the machine's class
-	node            string // name of the node that a machine depends on
+	debouncedParentHash uint64
+	childrenHash        uint64 // signals the workflows of the controlled objects at once
+	healthHash          uint64 // of a node: signals the machine's workflow even while the machine is being deleted
+	parentName          string // name of the controller
+	className           string // name of the machine's class
+	nodeName            string // name of the node that a machine depends on
 	// instance and node in a machine's claim; a change signals the other machines that claim the same instance or
 	// node
-	claim        cache.Claim
-	deployment   string // signals the deployment of the machine's set at once; empty: nothing that the deployment reads
-	finalizerSet bool   // Millwright's finalizer is set; its removal signals the object's workflow
-	draining     bool   // the machine's node is being drained, or is queued for a drain
-	queued       bool   // the machine is queued for its drain
+	claim            cache.MachineClaim
+	deploymentText   string // signals the deployment of the machine's set at once; empty: nothing that the deployment reads
+	hasFinalizer     bool   // Millwright's finalizer is set; its removal signals the object's workflow
+	isDraining       bool   // the machine's node is being drained, or is queued for a drain
+	isQueuedForDrain bool   // the machine is queued for its drain
 	// the provider reports OutOfRange for the machine: several instances, or none where one is expected
-	outOfRange bool
+	reportsOutOfRange bool
 }
 
 // hashOf returns a number that differs if the parts differ.
@@ -54,7 +54,7 @@ func hashOf(parts ...any) uint64 {
 }
 
 // foreignMetadata returns the labels and annotations that others write, without the machine priority. Millwright
-// writes a default priority that means the same as its absence, so drain.Priority is compared instead.
+// writes a default priority that means the same as its absence, so drain.DeletionPriority is compared instead.
 func foreignMetadata(o metav1.Object) [2]map[string]string {
 	var result [2]map[string]string
 	for i, all := range []map[string]string{o.GetLabels(), o.GetAnnotations()} {
@@ -78,12 +78,12 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 	delete(labels, v1alpha1.LabelNode)
 	phase, operation := m.Status.CurrentStatus.Phase, m.Status.LastOperation
 	operation.LastUpdateTime = metav1.Time{}
-	blocked, _ := machine.Blocked(m)
-	check, marked := set.HealthChecked(m)
+	blocked, _ := machine.CreationBlocker(m)
+	check, marked := set.HealthCheckResult(m)
 	return fingerprints{
-		spec:      hashOf(m.UID, spec, isDeleting(m), foreignMetadata(m)),
-		parentNow: hashOf(m.UID, metav1.GetControllerOf(m)),
-		parentDebounced: hashOf(
+		specHash:            hashOf(m.UID, spec, isDeleting(m), foreignMetadata(m)),
+		immediateParentHash: hashOf(m.UID, metav1.GetControllerOf(m)),
+		debouncedParentHash: hashOf(
 			phase,
 			operation,
 			check,
@@ -92,30 +92,30 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 			foreignMetadata(m),
 			labels,
 			spec,
-			machine.ReadySince(m),
-			drain.Priority(m),
+			machine.NodeReadyTime(m),
+			drain.DeletionPriority(m),
 			blocked,
-			blockedText(m),
+			blockerText(m),
 			machine.IsPreserved(m),
 			m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
 			machine.HasJoined(m),
 		),
-		parent:       controllerName(m),
-		class:        m.Spec.Class.Name,
-		node:         cmp.Or(dependentNodeName(m), cache.UnnamedInstanceOf(m)),
-		claim:        cache.ClaimOf(m),
-		deployment:   deploymentFields(m),
-		finalizerSet: cache.HasFinalizer(m.Finalizers),
-		draining:     drain.InDrain(m),
-		queued:       drain.InDrain(m) && m.Status.Deletion.Queued,
-		outOfRange:   operation.ErrorCode == codeOutOfRange,
+		parentName:        controllerName(m),
+		className:         m.Spec.Class.Name,
+		nodeName:          cmp.Or(dependentNodeName(m), cache.InstanceWithoutNodeName(m)),
+		claim:             cache.ClaimOfMachine(m),
+		deploymentText:    fieldsForDeployment(m),
+		hasFinalizer:      cache.HasFinalizer(m.Finalizers),
+		isDraining:        drain.IsInDrainQueue(m),
+		isQueuedForDrain:  drain.IsInDrainQueue(m) && m.Status.Deletion.Queued,
+		reportsOutOfRange: operation.ErrorCode == codeOutOfRange,
 	}
 }
 
-// blockedText returns the reason and message of a machine's condition Blocked, or "" if the machine has no such
+// blockerText returns the reason and message of a machine's condition Blocked, or "" if the machine has no such
 // condition. The machine's set and deployment repeat this text.
-func blockedText(m *v1alpha1.Machine) string {
-	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineBlocked); c != nil {
+func blockerText(m *v1alpha1.Machine) string {
+	if c := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineBlocked); c != nil {
 		return c.Reason + c.Message
 	}
 	return ""
@@ -126,32 +126,32 @@ func blockedText(m *v1alpha1.Machine) string {
 func dependentNodeName(m *v1alpha1.Machine) string {
 	phase := m.Status.CurrentStatus.Phase
 	created := phase != "" && phase != v1alpha1.MachineCrashLoopBackOff
-	if machine.IsEmptied(m) || !created && !isDeleting(m) {
+	if machine.IsNodeEmptied(m) || !created && !isDeleting(m) {
 		return ""
 	}
-	return cache.NodeNameOf(m)
+	return cache.NodeNameOfMachine(m)
 }
 
 // codeOutOfRange is the provider's code that starts an orphan sweep, as in machine-controller-manager.
 const codeOutOfRange = "OutOfRange"
 
-// deploymentFields returns the machine fields that a deployment reads directly, without waiting for the set's status:
-// whether the machine is Running and not being deleted, whether it waits for a replacement, the state of its in-place
-// update, and the mark of the cluster autoscaler.
-func deploymentFields(m *v1alpha1.Machine) string {
+// fieldsForDeployment returns the machine fields that a deployment reads directly, without waiting for the set's
+// status: whether the machine is Running and not being deleted, whether it waits for a replacement, the state of its
+// in-place update, and the mark of the cluster autoscaler.
+func fieldsForDeployment(m *v1alpha1.Machine) string {
 	phase := m.Status.CurrentStatus.Phase
 	if runs := phase == v1alpha1.MachineRunning && !isDeleting(m); !runs && !strings.HasPrefix(string(phase), "InPlace") {
 		phase = ""
 	}
-	if machine.IsWaiting(m) {
+	if machine.WaitsForGrant(m) {
 		phase += "waits"
 	}
 	return string(phase) + m.Labels[v1alpha1.LabelUpdateResult] + m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]
 }
 
-// setFingerprints returns the fingerprints of a set. The generation covers spec fields that this version of
+// machineSetFingerprints returns the fingerprints of a set. The generation covers spec fields that this version of
 // Millwright does not know. The set's controller decides when the set's failed machines are replaced.
-func setFingerprints(s *v1alpha1.MachineSet) fingerprints {
+func machineSetFingerprints(s *v1alpha1.MachineSet) fingerprints {
 	status, spec := s.Status, s.Spec.DeepCopy()
 	spec.Replicas = 0 // the deployment wrote the size, or reads it in the status that follows
 	var failed []string
@@ -166,7 +166,7 @@ func setFingerprints(s *v1alpha1.MachineSet) fingerprints {
 		status.PreservedFailedReplicas,
 	}
 	return fingerprints{
-		spec: hashOf(
+		specHash: hashOf(
 			s.UID,
 			s.Spec,
 			s.Generation,
@@ -175,18 +175,18 @@ func setFingerprints(s *v1alpha1.MachineSet) fingerprints {
 			foreignMetadata(s),
 			metav1.GetControllerOf(s),
 		),
-		parentNow: hashOf(
+		immediateParentHash: hashOf(
 			s.UID,
 			spec,
 			isDeleting(s),
 			metav1.GetControllerOf(s),
 			failed,
-			set.Blocked(s),
+			set.ReplicaFailureReason(s),
 			foreignMetadata(s),
 		),
-		parentDebounced: hashOf(counts, status.ObservedGeneration, status.ObservedReplicas, set.StandsStill(s)),
-		parent:          controllerName(s),
-		finalizerSet:    cache.HasFinalizer(s.Finalizers),
+		debouncedParentHash: hashOf(counts, status.ObservedGeneration, status.ObservedReplicas, set.BlockedText(s)),
+		parentName:          controllerName(s),
+		hasFinalizer:        cache.HasFinalizer(s.Finalizers),
 	}
 }
 
@@ -194,9 +194,9 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	_, paused := d.Annotations[v1alpha1.AnnotationPaused]
 	_, unfrozen := d.Annotations[v1alpha1.AnnotationUnfreeze]
 	return fingerprints{
-		spec:         hashOf(d.UID, d.Spec, d.Generation, isDeleting(d), cache.IsOrphaning(d), foreignMetadata(d)),
-		children:     hashOf(d.UID, d.Spec.Template, paused, d.Labels, unfrozen), // a policy selects by labels
-		finalizerSet: cache.HasFinalizer(d.Finalizers),
+		specHash:     hashOf(d.UID, d.Spec, d.Generation, isDeleting(d), cache.IsOrphaning(d), foreignMetadata(d)),
+		childrenHash: hashOf(d.UID, d.Spec.Template, paused, d.Labels, unfrozen), // a policy selects by labels
+		hasFinalizer: cache.HasFinalizer(d.Finalizers),
 	}
 }
 
@@ -205,9 +205,9 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 // machines with a current operation are signaled.
 func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
 	return fingerprints{
-		spec:         hashOf(c.UID, c.Generation, isDeleting(c)),
-		children:     hashOf(class.Unserved(c)),
-		finalizerSet: cache.HasFinalizer(c.Finalizers),
+		specHash:     hashOf(c.UID, c.Generation, isDeleting(c)),
+		childrenHash: hashOf(class.UnservedMessage(c)),
+		hasFinalizer: cache.HasFinalizer(c.Finalizers),
 	}
 }
 
@@ -216,8 +216,8 @@ func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
 // change of the data affects the classes that refer to the Secret, which count as the Secret's parents.
 func secretFingerprints(s metav1.Object) fingerprints {
 	return fingerprints{
-		spec:            hashOf(s.GetUID(), s.GetResourceVersion()),
-		parentDebounced: hashOf(s.GetUID(), class.GuardsSecret(s.GetFinalizers()), isDeleting(s)),
+		specHash:            hashOf(s.GetUID(), s.GetResourceVersion()),
+		debouncedParentHash: hashOf(s.GetUID(), class.HasSecretFinalizer(s.GetFinalizers()), isDeleting(s)),
 	}
 }
 
@@ -239,7 +239,7 @@ func nodeFingerprints(n *corev1.Node) fingerprints {
 		isDeleting(n),
 	)
 	written := func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.NodeTerminating }
-	return fingerprints{spec: spec, health: hashOf(n.UID, slices.DeleteFunc(conditions, written), isDeleting(n))}
+	return fingerprints{specHash: spec, healthHash: hashOf(n.UID, slices.DeleteFunc(conditions, written), isDeleting(n))}
 }
 
 // controllerName returns the name of an object's controller, or "" if it has none.

@@ -16,8 +16,12 @@ import (
 func differingFingerprints(before, now fingerprints) (names []string) {
 	c := diffFingerprints(before, now)
 	differs := map[string]bool{
-		"spec": c.spec, "parentNow": c.parentNow, "parentDebounced": c.parentDebounced, "children": c.children,
-		"deployment": c.deployment, "node": c.node,
+		"spec":            c.specChanged,
+		"parentNow":       c.wakesParentNow,
+		"parentDebounced": c.wakesParentDebounced,
+		"children":        c.childrenChanged,
+		"deployment":      c.deploymentChanged,
+		"node":            c.nodeChanged,
 	}
 	for _, name := range []string{"spec", "parentNow", "parentDebounced", "children", "deployment", "node"} {
 		if differs[name] {
@@ -27,8 +31,8 @@ func differingFingerprints(before, now fingerprints) (names []string) {
 	return names
 }
 
-// annotated sets an annotation, also on an object without annotations.
-func annotated[T metav1.Object](key, value string) func(T) {
+// withAnnotation sets an annotation, also on an object without annotations.
+func withAnnotation[T metav1.Object](key, value string) func(T) {
 	return func(o T) {
 		annotations := maps.Clone(o.GetAnnotations())
 		if annotations == nil {
@@ -93,10 +97,10 @@ func TestMachineFingerprints(t *testing.T) {
 				}
 			}
 		}, none},
-		{"when the autoscaler chose it", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), []string{"parentDebounced", "deployment"}},
+		{"when the autoscaler chose it", withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), []string{"parentDebounced", "deployment"}},
 		{"when it joined", func(m *v1alpha1.Machine) { m.Status.JoinedAt = &creationTime }, none},
-		{"a wish: deleted before others", annotated[*v1alpha1.Machine](v1alpha1.AnnotationDeleteMachine, ""), []string{"spec", "parentDebounced"}},
-		{"a wish: replaced", annotated[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, ""), []string{"spec", "parentDebounced"}},
+		{"a wish: deleted before others", withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationDeleteMachine, ""), []string{"spec", "parentDebounced"}},
+		{"a wish: replaced", withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, ""), []string{"spec", "parentDebounced"}},
 		{"since when its node is ready", func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = creationTime }, []string{"parentDebounced"}},
 		{"since when another condition is so", func(m *v1alpha1.Machine) { m.Status.Conditions[1].LastTransitionTime = creationTime }, none},
 		{"versions and managed fields", func(m *v1alpha1.Machine) {
@@ -113,7 +117,7 @@ func TestMachineFingerprints(t *testing.T) {
 	}
 }
 
-func TestGroupFingerprints(t *testing.T) {
+func TestSetAndDeploymentFingerprints(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*v1alpha1.MachineSet)
@@ -125,9 +129,9 @@ func TestGroupFingerprints(t *testing.T) {
 		{"deletion", setDeleting[*v1alpha1.MachineSet], []string{"spec", "parentNow"}},
 		{"a wish: freeze", func(s *v1alpha1.MachineSet) { s.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue }, []string{"spec", "parentNow"}},
 		{"owner: its replacement budget goes with it", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }, []string{"spec", "parentNow"}},
-		{"a wish: paused", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""), []string{"spec", "parentNow"}},
-		{"a wish: no freeze", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationUnfreeze, ""), []string{"spec", "parentNow"}},
-		{"when the autoscaler changed its size", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"), []string{"spec", "parentNow"}},
+		{"a wish: paused", withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""), []string{"spec", "parentNow"}},
+		{"a wish: no freeze", withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationUnfreeze, ""), []string{"spec", "parentNow"}},
+		{"when the autoscaler changed its size", withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"), []string{"spec", "parentNow"}},
 		{"finalizer", func(s *v1alpha1.MachineSet) { s.Finalizers = nil }, []string{"spec"}},
 		{"how many there are", func(s *v1alpha1.MachineSet) { s.Status.Replicas = 0 }, []string{"parentDebounced"}},
 		{"how far it has read machines to count them", func(s *v1alpha1.MachineSet) { s.Status.ObservedMachines = "7" }, nil},
@@ -146,13 +150,13 @@ func TestGroupFingerprints(t *testing.T) {
 		}, nil},
 		{"failed machines", func(s *v1alpha1.MachineSet) { s.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "m"}} }, []string{"parentNow"}},
 		{"current operation", func(s *v1alpha1.MachineSet) { s.Status.CurrentOperation = &v1alpha1.Operation{Step: "x"} }, nil},
-		{"a note of ours", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationDesiredReplicas, "5"), nil},
+		{"a note of ours", withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationDesiredReplicas, "5"), nil},
 	} {
 		t.Run("set: "+row.name, func(t *testing.T) {
 			assert.Equal(
 				t,
 				row.want,
-				differingFingerprints(setFingerprints(aSet()), setFingerprints(changedCopy(aSet(), row.change))),
+				differingFingerprints(machineSetFingerprints(aSet()), machineSetFingerprints(changedCopy(aSet(), row.change))),
 			)
 		})
 	}
@@ -163,15 +167,15 @@ func TestGroupFingerprints(t *testing.T) {
 	}{
 		{"size", func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 2 }, []string{"spec"}},
 		{"paused", func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }, []string{"spec"}},
-		{"paused with its sets", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""), []string{"spec", "children"}},
+		{"paused with its sets", withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""), []string{"spec", "children"}},
 		{"frozen with its sets", func(d *v1alpha1.MachineDeployment) { d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue }, []string{"spec", "children"}},
-		{"a person ends the freeze", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, ""), []string{"spec", "children"}},
+		{"a person ends the freeze", withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, ""), []string{"spec", "children"}},
 		{"another label, by which a policy may select it", func(d *v1alpha1.MachineDeployment) { d.Labels["color"] = "red" }, []string{"spec", "children"}},
 		{"template", func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }, []string{"spec", "children"}},
 		{"another one of that name", func(d *v1alpha1.MachineDeployment) { d.UID = "other" }, []string{"spec", "children"}},
 		{"deletion", setDeleting[*v1alpha1.MachineDeployment], []string{"spec"}},
-		{"what the autoscaler asks for", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m"), []string{"spec"}},
-		{"the record of the last request", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationLastRequest, "x"), nil},
+		{"what the autoscaler asks for", withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m"), []string{"spec"}},
+		{"the record of the last request", withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationLastRequest, "x"), nil},
 		{"finalizer", func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil }, []string{"spec"}},
 		{"counts", func(d *v1alpha1.MachineDeployment) { d.Status.UpdatedReplicas = 0 }, nil},
 		{"conditions", func(d *v1alpha1.MachineDeployment) {
@@ -181,10 +185,10 @@ func TestGroupFingerprints(t *testing.T) {
 		{"which rollout is open", func(d *v1alpha1.MachineDeployment) {
 			d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "rollout/ns/d/uid-d/2"}
 		}, nil},
-		{"an automatic rollback", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), nil},
-		{"revision", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "2"), nil},
-		{"a wish: held where it is", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutHold, "1 ann: no"), []string{"spec"}},
-		{"a wish: a step is passed", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "1/1 ann"), []string{"spec"}},
+		{"an automatic rollback", withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), nil},
+		{"revision", withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "2"), nil},
+		{"a wish: held where it is", withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutHold, "1 ann: no"), []string{"spec"}},
+		{"a wish: a step is passed", withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "1/1 ann"), []string{"spec"}},
 	} {
 		t.Run("deployment: "+row.name, func(t *testing.T) {
 			assert.Equal(
@@ -211,7 +215,7 @@ func TestNodeFingerprints(t *testing.T) {
 		}, nil},
 		{"capacity", func(n *corev1.Node) { n.Status.Capacity = corev1.ResourceList{} }, []string{"spec"}},
 		{"labels", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a"} }, []string{"spec"}},
-		{"annotations", annotated[*corev1.Node]("note", "x"), []string{"spec"}},
+		{"annotations", withAnnotation[*corev1.Node]("note", "x"), []string{"spec"}},
 		{"finalizers", func(n *corev1.Node) { n.Finalizers = nil }, []string{"spec"}},
 		{"a condition's message", func(n *corev1.Node) { n.Status.Conditions[0].Message = "later" }, []string{"spec"}},
 		{"a condition's status and reason", setNodeUnready, []string{"spec"}},
@@ -260,10 +264,10 @@ func withBlocker(cause string) func(*v1alpha1.Machine) {
 // A blocked machine wakes its calm set and its calm deployment. The statuses of the set and the deployment must
 // report the block, and later the end of the block.
 func TestABlockedMachineWakesItsSetAndDeployment(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
+	runInWorld(t, calmStack(), func(w *world) {
 		w.takeCalls()
 		w.putObject(changedCopy(aMachine(), withBlocker("no room")))
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Contains(t, w.takeRequests(), startSignalOf(aSet()))
 		s := aSet()
 		s.Status.Conditions = append(s.Status.Conditions, v1alpha1.MachineSetCondition{
@@ -273,7 +277,7 @@ func TestABlockedMachineWakesItsSetAndDeployment(t *testing.T) {
 			Message: "1 of 1 machine waits",
 		})
 		w.putObject(s)
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Contains(t, w.takeRequests(), startSignalOf(aDeployment()))
 	})
 }

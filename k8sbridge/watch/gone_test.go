@@ -17,67 +17,67 @@ import (
 )
 
 func TestDeletedMachine(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
+	runInWorld(t, calmStack(), func(w *world) {
 		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
 		w.runDueWork()
 		assert.Contains(t, w.takeRequests(), startSignalOf(aMachine()), "when it is being deleted")
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		w.setAnswer(serviceerror.NewNotFound("closed"), 0) // the workflow has ended with its object
 		w.deleteObject(aMachine())
 		w.runDueWork()
 		for _, c := range w.takeCalls() {
-			assert.NotEqual(t, workflowIDOf(aMachine()), c.id, "its workflow may be about to end by itself")
+			assert.NotEqual(t, workflowIDOf(aMachine()), c.workflowID, "its workflow may be about to end by itself")
 		}
-		w.advance(deletionGrace)
+		w.advanceClock(deletionGrace)
 		calls := w.takeCalls()
 		require.NotEmpty(t, calls)
 		c := calls[len(calls)-1]
 		assert.Equal(
 			t,
 			"signal "+workflowIDOf(aMachine()),
-			c.verb+" "+c.id,
+			c.verb+" "+c.workflowID,
 			"a signal does not start a run for an object that is gone",
 		)
-		assert.True(t, c.changed.Deleting)
-		assert.Equal(t, "uid-m", c.changed.UID)
-		w.advance(20 * time.Second)
+		assert.True(t, c.signalContent.Deleting)
+		assert.Equal(t, "uid-m", c.signalContent.UID)
+		w.advanceClock(20 * time.Second)
 		for _, c := range w.takeCalls() {
-			assert.NotEqual(t, workflowIDOf(aMachine()), c.id, "that there was no run is fine")
+			assert.NotEqual(t, workflowIDOf(aMachine()), c.workflowID, "that there was no run is fine")
 		}
 	})
 }
 
 // The node is deleted shortly before its machine. The bridge must not signal a run that is about to end by itself.
 func TestDeletedMachineWhoseNodeWentJustBefore(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
+	runInWorld(t, calmStack(), func(w *world) {
 		going := changedCopy(aMachine(), setDeleting[*v1alpha1.Machine])
 		w.putObject(going)
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		w.deleteObject(aNode())
-		w.advance(50 * time.Millisecond)
+		w.advanceClock(50 * time.Millisecond)
 		w.deleteObject(going)
-		w.advance(deletionGrace - time.Millisecond)
+		w.advanceClock(deletionGrace - time.Millisecond)
 		for _, c := range w.takeCalls() {
-			assert.NotEqual(t, workflowIDOf(going), c.id)
+			assert.NotEqual(t, workflowIDOf(going), c.workflowID)
 		}
-		w.advance(time.Millisecond)
+		w.advanceClock(time.Millisecond)
 		assert.Contains(t, w.takeRequests(), "signal "+workflowIDOf(going))
 	})
 }
 
 // An event that arrives while a signal is in flight is not lost if the signal fails.
 func TestDeletedWhileASignalFails(t *testing.T) {
-	inWorld(t, nil, func(w *world) {
+	runInWorld(t, nil, func(w *world) {
 		w.setAnswer(serviceerror.NewInternal("odd"), 2*time.Second)
 		w.putObject(recreatedMachine("m", "uid-1"))
 		w.runDueWork()
 		w.deleteObject(recreatedMachine("m", "uid-1"))
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		w.setAnswer(nil, 0)
 		w.takeCalls()
-		w.advance(deletionGrace)
+		w.advanceClock(deletionGrace)
 		assert.Contains(t, w.takeRequests(), "signal "+workflowIDOf(recreatedMachine("m", "uid-1")))
 	})
 }
@@ -88,7 +88,7 @@ func recreatedMachine(name, uid string) *v1alpha1.Machine {
 
 func TestRecreatedUnderTheSameName(t *testing.T) {
 	first, second, third := recreatedMachine("m", "uid-1"), recreatedMachine("m", "uid-2"), recreatedMachine("m", "uid-3")
-	inWorld(t, []runtime.Object{first}, func(w *world) {
+	runInWorld(t, []runtime.Object{first}, func(w *world) {
 		w.takeCalls()
 		w.deleteObject(first)
 		w.putObject(second)
@@ -100,18 +100,18 @@ func TestRecreatedUnderTheSameName(t *testing.T) {
 			"the new object does not wait for the old one",
 		)
 	})
-	inWorld(t, []runtime.Object{first}, func(w *world) {
+	runInWorld(t, []runtime.Object{first}, func(w *world) {
 		w.takeCalls()
 		w.setAnswer(serviceerror.NewUnavailable("away"), 0)
 		w.deleteObject(first)
 		w.putObject(second)
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		w.deleteObject(second)
 		w.putObject(third)
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		w.setAnswer(nil, 0)
 		w.takeCalls()
-		w.advance(10 * time.Second)
+		w.advanceClock(10 * time.Second)
 		assert.Subset(
 			t,
 			w.takeRequests(),
@@ -124,19 +124,19 @@ func TestRecreatedUnderTheSameName(t *testing.T) {
 // If an object was deleted and created again while the watch was broken, the informer reports an update.
 func TestRecreatedWhileTheWatchWasBroken(t *testing.T) {
 	first, second := recreatedMachine("m", "uid-1"), recreatedMachine("m", "uid-2")
-	inWorld(t, []runtime.Object{first}, func(w *world) {
+	runInWorld(t, []runtime.Object{first}, func(w *world) {
 		w.takeCalls()
 		version := w.putObject(second)
-		w.advance(deletionGrace)
+		w.advanceClock(deletionGrace)
 		calls := map[string]temporalCall{}
 		for _, c := range w.takeCalls() {
-			calls[c.verb+" "+c.id] = c
+			calls[c.verb+" "+c.workflowID] = c
 		}
 		require.Contains(t, calls, "signal "+workflowIDOf(first))
 		assert.Equal(
 			t,
 			version,
-			calls["signal "+workflowIDOf(first)].changed.Versions[observecache.Machines],
+			calls["signal "+workflowIDOf(first)].signalContent.Versions[observecache.Machines],
 			"a cache that old still has the first",
 		)
 		assert.Contains(t, calls, startSignalOf(second))
@@ -147,17 +147,18 @@ func TestRecreatedWhileTheWatchWasBroken(t *testing.T) {
 // For a deletion that the watch missed, the informer reports the object's last known state. A cache with that version
 // still contains the object.
 func TestTombstoneCarriesTheVersionOfTheCache(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
+	runInWorld(t, calmStack(), func(w *world) {
 		version := w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineRunning)))
 		w.runDueWork()
 		informer := w.cluster.Informer(observecache.Machines)
 		require.Equal(t, version, informer.GetStore().LastStoreSyncResourceVersion())
 		old := changedCopy(machineWithName("old"), func(m *v1alpha1.Machine) { m.ResourceVersion = "1" })
-		w.bridge.handler(observecache.Machines, informer).OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/old", Obj: old})
-		w.advance(deletionGrace + time.Second)
+		w.bridge.eventHandler(observecache.Machines, informer).
+			OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/old", Obj: old})
+		w.advanceClock(deletionGrace + time.Second)
 		for _, c := range w.takeCalls() {
-			if c.id == workflowIDOf(old) {
-				assert.Equal(t, version, c.changed.Versions[observecache.Machines])
+			if c.workflowID == workflowIDOf(old) {
+				assert.Equal(t, version, c.signalContent.Versions[observecache.Machines])
 				return
 			}
 		}
@@ -166,10 +167,10 @@ func TestTombstoneCarriesTheVersionOfTheCache(t *testing.T) {
 }
 
 func TestDeletedSetAndDeployment(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
+	runInWorld(t, calmStack(), func(w *world) {
 		w.deleteObject(aSet())
 		w.deleteObject(aDeployment())
-		w.advance(deletionGrace)
+		w.advanceClock(deletionGrace)
 		assert.Subset(
 			t,
 			w.takeRequests(),
@@ -190,18 +191,18 @@ func TestDeletedDeploymentWithARolloutThatIsOpen(t *testing.T) {
 		"the rollout is not open":               {rolloutOfD, []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, rollingStack(withOpenRollout), func(w *world) {
+			runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
 				w.closeWorkflow(row.closed)
 				w.takeDeploymentCalls()
 				w.deleteObject(rollingDeployment(withOpenRollout))
-				w.advance(deletionGrace)
+				w.advanceClock(deletionGrace)
 				calls := w.takeDeploymentCalls()
-				require.Equal(t, row.wanted, callLines(calls))
+				require.Equal(t, row.wanted, callTexts(calls))
 				for _, c := range calls {
-					assert.Equal(t, []any{"uid-d", true}, []any{c.changed.UID, c.changed.Deleting})
-					assert.NotEmpty(t, c.changed.Versions[observecache.Deployments], "a cache that old still has it")
+					assert.Equal(t, []any{"uid-d", true}, []any{c.signalContent.UID, c.signalContent.Deleting})
+					assert.NotEmpty(t, c.signalContent.Versions[observecache.Deployments], "a cache that old still has it")
 				}
-				w.advance(20 * time.Second)
+				w.advanceClock(20 * time.Second)
 				assert.Empty(t, w.takeDeploymentCalls(), "that one is not open is no failure")
 			})
 		})
@@ -209,22 +210,22 @@ func TestDeletedDeploymentWithARolloutThatIsOpen(t *testing.T) {
 }
 
 func TestDeletedDeploymentIsSignaledAgainAfterAFailure(t *testing.T) {
-	inWorld(t, rollingStack(withOpenRollout), func(w *world) {
+	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
 		w.takeDeploymentCalls()
 		w.deleteObject(rollingDeployment(withOpenRollout))
 		w.runDueWork()
 		w.setAnswer(serviceerror.NewInternal("odd"), 0)
-		w.advance(deletionGrace)
-		assert.Equal(t, []string{rolloutSignal}, callLines(w.takeDeploymentCalls()))
+		w.advanceClock(deletionGrace)
+		assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
 		w.setAnswer(nil, 0)
-		w.advance(10 * time.Second)
-		assert.Equal(t, []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}, callLines(w.takeDeploymentCalls()))
+		w.advanceClock(10 * time.Second)
+		assert.Equal(t, []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}, callTexts(w.takeDeploymentCalls()))
 	})
 }
 
 // The number of existing objects limits the bridge's memory.
 func TestNothingIsStoredAboutDeletedObjects(t *testing.T) {
-	inWorld(t, nil, func(w *world) {
+	runInWorld(t, nil, func(w *world) {
 		for round := range 3 {
 			var made []runtime.Object
 			for i := range 20 {
@@ -234,20 +235,20 @@ func TestNothingIsStoredAboutDeletedObjects(t *testing.T) {
 				made = append(made, m, n)
 				w.putObject(m)
 				w.putObject(n)
-				w.advance(100 * time.Millisecond)
+				w.advanceClock(100 * time.Millisecond)
 			}
 			w.putObject(aSet())
 			w.putObject(aDeployment())
-			w.advance(5 * time.Second)
+			w.advanceClock(5 * time.Second)
 			if round == 1 {
 				w.setAnswer(serviceerror.NewUnavailable("away"), 0) // back-offs are stored as well
 			}
 			for _, o := range append(made, aSet(), aDeployment()) {
 				w.deleteObject(o)
 			}
-			w.advance(10 * time.Second)
+			w.advanceClock(10 * time.Second)
 			w.setAnswer(nil, 0)
-			w.advance(2 * time.Minute)
+			w.advanceClock(2 * time.Minute)
 			assert.Zero(t, w.countStoredEntries(), "round %d", round)
 			assert.Zero(t, w.countFingerprints(), "round %d", round)
 			for _, o := range made {

@@ -4,10 +4,10 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // Metrics counts received events and sent signals. Create it with NewMetrics.
 type Metrics struct {
-	events   *prometheus.CounterVec
-	signals  *prometheus.CounterVec
-	calm     *prometheus.CounterVec
-	failures *prometheus.CounterVec
+	events          *prometheus.CounterVec
+	signals         *prometheus.CounterVec
+	calmEvaluations *prometheus.CounterVec
+	failures        *prometheus.CounterVec
 }
 
 // NewMetrics registers the bridge's metrics.
@@ -20,7 +20,11 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return &Metrics{
 		events:  counter("millwright_bridge_events_total", "Events received from the API server.", "resource"),
 		signals: counter("millwright_bridge_signals_total", "Signals sent to workflows.", "kind"),
-		calm:    counter("millwright_bridge_calm_total", "Evaluations that sent no signal: the object was calm.", "kind"),
+		calmEvaluations: counter(
+			"millwright_bridge_calm_total",
+			"Evaluations that sent no signal: the object was calm.",
+			"kind",
+		),
 		failures: counter(
 			"millwright_bridge_signal_failures_total",
 			"Signals that Temporal did not take; each is tried again.",
@@ -29,8 +33,8 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	}
 }
 
-// NewLeading registers the gauge of a bridge's leadership. Call it once per registry.
-func NewLeading(registry prometheus.Registerer) prometheus.Gauge {
+// NewLeadingGauge registers the gauge of a bridge's leadership. Call it once per registry.
+func NewLeadingGauge(registry prometheus.Registerer) prometheus.Gauge {
 	leading := prometheus.NewGauge(
 		prometheus.GaugeOpts{Name: "millwright_bridge_leader", Help: "1 while this process is the leader."},
 	)

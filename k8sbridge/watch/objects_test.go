@@ -35,7 +35,7 @@ func objectMeta(name string) metav1.ObjectMeta {
 	}
 }
 
-func ownedBy(o metav1.Object, kind string) []metav1.OwnerReference {
+func newOwnerReferences(o metav1.Object, kind string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(o, v1alpha1.SchemeGroupVersion.WithKind(kind))}
 }
 
@@ -48,7 +48,7 @@ func machineTemplate() v1alpha1.MachineTemplateSpec {
 
 // aDeployment returns the deployment of the calm stack: it has one set, with one machine, with a healthy node.
 func aDeployment() *v1alpha1.MachineDeployment {
-	return withDeploymentStatus(deploymentWithoutStatus(), objects(aSet(), aMachine())...)
+	return withDeploymentStatus(deploymentWithoutStatus(), objectList(aSet(), aMachine())...)
 }
 
 // deploymentWithoutStatus returns the deployment with an empty status.
@@ -64,7 +64,7 @@ func deploymentWithoutStatus() *v1alpha1.MachineDeployment {
 
 // withDeploymentStatus gives a deployment the status for these sets and machines.
 func withDeploymentStatus(d *v1alpha1.MachineDeployment, below ...runtime.Object) *v1alpha1.MachineDeployment {
-	tree := deployment.Tree{Deployment: d}
+	tree := deployment.ObjectTree{Deployment: d}
 	for _, o := range below {
 		switch o := o.(type) {
 		case *v1alpha1.MachineSet:
@@ -73,16 +73,20 @@ func withDeploymentStatus(d *v1alpha1.MachineDeployment, below ...runtime.Object
 			tree.Members = append(tree.Members, o)
 		}
 	}
-	deployment.ApplyStatus(&d.Status, rollout.Report(deployment.Observed(tree, creationTime.Time)), creationTime)
+	deployment.ApplyStatus(
+		&d.Status,
+		rollout.PlannedStatus(deployment.RolloutFacts(tree, creationTime.Time)),
+		creationTime,
+	)
 	return d
 }
 
-func aSet() *v1alpha1.MachineSet { return withSetStatus(setWithoutStatus(), aMachine()) }
+func aSet() *v1alpha1.MachineSet { return withSetStatus(machineSetWithoutStatus(), aMachine()) }
 
-// setWithoutStatus returns the set with an empty status.
-func setWithoutStatus() *v1alpha1.MachineSet {
+// machineSetWithoutStatus returns the set with an empty status.
+func machineSetWithoutStatus() *v1alpha1.MachineSet {
 	s := &v1alpha1.MachineSet{ObjectMeta: objectMeta("s")}
-	s.OwnerReferences = ownedBy(deploymentWithoutStatus(), "MachineDeployment")
+	s.OwnerReferences = newOwnerReferences(deploymentWithoutStatus(), "MachineDeployment")
 	s.Annotations = map[string]string{
 		v1alpha1.AnnotationRevision: "1", v1alpha1.AnnotationDesiredReplicas: "1", v1alpha1.AnnotationMaxReplicas: "2",
 	}
@@ -94,19 +98,19 @@ func setWithoutStatus() *v1alpha1.MachineSet {
 
 // withSetStatus gives a set the status for these machines.
 func withSetStatus(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
-	return setWithStatusFor(deploymentWithoutStatus(), s, machines...)
+	return machineSetWithStatusFor(deploymentWithoutStatus(), s, machines...)
 }
 
-func setWithStatusFor(
+func machineSetWithStatusFor(
 	d *v1alpha1.MachineDeployment,
 	s *v1alpha1.MachineSet,
 	machines ...*v1alpha1.Machine,
 ) *v1alpha1.MachineSet {
-	return withStatusForRelated(s, set.Related{Members: machines, Deployment: d})
+	return withStatusForRelated(s, set.RelatedObjects{Members: machines, Deployment: d})
 }
 
-func withStatusForRelated(s *v1alpha1.MachineSet, related set.Related) *v1alpha1.MachineSet {
-	set.ApplyStatus(&s.Status, scale.Plan(set.Observed(s, related, creationTime.Time, 0)).Status, creationTime)
+func withStatusForRelated(s *v1alpha1.MachineSet, related set.RelatedObjects) *v1alpha1.MachineSet {
+	set.ApplyStatus(&s.Status, scale.PlanSet(set.ScaleFacts(s, related, creationTime.Time, 0)).Status, creationTime)
 	return s
 }
 
@@ -114,7 +118,7 @@ func aMachine() *v1alpha1.Machine { return machineWithName("m") }
 
 func machineWithName(name string) *v1alpha1.Machine {
 	m := &v1alpha1.Machine{ObjectMeta: objectMeta(name)}
-	m.OwnerReferences = ownedBy(setWithoutStatus(), "MachineSet")
+	m.OwnerReferences = newOwnerReferences(machineSetWithoutStatus(), "MachineSet")
 	m.Labels = machineTemplate().Labels
 	m.Labels[v1alpha1.LabelNode], m.Status.NodeName = "n-"+name, "n-"+name
 	m.Annotations = map[string]string{v1alpha1.AnnotationMachinePriority: "3"}

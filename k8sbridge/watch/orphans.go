@@ -18,8 +18,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// Schedules contains the methods of Temporal's schedule client that the bridge uses.
-type Schedules interface {
+// ScheduleClient contains the methods of Temporal's schedule client that the bridge uses.
+type ScheduleClient interface {
 	Create(ctx context.Context, options client.ScheduleOptions) (client.ScheduleHandle, error)
 	List(ctx context.Context, options client.ScheduleListOptions) (client.ScheduleListIterator, error)
 	GetHandle(ctx context.Context, id string) client.ScheduleHandle
@@ -30,28 +30,28 @@ type Schedules interface {
 type sweepSchedules struct {
 	installation run.Installation
 	cluster      *cache.Cluster
-	schedules    Schedules // nil: no schedule is changed
+	schedules    ScheduleClient // nil: no schedule is changed
 	interval     time.Duration
 	metrics      *Metrics
 	log          *slog.Logger
 	queue        workqueue.TypedDelayingInterface[sweepTask]
 
-	mu            sync.Mutex
-	lastTriggered map[cache.Ref]time.Time // time of the last early sweep of each class
+	mu               sync.Mutex
+	lastTriggerTimes map[cache.ObjectRef]time.Time // time of the last early sweep of each class
 }
 
 // sweepTask is a piece of work for the schedule of a class.
 type sweepTask struct {
-	class    cache.Ref
+	class    cache.ObjectRef
 	startNow bool // true: start a sweep now; false: check the schedule
 }
 
-// listTask is the task that compares all schedules with the classes.
-var listTask = sweepTask{}
+// compareListTask is the task that compares all schedules with the classes.
+var compareListTask = sweepTask{}
 
-// SweepOrphans makes the bridge maintain one sweep schedule per class, with the interval every. Zero deletes all
+// EnableOrphanSweeps makes the bridge maintain one sweep schedule per class, with the interval every. Zero deletes all
 // schedules. Call it before Run. Without this call the bridge changes no schedule.
-func (b *Bridge) SweepOrphans(schedules Schedules, every time.Duration) {
+func (b *Bridge) EnableOrphanSweeps(schedules ScheduleClient, every time.Duration) {
 	b.orphanSchedules.schedules, b.orphanSchedules.interval = schedules, every
 }
 
@@ -61,7 +61,7 @@ func (s *sweepSchedules) run(ctx context.Context, group *sync.WaitGroup) {
 		s.queue.ShutDown()
 		return
 	}
-	s.queue.Add(listTask)
+	s.queue.Add(compareListTask)
 	group.Go(func() {
 		for {
 			t, shutdown := s.queue.Get()
@@ -84,7 +84,7 @@ func (s *sweepSchedules) run(ctx context.Context, group *sync.WaitGroup) {
 			case <-checks.C:
 				s.enqueueAllChecks()
 			case <-lists.C:
-				s.queue.Add(listTask)
+				s.queue.Add(compareListTask)
 			}
 		}
 	})
@@ -101,7 +101,7 @@ func (s *sweepSchedules) enqueueAllChecks() {
 }
 
 // enqueueCheck enqueues a check of a class's schedule, unless the class is outside Millwright's namespaces.
-func (s *sweepSchedules) enqueueCheck(class cache.Ref) {
+func (s *sweepSchedules) enqueueCheck(class cache.ObjectRef) {
 	if s.cluster.ActsOnMachines(class.Namespace) {
 		s.queue.Add(sweepTask{class: class})
 	}
@@ -120,10 +120,10 @@ func (s *sweepSchedules) triggerSweep(namespace, name string) {
 	ref := refOf(class)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last, before := s.lastTriggered[ref]; before && time.Since(last) < minTriggerInterval {
+	if last, before := s.lastTriggerTimes[ref]; before && time.Since(last) < minTriggerInterval {
 		return
 	}
-	s.lastTriggered[ref] = time.Now()
+	s.lastTriggerTimes[ref] = time.Now()
 	s.queue.Add(sweepTask{class: ref, startNow: true})
 }
 
@@ -131,7 +131,7 @@ func (s *sweepSchedules) triggerSweep(namespace, name string) {
 func (s *sweepSchedules) runTask(ctx context.Context, t sweepTask) {
 	var err error
 	switch {
-	case t == listTask:
+	case t == compareListTask:
 		err = s.compareWithClasses(ctx)
 	case t.startNow:
 		err = s.startSweep(ctx, t.class)
@@ -160,12 +160,12 @@ func (s *sweepSchedules) runTask(ctx context.Context, t sweepTask) {
 
 // reconcileSchedule creates, updates or deletes the schedule of a class. A class that is being deleted is swept while
 // it has machines, because their instances may become orphans.
-func (s *sweepSchedules) reconcileSchedule(ctx context.Context, ref cache.Ref) error {
+func (s *sweepSchedules) reconcileSchedule(ctx context.Context, ref cache.ObjectRef) error {
 	class, found := s.cluster.Class(ref.Key())
 	if !found || refOf(class) != ref || s.interval == 0 || class.Provider == "" ||
 		isDeleting(class) && len(s.cluster.MachinesOfClass(ref.Key())) == 0 {
 		s.mu.Lock()
-		delete(s.lastTriggered, ref)
+		delete(s.lastTriggerTimes, ref)
 		s.mu.Unlock()
 		return s.deleteSchedule(ctx, s.installation.ID(run.KindOrphanCollection, ref))
 	}
@@ -174,7 +174,7 @@ func (s *sweepSchedules) reconcileSchedule(ctx context.Context, ref cache.Ref) e
 
 // startSweep starts a sweep now. Temporal skips the sweep if another sweep of the class runs. Temporal does not check
 // whether the schedule is paused, so startSweep checks that. A missing schedule is about to be created.
-func (s *sweepSchedules) startSweep(ctx context.Context, ref cache.Ref) error {
+func (s *sweepSchedules) startSweep(ctx context.Context, ref cache.ObjectRef) error {
 	handle := s.schedules.GetHandle(ctx, s.installation.ID(run.KindOrphanCollection, ref))
 	there, err := handle.Describe(ctx)
 	if err != nil || there.Schedule.State != nil && there.Schedule.State.Paused {
@@ -193,7 +193,7 @@ func (s *sweepSchedules) deleteSchedule(ctx context.Context, id string) error {
 // compareWithClasses enqueues a check of each class without a schedule: a user deleted the schedule, Temporal has lost
 // its data, or the list does not contain the new schedule yet.
 func (s *sweepSchedules) compareWithClasses(ctx context.Context) error {
-	missing := map[string]cache.Ref{}
+	missing := map[string]cache.ObjectRef{}
 	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
 		if ref := refOf(item.(*v1alpha1.MachineClass)); s.cluster.ActsOnMachines(ref.Namespace) {
 			missing[s.installation.ID(run.KindOrphanCollection, ref)] = ref
@@ -210,7 +210,7 @@ func (s *sweepSchedules) compareWithClasses(ctx context.Context) error {
 			return err
 		}
 		delete(missing, entry.ID)
-		if _, found := known[entry.ID]; !found && strings.HasPrefix(entry.ID, s.installation.OrphanIDs()) {
+		if _, found := known[entry.ID]; !found && strings.HasPrefix(entry.ID, s.installation.OrphanIDPrefix()) {
 			if err := s.deleteSchedule(ctx, entry.ID); err != nil {
 				return err
 			}

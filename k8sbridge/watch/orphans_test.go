@@ -159,7 +159,7 @@ func (f *fakeSchedules) takeRequests() []string {
 	return asked
 }
 
-func (f *fakeSchedules) reply(err error) {
+func (f *fakeSchedules) setReplyError(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.nextError = err
@@ -172,7 +172,7 @@ func (f *fakeSchedules) changeSchedules(by func(map[string]client.Schedule)) {
 	by(f.schedules)
 }
 
-func (f *fakeSchedules) schedule(t *testing.T, id string) (client.Schedule, orphan.Input) {
+func (f *fakeSchedules) storedSchedule(t *testing.T, id string) (client.Schedule, orphan.Input) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -186,20 +186,20 @@ func (f *fakeSchedules) schedule(t *testing.T, id string) (client.Schedule, orph
 	return schedule, input
 }
 
-// inSweepWorld is inWorld with a bridge that maintains schedules.
-func inSweepWorld(t *testing.T, f *fakeSchedules, objects []runtime.Object, test func(w *world)) {
+// runInSweepWorld is runInWorld with a bridge that maintains schedules.
+func runInSweepWorld(t *testing.T, f *fakeSchedules, objects []runtime.Object, test func(w *world)) {
 	t.Helper()
-	inWorld(t, objects, func(w *world) {
-		w.leadWithSweeps(f, DefaultOrphanPeriod)
+	runInWorld(t, objects, func(w *world) {
+		w.startLeaderWithSweeps(f, DefaultOrphanPeriod)
 		test(w)
 	})
 }
 
-// leadWithSweeps makes another bridge the leader. The new leader maintains schedules.
-func (w *world) leadWithSweeps(f *fakeSchedules, every time.Duration) {
-	w.prepareBridge = func(b *Bridge) { b.SweepOrphans(f, every) }
+// startLeaderWithSweeps makes another bridge the leader. The new leader maintains schedules.
+func (w *world) startLeaderWithSweeps(f *fakeSchedules, every time.Duration) {
+	w.prepareBridge = func(b *Bridge) { b.EnableOrphanSweeps(f, every) }
 	w.startLeader()
-	w.advance(3 * time.Second)
+	w.advanceClock(3 * time.Second)
 	w.takeCalls()
 }
 
@@ -207,12 +207,12 @@ const smallScheduleID = "garden/orphans/ns/small/uid-small"
 
 func TestANewClassGetsASchedule(t *testing.T) {
 	f := newFakeSchedules()
-	inSweepWorld(t, f, calmStack(), func(w *world) {
+	runInSweepWorld(t, f, calmStack(), func(w *world) {
 		assert.Equal(t, []string{"create " + smallScheduleID}, f.takeRequests())
-		schedule, input := f.schedule(t, smallScheduleID)
+		schedule, input := f.storedSchedule(t, smallScheduleID)
 		assert.Equal(
 			t,
-			orphan.Input{Class: cache.Ref{Namespace: "ns", Name: "small", UID: "uid-small"}, Provider: "virtual"},
+			orphan.Input{Class: cache.ObjectRef{Namespace: "ns", Name: "small", UID: "uid-small"}, Provider: "virtual"},
 			input,
 		)
 		action := schedule.Action.(*client.ScheduleWorkflowAction)
@@ -221,13 +221,13 @@ func TestANewClassGetsASchedule(t *testing.T) {
 			[]any{"OrphanCollection", "garden/machines", smallScheduleID},
 			[]any{action.Workflow, action.TaskQueue, action.ID},
 		)
-		assert.Equal(t, run.StartAttributes("ns", run.Owner{Provider: "virtual"}), action.TypedSearchAttributes)
+		assert.Equal(t, run.StartAttributes("ns", run.ParentNames{Provider: "virtual"}), action.TypedSearchAttributes)
 		assert.Equal(t, []client.ScheduleIntervalSpec{{Every: 15 * time.Minute}}, schedule.Spec.Intervals)
 		assert.Equal(t, time.Minute, schedule.Spec.Jitter)
 
 		w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation++ }))
-		w.advance(time.Hour)
-		w.leadWithSweeps(f, DefaultOrphanPeriod)
+		w.advanceClock(time.Hour)
+		w.startLeaderWithSweeps(f, DefaultOrphanPeriod)
 		assert.Empty(t, f.takeRequests(), "it is there")
 		f.changeSchedules(func(map[string]client.Schedule) { assert.Positive(t, f.describeCalls) })
 	})
@@ -235,48 +235,48 @@ func TestANewClassGetsASchedule(t *testing.T) {
 
 func TestAScheduleFollowsTheFlagAndTheClass(t *testing.T) {
 	f := newFakeSchedules()
-	inSweepWorld(t, f, calmStack(), func(w *world) {
+	runInSweepWorld(t, f, calmStack(), func(w *world) {
 		f.takeRequests()
 		f.changeSchedules(func(there map[string]client.Schedule) {
 			there[smallScheduleID].State.Paused, there[smallScheduleID].State.Note = true, "ann: on holiday"
 		})
-		w.leadWithSweeps(f, time.Hour)
+		w.startLeaderWithSweeps(f, time.Hour)
 		assert.Equal(t, []string{"update " + smallScheduleID}, f.takeRequests())
-		schedule, _ := f.schedule(t, smallScheduleID)
+		schedule, _ := f.storedSchedule(t, smallScheduleID)
 		assert.Equal(t, time.Hour, schedule.Spec.Intervals[0].Every)
 		assert.True(t, schedule.State.Paused, "what a person wants of it stays")
 
 		w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.Provider = 2, "metal" }))
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.Equal(t, []string{"update " + smallScheduleID}, f.takeRequests())
-		_, input := f.schedule(t, smallScheduleID)
+		_, input := f.storedSchedule(t, smallScheduleID)
 		assert.Equal(t, "metal", input.Provider)
 
-		w.leadWithSweeps(f, 0)
+		w.startLeaderWithSweeps(f, 0)
 		assert.Equal(t, []string{"delete " + smallScheduleID}, f.takeRequests(), "0 means none")
-		w.advance(time.Hour)
+		w.advanceClock(time.Hour)
 		assert.Empty(t, f.takeRequests())
 	})
 }
 
 func TestAScheduleIsDeletedWithItsClass(t *testing.T) {
 	f := newFakeSchedules()
-	inSweepWorld(t, f, calmStack(), func(w *world) {
+	runInSweepWorld(t, f, calmStack(), func(w *world) {
 		f.takeRequests()
 		w.putObject(deletingClass())
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.Empty(t, f.takeRequests(), "it still has a machine")
 		w.deleteObject(aMachine())
 		w.deleteObject(aClass())
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.Equal(t, []string{"delete " + smallScheduleID}, f.takeRequests())
 
 		again := changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.UID = "uid-again" })
 		w.putObject(again)
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.Equal(t, []string{"create garden/orphans/ns/small/uid-again"}, f.takeRequests())
 		w.putObject(changedCopy(again, setDeleting[*v1alpha1.MachineClass]))
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.Equal(t, []string{"delete garden/orphans/ns/small/uid-again"}, f.takeRequests(), "it has no machine")
 	})
 }
@@ -286,7 +286,7 @@ func TestANewLeaderDeletesSchedulesWithoutAClass(t *testing.T) {
 	f.schedules["garden/orphans/ns/small/uid-former"] = client.Schedule{}
 	f.schedules["somebody-elses"] = client.Schedule{}
 	f.schedules["shoot/orphans/ns/small/uid-theirs"] = client.Schedule{}
-	inSweepWorld(t, f, calmStack(), func(*world) {
+	runInSweepWorld(t, f, calmStack(), func(*world) {
 		asked := f.takeRequests()
 		slices.Sort(asked)
 		assert.Equal(t, []string{"create " + smallScheduleID, "delete garden/orphans/ns/small/uid-former"}, asked)
@@ -295,28 +295,28 @@ func TestANewLeaderDeletesSchedulesWithoutAClass(t *testing.T) {
 
 func TestFailedScheduleRequestsAreRetried(t *testing.T) {
 	f := newFakeSchedules()
-	f.reply(serviceerror.NewUnavailable("away"))
-	inSweepWorld(t, f, calmStack(), func(w *world) {
+	f.setReplyError(serviceerror.NewUnavailable("away"))
+	runInSweepWorld(t, f, calmStack(), func(w *world) {
 		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.NotEmpty(t, w.takeRequests(), "signals do not wait for it")
-		f.reply(nil)
+		f.setReplyError(nil)
 		assert.Empty(t, f.takeRequests())
-		w.advance(scheduleRetryInterval)
+		w.advanceClock(scheduleRetryInterval)
 		assert.Equal(t, []string{"create " + smallScheduleID}, f.takeRequests())
 		f.changeSchedules(
 			func(there map[string]client.Schedule) { delete(there, smallScheduleID) },
 		) // Temporal has lost its data
-		w.advance(scheduleListInterval + time.Second)
+		w.advanceClock(scheduleListInterval + time.Second)
 		assert.Equal(t, []string{"create " + smallScheduleID}, f.takeRequests())
 	})
 }
 
 func TestABridgeWithoutSweepOrphansChangesNoSchedule(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
+	runInWorld(t, calmStack(), func(w *world) {
 		w.putObject(changedCopy(aMachine(), withOutOfRange))
 		w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation++ }))
-		w.advance(time.Hour)
+		w.advanceClock(time.Hour)
 		assert.NotEmpty(t, w.takeRequests())
 	})
 }
@@ -332,7 +332,7 @@ func withOutOfRange(m *v1alpha1.Machine) {
 func TestOutOfRangeStartsOneSweep(t *testing.T) {
 	f := newFakeSchedules()
 	known := changedCopy(machineWithName("known"), withOutOfRange)
-	inSweepWorld(t, f, append(calmStack(), machineWithName("second"), known), func(w *world) {
+	runInSweepWorld(t, f, append(calmStack(), machineWithName("second"), known), func(w *world) {
 		assert.Equal(
 			t,
 			[]string{"create " + smallScheduleID},
@@ -341,51 +341,51 @@ func TestOutOfRangeStartsOneSweep(t *testing.T) {
 		)
 		w.putObject(changedCopy(aMachine(), withOutOfRange))
 		w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.Equal(t, []string{"trigger " + smallScheduleID}, f.takeRequests(), "one for both")
-		w.advance(minTriggerInterval)
+		w.advanceClock(minTriggerInterval)
 		w.putObject(
 			changedCopy(aMachine(), withOutOfRange, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "again" }),
 		)
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.Empty(t, f.takeRequests(), "it has said so before")
 		w.putObject(aMachine())
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		w.putObject(changedCopy(aMachine(), withOutOfRange))
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.Equal(t, []string{"trigger " + smallScheduleID}, f.takeRequests(), "it was well in between")
 		w.putObject(changedCopy(machineWithName("new"), withOutOfRange))
 		w.putObject(changedCopy(machineWithName("strange"), func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" }))
 		w.putObject(
 			changedCopy(machineWithName("strange"), withOutOfRange, func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" }),
 		)
-		w.advance(2 * minTriggerInterval)
+		w.advanceClock(2 * minTriggerInterval)
 		assert.Empty(t, f.takeRequests())
 
 		f.changeSchedules(func(there map[string]client.Schedule) { there[smallScheduleID].State.Paused = true })
 		w.putObject(machineWithName("second"))
 		w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
-		w.advance(2 * minTriggerInterval)
+		w.advanceClock(2 * minTriggerInterval)
 		assert.Empty(t, f.takeRequests(), "people have paused it")
 
-		f.reply(serviceerror.NewUnavailable("away"))
+		f.setReplyError(serviceerror.NewUnavailable("away"))
 		w.putObject(machineWithName("second"))
 		w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
-		w.advance(time.Second)
-		f.reply(nil)
+		w.advanceClock(time.Second)
+		f.setReplyError(nil)
 		f.takeRequests()
-		w.advance(5 * time.Minute)
+		w.advanceClock(5 * time.Minute)
 		assert.Empty(t, f.takeRequests(), "the next sweep comes by the clock")
-		w.leadWithSweeps(f, 0)
+		w.startLeaderWithSweeps(f, 0)
 		f.takeRequests()
 		w.putObject(aMachine())
 		w.putObject(changedCopy(aMachine(), withOutOfRange))
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.Empty(t, f.takeRequests(), "there is no schedule")
 	})
 }
 
 func TestSchedulesAreNamedAsTheirWorkflows(t *testing.T) {
-	assert.True(t, strings.HasPrefix(smallScheduleID, garden.OrphanIDs()))
+	assert.True(t, strings.HasPrefix(smallScheduleID, garden.OrphanIDPrefix()))
 	assert.Equal(t, smallScheduleID, garden.ID(run.KindOrphanCollection, refOf(aClass())))
 }

@@ -14,8 +14,8 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// inDrain returns a machine whose deletion is in the stage Drain: queued, or with a drain that has started.
-func inDrain(name string, queued bool) *v1alpha1.Machine {
+// machineInDrain returns a machine whose deletion is in the stage Drain: queued, or with a drain that has started.
+func machineInDrain(name string, queued bool) *v1alpha1.Machine {
 	return changedCopy(machineWithName(name), setDeleting[*v1alpha1.Machine], func(m *v1alpha1.Machine) {
 		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionDrain, Queued: queued}
 		if !queued {
@@ -28,15 +28,15 @@ func inDrain(name string, queued bool) *v1alpha1.Machine {
 // startDrains returns the number of started drains.
 func (w *world) startDrains(most int) (begun int) {
 	for signaled := true; signaled; {
-		w.advance(minSignalInterval)
+		w.advanceClock(minSignalInterval)
 		signaled = false
 		for _, c := range w.takeCalls() {
 			m, found := w.cluster.Machine(c.input.Ref.Key())
 			if c.verb == "start" || !found || m.Status.Deletion == nil || !m.Status.Deletion.Queued {
 				continue
 			}
-			if may, _ := drain.DecideTurn(observedrain.Turns(w.cluster), string(m.UID), most); may {
-				w.putObject(inDrain(m.Name, false))
+			if may, _ := drain.MayDrainNow(observedrain.QueueEntries(w.cluster), string(m.UID), most); may {
+				w.putObject(machineInDrain(m.Name, false))
 				w.runDueWork()
 				begun++
 				signaled = true
@@ -46,29 +46,29 @@ func (w *world) startDrains(most int) (begun int) {
 	return begun
 }
 
-func drainQueue(drained, queued int) []runtime.Object {
+func machinesInDrainQueue(drained, queued int) []runtime.Object {
 	var objects []runtime.Object
 	for i := range drained {
-		objects = append(objects, inDrain(fmt.Sprintf("a-%02d", i), false))
+		objects = append(objects, machineInDrain(fmt.Sprintf("a-%02d", i), false))
 	}
 	for i := range queued {
-		objects = append(objects, inDrain(fmt.Sprintf("b-%02d", i), true))
+		objects = append(objects, machineInDrain(fmt.Sprintf("b-%02d", i), true))
 	}
 	return objects
 }
 
 func TestAllFreeDrainTurnsAreTaken(t *testing.T) {
-	inWorld(t, drainQueue(30, 70), func(w *world) {
+	runInWorld(t, machinesInDrainQueue(30, 70), func(w *world) {
 		w.takeCalls()
 		for i := range 30 {
-			w.putObject(changedCopy(inDrain(fmt.Sprintf("a-%02d", i), false), func(m *v1alpha1.Machine) {
+			w.putObject(changedCopy(machineInDrain(fmt.Sprintf("a-%02d", i), false), func(m *v1alpha1.Machine) {
 				m.Status.Deletion.Stage = v1alpha1.MachineDeletionInstance
 			}))
 		}
 		start := time.Now()
 		assert.Equal(t, 30, w.startDrains(30))
 		assert.Less(t, time.Since(start), 3*time.Second)
-		w.advance(minSignalInterval)
+		w.advanceClock(minSignalInterval)
 		assert.Empty(t, w.takeRequests(), "when all places are taken, the others sleep")
 	})
 }
@@ -76,9 +76,9 @@ func TestAllFreeDrainTurnsAreTaken(t *testing.T) {
 // The bridge does not know the limit of parallel drains. After a restart of the workers with a higher limit, the next
 // resync wakes the first queued machines. Each machine that starts its drain wakes further machines.
 func TestAHigherDrainLimitTakesEffectAtTheNextResync(t *testing.T) {
-	inWorld(t, drainQueue(10, 30), func(w *world) {
+	runInWorld(t, machinesInDrainQueue(10, 30), func(w *world) {
 		w.takeCalls()
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, 20, w.startDrains(30))
 	})
 }

@@ -28,7 +28,7 @@ func (w *world) putReplicas(n int) string {
 func callTimes(calls []temporalCall) []time.Duration {
 	var result []time.Duration
 	for _, c := range calls {
-		result = append(result, c.at.Sub(calls[0].at))
+		result = append(result, c.callTime.Sub(calls[0].callTime))
 	}
 	return result
 }
@@ -36,20 +36,20 @@ func callTimes(calls []temporalCall) []time.Duration {
 func TestABurstIsTwoSignals(t *testing.T) {
 	for _, delay := range []time.Duration{0, 200 * time.Millisecond} { // delay of Temporal's answer
 		t.Run(delay.String(), func(t *testing.T) {
-			inWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
+			runInWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
 				w.takeCalls()
 				w.setAnswer(nil, delay)
 				start, last := time.Now(), ""
 				for i := range 100 {
 					last = w.putReplicas(2 + i)
-					w.advance(time.Millisecond)
+					w.advanceClock(time.Millisecond)
 				}
-				w.advance(5 * time.Second)
+				w.advanceClock(5 * time.Second)
 				calls := w.takeCalls()
 				require.Len(t, calls, 2)
-				assert.Equal(t, start, calls[0].at, "the first at once")
+				assert.Equal(t, start, calls[0].callTime, "the first at once")
 				assert.Equal(t, []time.Duration{0, 250 * time.Millisecond}, callTimes(calls))
-				assert.Equal(t, last, calls[1].changed.Versions[cache.Deployments], "the second carries the last version")
+				assert.Equal(t, last, calls[1].signalContent.Versions[cache.Deployments], "the second carries the last version")
 			})
 		})
 	}
@@ -73,13 +73,16 @@ func TestASteadyStreamIsOneSignalInAWhile(t *testing.T) {
 		}, 250 * time.Millisecond},
 	} {
 		t.Run(workflowIDOf(row.object), func(t *testing.T) {
-			inWorld(t, []runtime.Object{aDeployment(), aSet(), machine, aClass()}, func(w *world) {
+			runInWorld(t, []runtime.Object{aDeployment(), aSet(), machine, aClass()}, func(w *world) {
 				w.takeCalls()
 				for i := range 95 {
 					row.change(w, i)
-					w.advance(100 * time.Millisecond)
+					w.advanceClock(100 * time.Millisecond)
 				}
-				calls := slices.DeleteFunc(w.takeCalls(), func(c temporalCall) bool { return c.id != workflowIDOf(row.object) })
+				calls := slices.DeleteFunc(
+					w.takeCalls(),
+					func(c temporalCall) bool { return c.workflowID != workflowIDOf(row.object) },
+				)
 				require.Len(t, calls, int(9500*time.Millisecond/row.pause)+1)
 				for i, at := range callTimes(calls) {
 					assert.Equal(t, time.Duration(i)*row.pause, at)
@@ -93,58 +96,58 @@ func TestASteadyStreamIsOneSignalInAWhile(t *testing.T) {
 // may create a replacement.
 func TestMachineEventsAreDebounced(t *testing.T) {
 	second := machineWithName("second")
-	inWorld(t, append(calmStack(), second, sizedSet(2, nil, aMachine(), second)), func(w *world) {
+	runInWorld(t, append(calmStack(), second, sizedSet(2, nil, aMachine(), second)), func(w *world) {
 		w.takeCalls()
 		ofSet := func() []temporalCall {
-			return slices.DeleteFunc(w.takeCalls(), func(c temporalCall) bool { return c.id != workflowIDOf(aSet()) })
+			return slices.DeleteFunc(w.takeCalls(), func(c temporalCall) bool { return c.workflowID != workflowIDOf(aSet()) })
 		}
 		start, last := time.Now(), ""
 		for i := range 10 {
 			last = w.putObject(
 				changedCopy(aMachine(), withPhase([]v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed}[i%2])),
 			)
-			w.advance(20 * time.Millisecond)
+			w.advanceClock(20 * time.Millisecond)
 		}
-		w.advance(5 * time.Second)
+		w.advanceClock(5 * time.Second)
 		calls := ofSet()
 		require.Len(t, calls, 1)
-		assert.Equal(t, start.Add(debounce), calls[0].at)
-		assert.Equal(t, last, calls[0].changed.Versions[cache.Machines])
+		assert.Equal(t, start.Add(debounce), calls[0].callTime)
+		assert.Equal(t, last, calls[0].signalContent.Versions[cache.Machines])
 
 		last = w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown)))
 		w.deleteObject(second)
 		w.runDueWork()
 		calls = ofSet()
 		require.Len(t, calls, 1, "the debounced event comes with it")
-		assert.Equal(t, last, calls[0].changed.Versions[cache.Machines])
-		w.advance(5 * time.Second)
+		assert.Equal(t, last, calls[0].signalContent.Versions[cache.Machines])
+		w.advanceClock(5 * time.Second)
 		assert.Empty(t, ofSet())
 	})
 }
 
 func TestVersionsNeverGoBack(t *testing.T) {
-	w := wake{}
+	w := wakeRequest{}
 	for _, versions := range []cache.MinVersions{
 		{cache.Machines: "9"}, {cache.Machines: "10", cache.Nodes: "5"}, {cache.Machines: "2"}, nil, {cache.Nodes: "4"},
 	} {
-		w.mergeWake(wake{versions: versions})
+		w.mergeWakeRequest(wakeRequest{versions: versions})
 	}
 	assert.Equal(t, cache.MinVersions{cache.Machines: "10", cache.Nodes: "5"}, w.versions)
 }
 
 func TestOneSignalInFlightPerObject(t *testing.T) {
-	inWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
+	runInWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
 		w.takeCalls()
 		w.setAnswer(nil, 3*time.Second)
 		last := ""
 		for i := range 20 {
 			last = w.putReplicas(2 + i)
-			w.advance(300 * time.Millisecond)
+			w.advanceClock(300 * time.Millisecond)
 		}
-		w.advance(10 * time.Second)
+		w.advanceClock(10 * time.Second)
 		assert.Equal(t, 1, w.maxConcurrentCalls)
 		calls := w.takeCalls()
-		assert.Equal(t, last, calls[len(calls)-1].changed.Versions[cache.Deployments], "nothing is lost meanwhile")
+		assert.Equal(t, last, calls[len(calls)-1].signalContent.Versions[cache.Deployments], "nothing is lost meanwhile")
 	})
 }
 
@@ -161,12 +164,12 @@ func TestTotalSignalRate(t *testing.T) {
 		w := newWorld(t, objects...)
 		start := time.Now()
 		w.startLeader()
-		w.advance(10 * time.Second)
+		w.advanceClock(10 * time.Second)
 		calls := w.takeCalls()
 		require.Len(t, calls, 1000)
 		perSecond := map[int]int{}
 		for _, c := range calls {
-			perSecond[int(c.at.Sub(start)/time.Second)]++
+			perSecond[int(c.callTime.Sub(start)/time.Second)]++
 		}
 		assert.LessOrEqual(t, perSecond[0], 2*signalsPerSecond, "the limiter starts full")
 		for second := 1; second < 10; second++ {
@@ -189,7 +192,7 @@ func TestCalmObjectsUseNoRateLimit(t *testing.T) {
 			),
 		)
 	}
-	inWorld(t, objects, func(w *world) {
+	runInWorld(t, objects, func(w *world) {
 		assert.Empty(t, w.takeRequests())
 		w.putObject(changedCopy(aMachine(), setNotCreated))
 		w.putObject(
@@ -202,13 +205,13 @@ func TestCalmObjectsUseNoRateLimit(t *testing.T) {
 
 func TestAFailedSignalIsTriedAgain(t *testing.T) {
 	busy := serviceerror.NewResourceExhausted(enumspb.RESOURCE_EXHAUSTED_CAUSE_BUSY_WORKFLOW, "closing")
-	inWorld(t, []runtime.Object{aDeployment(), aSet(), aClass()}, func(w *world) {
+	runInWorld(t, []runtime.Object{aDeployment(), aSet(), aClass()}, func(w *world) {
 		w.takeCalls()
 		w.setAnswer(busy, 0)
 		w.putReplicas(2)
-		w.advance(200 * time.Millisecond)
+		w.advanceClock(200 * time.Millisecond)
 		last := w.putReplicas(3)
-		w.advance(16*time.Second - 200*time.Millisecond)
+		w.advanceClock(16*time.Second - 200*time.Millisecond)
 		calls := w.takeCalls()
 		assert.Equal(
 			t,
@@ -223,13 +226,13 @@ func TestAFailedSignalIsTriedAgain(t *testing.T) {
 			callTimes(calls),
 			"less and less often, also while the object changes",
 		)
-		assert.Equal(t, last, calls[1].changed.Versions[cache.Deployments], "with what happened meanwhile")
+		assert.Equal(t, last, calls[1].signalContent.Versions[cache.Deployments], "with what happened meanwhile")
 		w.setAnswer(nil, 0)
-		w.advance(20 * time.Second)
+		w.advanceClock(20 * time.Second)
 		require.Len(t, w.takeCalls(), 1)
 		w.setAnswer(busy, 0)
 		w.putReplicas(4)
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond}, callTimes(w.takeCalls()), "a success ends the back-off")
 	})
 }
@@ -239,7 +242,7 @@ func TestAFailedSignalAboutANodeIsTriedAgain(t *testing.T) {
 		"running": aMachine(), "pending": changedCopy(aMachine(), withPhase(v1alpha1.MachinePending)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, []runtime.Object{start, changedCopy(aNode(), setNodeUnready)}, func(w *world) {
+			runInWorld(t, []runtime.Object{start, changedCopy(aNode(), setNodeUnready)}, func(w *world) {
 				w.takeCalls()
 				w.setAnswer(serviceerror.NewInternal("odd"), 0)
 				w.putObject(changedCopy(aNode(), setNodeUnready, updateHeartbeat))
@@ -249,21 +252,21 @@ func TestAFailedSignalAboutANodeIsTriedAgain(t *testing.T) {
 				w.runDebouncedWork()
 				require.Len(t, w.takeCalls(), 1)
 				w.setAnswer(nil, 0)
-				w.advance(2 * time.Second)
+				w.advanceClock(2 * time.Second)
 				assert.Equal(t, []string{startSignalOf(start)}, w.takeRequests())
 			})
 		})
 	}
 }
 
-func TestTemporalAwayAndBack(t *testing.T) {
+func TestTemporalStopsAndAnswersAgain(t *testing.T) {
 	alone := func(m *v1alpha1.Machine) { m.OwnerReferences, m.Labels["pool"] = nil, "b" } // no set would adopt the machine
 	waiting := changedCopy(machineWithName("waiting"), setNotCreated, alone)
-	inWorld(t, append(calmStack(), waiting), func(w *world) {
+	runInWorld(t, append(calmStack(), waiting), func(w *world) {
 		w.takeCalls()
 		w.setAnswer(serviceerror.NewUnavailable("away"), 0)
 		w.putReplicas(2)
-		w.advance(20 * time.Second) // the back-off is long by now
+		w.advanceClock(20 * time.Second) // the back-off is long by now
 		w.takeCalls()
 		for i := range 5 { // an evaluation of a calm object sends no request
 			w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = fmt.Sprint(i) }))
@@ -278,9 +281,9 @@ func TestTemporalAwayAndBack(t *testing.T) {
 		assert.Contains(t, asked, startSignalOf(aDeployment()), "what was backed off from does not wait any longer")
 		assert.Contains(t, asked, startSignalOf(waiting), "its run may be lost")
 		assert.NotContains(t, asked, startSignalOf(aMachine()), "calm")
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		w.takeCalls()
-		w.advance(20 * time.Second)
+		w.advanceClock(20 * time.Second)
 		assert.Empty(t, w.takeRequests(), "once")
 	})
 }

@@ -45,10 +45,10 @@ func (b *Bridge) forEachObject(do func(objectKey) bool) {
 	}
 }
 
-// evaluateAll evaluates every object, even if its fingerprints are unchanged.
-func (b *Bridge) evaluateAll() {
+// evaluateAllObjects evaluates every object, even if its fingerprints are unchanged.
+func (b *Bridge) evaluateAllObjects() {
 	b.forEachObject(func(k objectKey) bool {
-		b.enqueue(k, wake{}, 0)
+		b.enqueue(k, wakeRequest{}, 0)
 		return true
 	})
 }
@@ -68,9 +68,9 @@ func (b *Bridge) resync(ctx context.Context) {
 			}
 		}
 		if begun {
-			b.forEachObject(func(k objectKey) bool { return b.ensureRun(ctx, k) })
+			b.forEachObject(func(k objectKey) bool { return b.ensureOpenRun(ctx, k) })
 			b.wakeClusterAPIDrainQueues()
-			b.wakeDrainQueue(wake{}) // restarted workers may drain more nodes in parallel than before
+			b.wakeDrainQueue(wakeRequest{}) // restarted workers may drain more nodes in parallel than before
 		}
 		select {
 		case <-ctx.Done():
@@ -82,18 +82,19 @@ func (b *Bridge) resync(ctx context.Context) {
 	}
 }
 
-// ensureRun gives an object that is not calm an open run. ensureRun uses a plain start, which adds no event to an open
-// run. If the pending work should finish within a second, or the status does not name the blocker, ensureRun enqueues
-// a signal instead, because an open run may have missed a signal. ensureRun returns false when ctx has ended.
-func (b *Bridge) ensureRun(ctx context.Context, k objectKey) bool {
-	s, found := b.subject(ctx, k)
-	if !found || s.decision.Calm() {
+// ensureOpenRun gives an object that is not calm an open run. ensureOpenRun uses a plain start, which adds no event to
+// an open run. If the pending work should finish within a second, or the status does not name the blocker,
+// ensureOpenRun enqueues a signal instead, because an open run may have missed a signal. ensureOpenRun returns false
+// when ctx has ended.
+func (b *Bridge) ensureOpenRun(ctx context.Context, k objectKey) bool {
+	s, found := b.readSubject(ctx, k)
+	if !found || s.decision.NeedsNothing() {
 		return ctx.Err() == nil
 	}
 	prompt := []attention.Need{attention.Scale, attention.Replace, attention.Finalizers}
-	if need := s.decision.Need; s.blockerUnreported || need.OneStep() || slices.Contains(prompt, need) {
+	if need := s.decision.Need; s.blockerUnreported || need.IsOneShortStep() || slices.Contains(prompt, need) {
 		// work of other needs waits for a change from outside
-		b.enqueue(k, wake{}, 0)
+		b.enqueue(k, wakeRequest{}, 0)
 		return ctx.Err() == nil
 	}
 	if err := b.signalLimiter.Wait(ctx); err != nil {
@@ -107,9 +108,9 @@ func (b *Bridge) ensureRun(ctx context.Context, k objectKey) bool {
 	)
 	switch {
 	case err == nil:
-		b.recordAnswer()
+		b.recordTemporalAnswer()
 	case ctx.Err() == nil:
-		b.recordFailure(err)
+		b.recordTemporalFailure(err)
 		b.log.Warn(
 			"resync: start failed, will try again",
 			"kind",
@@ -125,26 +126,26 @@ func (b *Bridge) ensureRun(ctx context.Context, k objectKey) bool {
 	return ctx.Err() == nil
 }
 
-// watchCalls runs until ctx ends. watchCalls signals each machine whose provider call has been open for long but is
-// missing in the status. No event reports that a provider call is open for long, and a timer in each creation would
-// cost more.
-func (b *Bridge) watchCalls(ctx context.Context) {
+// signalLongCalls runs until ctx ends. signalLongCalls signals each machine whose provider call has been open for long
+// but is missing in the status. No event reports that a provider call is open for long, and a timer in each creation
+// would cost more.
+func (b *Bridge) signalLongCalls(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(callsInterval + rand.N(callsInterval/10)):
-			for _, m := range observecache.All[*v1alpha1.Machine](b.cluster.Informer(observecache.Machines)) {
+			for _, m := range observecache.AllObjects[*v1alpha1.Machine](b.cluster.Informer(observecache.Machines)) {
 				o := m.Status.CurrentOperation
 				if o == nil || len(o.BlockedBy) > 0 {
 					continue
 				}
-				if waits := machine.Explained(m, b.cluster.ClassOf(m), time.Now()).
-					WaitsFor(); slices.Contains(
+				if waits := machine.ExplanationFacts(m, b.cluster.ClassOfMachine(m), time.Now()).
+					CurrentWait(); slices.Contains(
 					waits.Blockers,
 					vocabulary.BlockedCall,
 				) {
-					b.enqueue(objectKey{run.KindMachine, m.Namespace, m.Name}, wake{}, 0)
+					b.enqueue(objectKey{run.KindMachine, m.Namespace, m.Name}, wakeRequest{}, 0)
 				}
 			}
 		}

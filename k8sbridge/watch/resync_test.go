@@ -41,9 +41,9 @@ func TestResync(t *testing.T) {
 		aClass(),
 		aSet(),
 	}
-	inWorld(t, objects, func(w *world) {
+	runInWorld(t, objects, func(w *world) {
 		w.takeCalls()
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, []string{
 			startSignalOf(
 				unhealthy,
@@ -60,7 +60,7 @@ func TestResync(t *testing.T) {
 // A provider call that has been open for two minutes is reported within ten seconds. A call that has ended, or that
 // the status already names, needs no signal.
 func TestAnOpenCallIsNamed(t *testing.T) {
-	inWorld(t, nil, func(w *world) {
+	runInWorld(t, nil, func(w *world) {
 		calling := func(since time.Duration, by ...string) func(*v1alpha1.Machine) {
 			return func(m *v1alpha1.Machine) {
 				setNotCreated(m)
@@ -71,7 +71,7 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 				}
 			}
 		}
-		w.advance(20 * time.Second) // the second minute of the calls does not end with a resync
+		w.advanceClock(20 * time.Second) // the second minute of the calls does not end with a resync
 		hangs, quick := changedCopy(machineWithName("hangs"), calling(0)), changedCopy(machineWithName("quick"), calling(0))
 		w.putObject(hangs)
 		w.putObject(quick)
@@ -82,35 +82,35 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 				func(asked string) bool { return !strings.HasPrefix(asked, "signal") },
 			)
 		}
-		w.advance(115 * time.Second)
+		w.advanceClock(115 * time.Second)
 		signals()
 		w.putObject(changedCopy(machineWithName("quick"), withPhase(v1alpha1.MachinePending)))
-		w.advance(4 * time.Second)
+		w.advanceClock(4 * time.Second)
 		signals()
-		w.advance(12 * time.Second)
+		w.advanceClock(12 * time.Second)
 		assert.Equal(t, []string{startSignalOf(hangs)}, signals())
 		w.putObject(changedCopy(machineWithName("hangs"), calling(131*time.Second, vocabulary.BlockedCall)))
 		w.runDebouncedWork()
 		signals()
-		w.advance(time.Minute)
+		w.advanceClock(time.Minute)
 		assert.Empty(t, signals(), "its status names the call")
 	})
 }
 
 func TestAResyncStartHasTheBridgesVersions(t *testing.T) {
-	inWorld(t, []runtime.Object{aClass()}, func(w *world) {
+	runInWorld(t, []runtime.Object{aClass()}, func(w *world) {
 		class := w.putObject(aClass())
 		machine := w.putObject(changedCopy(aMachine(), setNotCreated))
-		w.advance(5 * time.Second)
+		w.advanceClock(5 * time.Second)
 		w.takeCalls()
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		calls := w.takeCalls()
 		require.Len(t, calls, 1)
 		c := calls[0]
-		assert.Equal(t, "start garden/machine/ns/m/uid-m", c.verb+" "+c.id)
+		assert.Equal(t, "start garden/machine/ns/m/uid-m", c.verb+" "+c.workflowID)
 		assert.Equal(t, "Machine", c.workflow)
 		assert.Equal(t, run.Input{
-			Ref:      cache.Ref{Namespace: "ns", Name: "m", UID: "uid-m"},
+			Ref:      cache.ObjectRef{Namespace: "ns", Name: "m", UID: "uid-m"},
 			Versions: cache.MinVersions{cache.Machines: machine, cache.Classes: class},
 		}, c.input)
 		assert.Equal(t, enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING, c.options.WorkflowIDConflictPolicy)
@@ -120,19 +120,19 @@ func TestAResyncStartHasTheBridgesVersions(t *testing.T) {
 
 // The workflow of a set or deployment reads at least the machine versions that the bridge's decision read.
 func TestSignalsOfSetsAndDeploymentsHaveTheBridgesVersions(t *testing.T) {
-	inWorld(t, nil, func(w *world) {
+	runInWorld(t, nil, func(w *world) {
 		w.putObject(aMachine())
 		machine := w.putObject(machineWithName("second"))
 		set := w.putObject(aSet())
 		deployment := w.putObject(
 			changedCopy(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.ReadyReplicas = 0 }),
 		)
-		w.advance(5 * time.Second)
+		w.advanceClock(5 * time.Second)
 		w.takeCalls()
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		gates := map[string]cache.MinVersions{}
 		for _, c := range w.takeCalls() {
-			gates[c.id] = c.changed.Versions
+			gates[c.workflowID] = c.signalContent.Versions
 		}
 		assert.Equal(
 			t,
@@ -149,13 +149,13 @@ func TestSignalsOfSetsAndDeploymentsHaveTheBridgesVersions(t *testing.T) {
 
 func TestAResyncThatFails(t *testing.T) {
 	waiting := changedCopy(aMachine(), setNotCreated)
-	inWorld(t, []runtime.Object{waiting}, func(w *world) {
+	runInWorld(t, []runtime.Object{waiting}, func(w *world) {
 		w.takeCalls()
 		w.setAnswer(serviceerror.NewUnavailable("away"), 0)
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, []string{"start " + workflowIDOf(waiting)}, w.takeRequests())
 		w.setAnswer(nil, 0)
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		asked := w.takeRequests()
 		assert.Contains(t, asked, "start "+workflowIDOf(waiting), "the next minute")
 		assert.Contains(t, asked, startSignalOf(waiting), "Temporal was away: everything is looked at")
@@ -166,15 +166,15 @@ func TestAResyncThatFails(t *testing.T) {
 func TestATemporalWithoutItsNamespaceCountsAsUnreachable(t *testing.T) {
 	waiting := changedCopy(aMachine(), setNotCreated)
 	f := newFakeSchedules()
-	inSweepWorld(t, f, []runtime.Object{waiting, aClass()}, func(w *world) {
+	runInSweepWorld(t, f, []runtime.Object{waiting, aClass()}, func(w *world) {
 		w.takeCalls()
 		w.setAnswer(serviceerror.NewNamespaceNotFound("millwright"), 0)
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		w.setAnswer(nil, 0)
 		f.changeSchedules(func(there map[string]client.Schedule) { delete(there, smallScheduleID) })
 		w.takeCalls()
 		f.takeRequests()
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		assert.Contains(t, w.takeRequests(), startSignalOf(waiting), "everything is looked at")
 		assert.Contains(t, f.takeRequests(), "create "+smallScheduleID)
 	})
@@ -183,7 +183,7 @@ func TestATemporalWithoutItsNamespaceCountsAsUnreachable(t *testing.T) {
 func TestANewLeaderEvaluatesEveryObject(t *testing.T) {
 	waiting := changedCopy(machineWithName("waiting"), setNotCreated)
 	unhealthy := machineWithName("sick")
-	inWorld(t, append(calmStack(), waiting, unhealthy), func(w *world) {
+	runInWorld(t, append(calmStack(), waiting, unhealthy), func(w *world) {
 		first := slices.Compact(w.takeRequests()) // a set is signaled for itself and for its machines
 		assert.Equal(
 			t,
@@ -191,7 +191,7 @@ func TestANewLeaderEvaluatesEveryObject(t *testing.T) {
 			first,
 		)
 		w.startLeader()
-		w.advance(3 * time.Second)
+		w.advanceClock(3 * time.Second)
 		assert.Equal(t, first, slices.Compact(w.takeRequests()), "whatever the leader before has signaled")
 		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
 		w.runDebouncedWork()
@@ -204,12 +204,12 @@ func TestANewLeaderEvaluatesEveryObject(t *testing.T) {
 	})
 }
 
-func TestShutdown(t *testing.T) {
+func TestBridgeShutdown(t *testing.T) {
 	var objects []runtime.Object
 	for _, name := range []string{"a", "b", "c"} {
 		objects = append(objects, changedCopy(machineWithName(name), setNotCreated))
 	}
-	inWorld(t, objects, func(w *world) {
+	runInWorld(t, objects, func(w *world) {
 		w.takeCalls()
 		w.setAnswer(nil, time.Hour) // Temporal does not answer
 		w.putObject(changedCopy(machineWithName("d"), setNotCreated))
@@ -224,21 +224,21 @@ func TestShutdown(t *testing.T) {
 		}
 		w.runDueWork()
 		start := time.Now()
-		w.stop()
+		w.stopBridge()
 		assert.Equal(t, start, time.Now(), "it does not wait")
 		w.setAnswer(nil, 0)
 		w.takeCalls()
-		w.advance(time.Hour)
+		w.advanceClock(time.Hour)
 		assert.Empty(t, w.takeRequests(), "and is quiet from then on")
 		w.startLeader()
-		w.advance(3 * time.Second)
+		w.advanceClock(3 * time.Second)
 		assert.Len(t, w.takeRequests(), 4, "the next leader sends the lost signals")
 	})
 }
 
 // If an object was deleted while no bridge was the leader, its run stays open until the bridge signals it.
 func TestRunsWhoseObjectsAreGoneAreSignaled(t *testing.T) {
-	ref := goneRef
+	ref := refOfGoneObject
 	strays := []string{
 		garden.ID(run.KindMachine, ref("m")), // a machine with this name exists, with another UID
 		garden.ID(
@@ -251,19 +251,21 @@ func TestRunsWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 	others := []string{
 		workflowIDOf(aMachine()),
 		run.Installation("shoot").ID(run.KindMachine, ref("x")),
-		garden.MarkID(),
+		garden.InstallationMarkID(),
 		"somebody-elses",
 	}
-	proveStrays(t, []runtime.Object{aMachine(), nodeWithName("n"), aDeployment()}, strays, others)
+	assertStrayRunsSignaled(t, []runtime.Object{aMachine(), nodeWithName("n"), aDeployment()}, strays, others)
 }
 
-// goneRef names an object that does not exist.
-func goneRef(name string) cache.Ref { return cache.Ref{Namespace: "ns", Name: name, UID: "uid-gone"} }
+// refOfGoneObject names an object that does not exist.
+func refOfGoneObject(name string) cache.ObjectRef {
+	return cache.ObjectRef{Namespace: "ns", Name: name, UID: "uid-gone"}
+}
 
-// proveStrays checks that of these open runs only the strays are signaled.
-func proveStrays(t *testing.T, objects []runtime.Object, strays, others []string) {
+// assertStrayRunsSignaled checks that of these open runs only the strays are signaled.
+func assertStrayRunsSignaled(t *testing.T, objects []runtime.Object, strays, others []string) {
 	t.Helper()
-	inWorld(t, objects, func(w *world) {
+	runInWorld(t, objects, func(w *world) {
 		w.takeCalls()
 		w.openRuns = slices.Concat(others, strays)
 		for _, way := range []string{"a new leader", "after an error"} {
@@ -271,20 +273,20 @@ func proveStrays(t *testing.T, objects []runtime.Object, strays, others []string
 				w.setAnswer(serviceerror.NewUnavailable("away"), 0)
 			}
 			w.startLeader()
-			w.advance(time.Second)
+			w.advanceClock(time.Second)
 			if way == "after an error" {
 				w.setAnswer(nil, 0)
 				w.takeCalls()
-				w.advance(2 * maxResyncInterval)
+				w.advanceClock(2 * maxResyncInterval)
 			}
 			var signaled []string
 			for _, c := range w.takeCalls() {
 				if c.verb == "signal" {
-					signaled = append(signaled, c.id)
+					signaled = append(signaled, c.workflowID)
 					assert.Equal(
 						t,
-						run.Changed{UID: "uid-gone", Deleting: true},
-						run.Changed{UID: c.changed.UID, Deleting: c.changed.Deleting},
+						run.ChangeSignal{UID: "uid-gone", Deleting: true},
+						run.ChangeSignal{UID: c.signalContent.UID, Deleting: c.signalContent.Deleting},
 					)
 				}
 			}

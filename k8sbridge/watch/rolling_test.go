@@ -23,8 +23,8 @@ func rollingStack(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object
 		rollingDeployment(changes...),
 		aSet(),
 		aMachine(),
-		newSet(),
-		newMachine(),
+		setOfNewRevision(),
+		machineOfNewRevision(),
 		guardedNode(),
 		aClass(),
 		aSecret(),
@@ -39,35 +39,35 @@ func rollingDeployment(changes ...func(*v1alpha1.MachineDeployment)) *v1alpha1.M
 	for _, change := range changes {
 		change(d)
 	}
-	below := objects(aSet(), aMachine(), newSet(), newMachine())
+	below := objectList(aSet(), aMachine(), setOfNewRevision(), machineOfNewRevision())
 	return withDeploymentStatus(
 		withDeploymentStatus(d, below...),
 		below...) // the first report counts as progress of the rollout
 }
 
-func newSet() *v1alpha1.MachineSet {
-	s := setWithoutStatus()
+func setOfNewRevision() *v1alpha1.MachineSet {
+	s := machineSetWithoutStatus()
 	s.Name, s.UID = "s-2", "uid-s-2"
 	s.Annotations[v1alpha1.AnnotationRevision] = "2"
 	s.Spec.Template.Spec.Class.Name = "large"
 	s.Spec.Template.Labels[v1alpha1.LabelMachineTemplateHash] = "h-2"
 	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: s.Spec.Template.Labels}
-	return withSetStatus(s, newMachine())
+	return withSetStatus(s, machineOfNewRevision())
 }
 
-func newMachine() *v1alpha1.Machine {
+func machineOfNewRevision() *v1alpha1.Machine {
 	return changedCopy(machineWithName("m-2"), setNotCreated, func(m *v1alpha1.Machine) {
-		s := setWithoutStatus()
+		s := machineSetWithoutStatus()
 		s.Name, s.UID = "s-2", "uid-s-2"
-		m.OwnerReferences = ownedBy(s, "MachineSet")
+		m.OwnerReferences = newOwnerReferences(s, "MachineSet")
 		m.Labels[v1alpha1.LabelMachineTemplateHash], m.Spec.Class.Name = "h-2", "large"
 	})
 }
 
 // guardedNode returns the node of the old machine with the marks of the rollout.
 func guardedNode() *corev1.Node {
-	return changedCopy(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true"),
-		annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), func(n *corev1.Node) {
+	return changedCopy(aNode(), withAnnotation[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true"),
+		withAnnotation[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{
 				{Key: v1alpha1.TaintPreferNoSchedule, Value: "True", Effect: v1alpha1.TaintPreferNoScheduleEffect},
 			}
@@ -90,22 +90,30 @@ func withOpenRollout(d *v1alpha1.MachineDeployment) {
 	d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: rolloutOfD, RolloutOf: d.UID, Step: "await-machines"}
 }
 
-// gatedStack returns a rollout that waits for approval at its first pause point, before its first new machine.
-func gatedStack() []runtime.Object {
-	return []runtime.Object{gatedDeployment(), aSet(), aMachine(), emptySet(), guardedNode(), aClass(), aSecret()}
+// stackBeforeApproval returns a rollout that waits for approval at its first pause point, before its first new machine.
+func stackBeforeApproval() []runtime.Object {
+	return []runtime.Object{
+		deploymentBeforeApproval(),
+		aSet(),
+		aMachine(),
+		emptySetOfNewRevision(),
+		guardedNode(),
+		aClass(),
+		aSecret(),
+	}
 }
 
-func gatedDeployment() *v1alpha1.MachineDeployment {
+func deploymentBeforeApproval() *v1alpha1.MachineDeployment {
 	d := changedCopy(rollingDeployment(), func(d *v1alpha1.MachineDeployment) {
 		d.Status.Rollout.Steps = []v1alpha1.RolloutStep{{Approve: true}}
 		d.Status.Rollout.ReachedAt = &creationTime
 	})
-	return withDeploymentStatus(d, aSet(), aMachine(), emptySet())
+	return withDeploymentStatus(d, aSet(), aMachine(), emptySetOfNewRevision())
 }
 
-// emptySet returns the new set before it has a machine.
-func emptySet() *v1alpha1.MachineSet {
-	s := newSet()
+// emptySetOfNewRevision returns the new set before it has a machine.
+func emptySetOfNewRevision() *v1alpha1.MachineSet {
+	s := setOfNewRevision()
 	s.Spec.Replicas = 0
 	return withSetStatus(s)
 }
@@ -117,7 +125,7 @@ func withHold(d *v1alpha1.MachineDeployment) {
 // A policy that is created, changed or deleted wakes the deployments and sets of its namespace that have pending
 // work.
 func TestAPolicyWakesDeploymentsAndSets(t *testing.T) {
-	inWorld(t, gatedStack(), func(w *world) {
+	runInWorld(t, stackBeforeApproval(), func(w *world) {
 		w.takeCalls()
 		policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "careful", UID: "uid-careful"}}
 		w.putObject(policy)
@@ -129,7 +137,7 @@ func TestAPolicyWakesDeploymentsAndSets(t *testing.T) {
 		w.runDebouncedWork()
 		calls := w.takeCalls()
 		require.NotEmpty(t, calls)
-		assert.Equal(t, version, calls[0].changed.Versions[cache.Policies], "the decision must see it")
+		assert.Equal(t, version, calls[0].signalContent.Versions[cache.Policies], "the decision must see it")
 		other = other.DeepCopy()
 		other.Labels = map[string]string{"note": "x"}
 		w.putObject(other)

@@ -24,13 +24,15 @@ const rolloutSignal = "signal " + rolloutOfD
 func (w *world) takeDeploymentCalls() []temporalCall {
 	return slices.DeleteFunc(
 		w.takeCalls(),
-		func(c temporalCall) bool { return c.id != workflowIDOf(aDeployment()) && c.id != rolloutOfD },
+		func(c temporalCall) bool {
+			return c.workflowID != workflowIDOf(aDeployment()) && c.workflowID != rolloutOfD
+		},
 	)
 }
 
-func callLines(calls []temporalCall) (all []string) {
+func callTexts(calls []temporalCall) (all []string) {
 	for _, c := range calls {
-		all = append(all, c.verb+" "+c.id)
+		all = append(all, c.verb+" "+c.workflowID)
 	}
 	return all
 }
@@ -38,14 +40,14 @@ func callLines(calls []temporalCall) (all []string) {
 // The rollout in the deployment's status writes the sets. The bridge signals the rollout instead of the deployment's
 // workflow.
 func TestRolloutIsSignaledInsteadOfItsDeployment(t *testing.T) {
-	inWorld(t, rollingStack(withOpenRollout), func(w *world) {
+	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
 		w.takeDeploymentCalls()
-		version := w.putObject(changedCopy(newMachine(), setJoined))
+		version := w.putObject(changedCopy(machineOfNewRevision(), setJoined))
 		w.runDueWork()
 		calls := w.takeDeploymentCalls()
-		require.Equal(t, []string{rolloutSignal}, callLines(calls))
-		assert.Equal(t, version, calls[0].changed.Versions[cache.Machines])
-		assert.Equal(t, "uid-d", calls[0].changed.UID)
+		require.Equal(t, []string{rolloutSignal}, callTexts(calls))
+		assert.Equal(t, version, calls[0].signalContent.Versions[cache.Machines])
+		assert.Equal(t, "uid-d", calls[0].signalContent.UID)
 	})
 }
 
@@ -57,11 +59,11 @@ func TestDeploymentIsSignaledIfItsStatusNamesNoRollout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			stack := rollingStack(func(d *v1alpha1.MachineDeployment) { d.Status.CurrentOperation = operation })
-			inWorld(t, stack, func(w *world) {
+			runInWorld(t, stack, func(w *world) {
 				w.takeDeploymentCalls()
-				w.putObject(changedCopy(newMachine(), setJoined))
+				w.putObject(changedCopy(machineOfNewRevision(), setJoined))
 				w.runDueWork()
-				assert.Equal(t, []string{startSignalOf(aDeployment())}, callLines(w.takeDeploymentCalls()))
+				assert.Equal(t, []string{startSignalOf(aDeployment())}, callTexts(w.takeDeploymentCalls()))
 			})
 		})
 	}
@@ -69,66 +71,66 @@ func TestDeploymentIsSignaledIfItsStatusNamesNoRollout(t *testing.T) {
 
 // A status may name a rollout that was terminated. The deployment's workflow must then start another rollout.
 func TestDeploymentIsSignaledIfItsRolloutIsNotOpen(t *testing.T) {
-	inWorld(t, rollingStack(withOpenRollout), func(w *world) {
+	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
 		w.takeDeploymentCalls()
 		w.closeWorkflow(rolloutOfD)
-		version := w.putObject(changedCopy(newMachine(), setJoined))
+		version := w.putObject(changedCopy(machineOfNewRevision(), setJoined))
 		w.runDueWork()
 		calls := w.takeDeploymentCalls()
-		require.Equal(t, []string{rolloutSignal, startSignalOf(aDeployment())}, callLines(calls))
-		assert.Equal(t, version, calls[1].changed.Versions[cache.Machines])
-		assert.Equal(t, calls[1].changed.Versions, calls[1].input.Versions)
-		w.advance(20 * time.Second)
+		require.Equal(t, []string{rolloutSignal, startSignalOf(aDeployment())}, callTexts(calls))
+		assert.Equal(t, version, calls[1].signalContent.Versions[cache.Machines])
+		assert.Equal(t, calls[1].signalContent.Versions, calls[1].input.Versions)
+		w.advanceClock(20 * time.Second)
 		assert.Empty(t, w.takeDeploymentCalls(), "that is no failure")
 	})
 }
 
 func TestASignalToARolloutThatFailsIsTriedAgain(t *testing.T) {
-	inWorld(t, rollingStack(withOpenRollout), func(w *world) {
+	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
 		w.takeDeploymentCalls()
 		w.setAnswer(serviceerror.NewInternal("odd"), 0)
-		w.putObject(changedCopy(newMachine(), setJoined))
-		w.advance(2 * time.Second)
+		w.putObject(changedCopy(machineOfNewRevision(), setJoined))
+		w.advanceClock(2 * time.Second)
 		calls := w.takeDeploymentCalls()
 		assert.Equal(
 			t,
 			[]string{rolloutSignal, rolloutSignal, rolloutSignal},
-			callLines(calls),
+			callTexts(calls),
 			"the rollout may be open: no other workflow is signaled",
 		)
 		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond, 1500 * time.Millisecond}, callTimes(calls))
 		w.setAnswer(nil, 0)
-		w.advance(10 * time.Second)
-		assert.Equal(t, []string{rolloutSignal}, callLines(w.takeDeploymentCalls()))
+		w.advanceClock(10 * time.Second)
+		assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
 	})
 }
 
 // A rollout waits for machines. Changes of the machines signal the rollout at once, before the set has written its
 // status.
 func TestAMachineWakesTheDeploymentBeforeItsSetReports(t *testing.T) {
-	running := changedCopy(newMachine(), setJoined)
+	running := changedCopy(machineOfNewRevision(), setJoined)
 	for _, row := range []struct {
 		name   string
 		before *v1alpha1.Machine
 		change func(*v1alpha1.Machine)
 		wakes  bool
 	}{
-		{"it runs", newMachine(), setJoined, true},
+		{"it runs", machineOfNewRevision(), setJoined, true},
 		{"it runs no more", running, withPhase(v1alpha1.MachineUnknown), true},
 		{"it runs, and is being deleted: that may free its place", running, setDeleting[*v1alpha1.Machine], true},
-		{"it has failed, and waits to be replaced", newMachine(), withPhase(v1alpha1.MachineFailed), true},
+		{"it has failed, and waits to be replaced", machineOfNewRevision(), withPhase(v1alpha1.MachineFailed), true},
 		{"it is updated in place", running, withPhase(v1alpha1.MachineInPlaceUpdating), true},
 		{"it was updated in place", changedCopy(running, withPhase(v1alpha1.MachineInPlaceUpdating)), withPhase(v1alpha1.MachineInPlaceUpdateSuccessful), true},
-		{"it was handed over after an in-place update", newMachine(), func(m *v1alpha1.Machine) {
+		{"it was handed over after an in-place update", machineOfNewRevision(), func(m *v1alpha1.Machine) {
 			m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
 		}, true},
-		{"the autoscaler chose it", newMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), true},
-		{"it has an instance", newMachine(), withPhase(v1alpha1.MachinePending), false},
-		{"it is painted", newMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }, false},
-		{"its priority", newMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"), false},
+		{"the autoscaler chose it", machineOfNewRevision(), withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), true},
+		{"it has an instance", machineOfNewRevision(), withPhase(v1alpha1.MachinePending), false},
+		{"it is painted", machineOfNewRevision(), func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }, false},
+		{"its priority", machineOfNewRevision(), withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			inWorld(t, append(rollingStack(withOpenRollout), row.before), func(w *world) {
+			runInWorld(t, append(rollingStack(withOpenRollout), row.before), func(w *world) {
 				w.takeCalls()
 				version := w.putObject(changedCopy(row.before, row.change))
 				w.runDueWork()
@@ -137,8 +139,8 @@ func TestAMachineWakesTheDeploymentBeforeItsSetReports(t *testing.T) {
 					assert.Empty(t, calls)
 					return
 				}
-				require.Equal(t, []string{rolloutSignal}, callLines(calls))
-				assert.Equal(t, version, calls[0].changed.Versions[cache.Machines])
+				require.Equal(t, []string{rolloutSignal}, callTexts(calls))
+				assert.Equal(t, version, calls[0].signalContent.Versions[cache.Machines])
 			})
 		})
 	}
@@ -147,29 +149,32 @@ func TestAMachineWakesTheDeploymentBeforeItsSetReports(t *testing.T) {
 // A deployment is signaled at once when a machine is being deleted, because that may allow another machine, and when
 // the machine is gone.
 func TestDeploymentIsSignaledForADeletedMachine(t *testing.T) {
-	running := changedCopy(newMachine(), setJoined)
-	inWorld(t, append(rollingStack(withOpenRollout), running), func(w *world) {
+	running := changedCopy(machineOfNewRevision(), setJoined)
+	runInWorld(t, append(rollingStack(withOpenRollout), running), func(w *world) {
 		w.takeCalls()
 		leaving := changedCopy(running, setDeleting[*v1alpha1.Machine])
 		w.putObject(leaving)
 		w.runDueWork()
-		assert.Equal(t, []string{rolloutSignal}, callLines(w.takeDeploymentCalls()))
-		w.advance(time.Second)
+		assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
+		w.advanceClock(time.Second)
 		w.takeCalls()
 		w.deleteObject(leaving)
 		w.runDueWork()
-		assert.Equal(t, []string{rolloutSignal}, callLines(w.takeDeploymentCalls()))
+		assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
 	})
 }
 
 func TestARolloutHasFourSignalsASecond(t *testing.T) {
-	inWorld(t, append(rollingStack(withOpenRollout), newMachine()), func(w *world) {
+	runInWorld(t, append(rollingStack(withOpenRollout), machineOfNewRevision()), func(w *world) {
 		w.takeCalls()
 		for i := range 20 {
 			w.putObject(
-				changedCopy(newMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, fmt.Sprint(i))),
+				changedCopy(
+					machineOfNewRevision(),
+					withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, fmt.Sprint(i)),
+				),
 			)
-			w.advance(50 * time.Millisecond)
+			w.advanceClock(50 * time.Millisecond)
 		}
 		var want []time.Duration
 		for i := range 4 {
@@ -181,8 +186,8 @@ func TestARolloutHasFourSignalsASecond(t *testing.T) {
 
 func TestASetWithoutADeploymentWakesNoDeployment(t *testing.T) {
 	lone := changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
-	inWorld(t, append(rollingStack(withOpenRollout), lone), func(w *world) {
-		w.advance(2 * time.Second)
+	runInWorld(t, append(rollingStack(withOpenRollout), lone), func(w *world) {
+		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineFailed)))
 		w.runDueWork()
@@ -196,11 +201,11 @@ func TestLabelsOfASetWakeItsDeployment(t *testing.T) {
 		"closed": labelledSet(v1alpha1.LabelScaleUpDisabled, v1alpha1.ValueLowerTrue),
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, rollingStack(withOpenRollout), func(w *world) {
+			runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
 				w.takeCalls()
-				w.putObject(changedCopy(newSet(), change))
+				w.putObject(changedCopy(setOfNewRevision(), change))
 				w.runDueWork()
-				assert.Equal(t, []string{rolloutSignal}, callLines(w.takeDeploymentCalls()))
+				assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
 			})
 		})
 	}
@@ -209,66 +214,69 @@ func TestLabelsOfASetWakeItsDeployment(t *testing.T) {
 // If a rollout waits for a change, the change signals the rollout before the set's status changes. The set's counts
 // signal the rollout debounced.
 func TestTheCountsOfASetWakeItsDeploymentDebounced(t *testing.T) {
-	inWorld(t, rollingStack(withOpenRollout), func(w *world) {
+	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
 		w.takeCalls()
 		w.putObject(
-			changedCopy(newSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas, s.Status.Replicas = 7, 7 }),
+			changedCopy(
+				setOfNewRevision(),
+				func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas, s.Status.Replicas = 7, 7 },
+			),
 		)
 		w.runDueWork()
 		assert.Empty(t, w.takeDeploymentCalls())
 		w.runDebouncedWork()
-		assert.Equal(t, []string{rolloutSignal}, callLines(w.takeDeploymentCalls()))
+		assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
 	})
 }
 
 // Writes of a rollout to its deployment send no signal.
 func TestOwnWritesOfARolloutSendNoSignal(t *testing.T) {
-	inWorld(t, rollingStack(withOpenRollout), func(w *world) {
+	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
 		w.takeCalls()
 		w.putObject(rollingDeployment(withOpenRollout, func(d *v1alpha1.MachineDeployment) { d.Status.Rollout.Step = 1 }))
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		w.putObject(
 			rollingDeployment(withOpenRollout, func(d *v1alpha1.MachineDeployment) { d.Status.CurrentOperation.Step = "roll" }),
 		)
-		w.advance(time.Second)
+		w.advanceClock(time.Second)
 		assert.Empty(t, w.takeDeploymentCalls())
 	})
 }
 
-// reportStatus writes the deployment's status like its workflow, including the blockers of the deployment.
-func (w *world) reportStatus() {
+// writeDeploymentStatus writes the deployment's status like its workflow, including the blockers of the deployment.
+func (w *world) writeDeploymentStatus() {
 	d, found := w.cluster.Deployment("ns/d")
 	require.True(w.t, found)
 	d = d.DeepCopy()
 	now := metav1.Now().Rfc3339Copy()
-	tree := deployment.Read(w.cluster, d)
-	plan := rollout.Plan(deployment.Observed(tree, now.Time))
+	tree := deployment.ReadTree(w.cluster, d)
+	plan := rollout.PlanDeployment(deployment.RolloutFacts(tree, now.Time))
 	deployment.ApplyStatus(&d.Status, plan.Status, now)
 	d.Status.ObservedGeneration = d.Generation
 	tree.Deployment = d
-	deployment.ApplyBlocked(&d.Status, deployment.Explained(tree, plan, "", now.Time).Blocked(now.Time), now)
+	deployment.ApplyBlocked(&d.Status, deployment.ExplanationFacts(tree, plan, "", now.Time).BlockedSummary(now.Time), now)
 	w.putObject(d)
-	w.advance(time.Second)
+	w.advanceClock(time.Second)
 }
 
 // A rollout with pending work may have missed a signal. A rollout that waits must have an open run; a start does not
 // change an open run.
 func TestResyncOfARollout(t *testing.T) {
-	inWorld(t, rollingStack(withOpenRollout), func(w *world) {
+	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
 		w.takeCalls()
-		w.advance(maxResyncInterval)
-		assert.Equal(t, []string{"start " + workflowIDOf(aDeployment())}, callLines(w.takeDeploymentCalls()))
+		w.advanceClock(maxResyncInterval)
+		assert.Equal(t, []string{"start " + workflowIDOf(aDeployment())}, callTexts(w.takeDeploymentCalls()))
 	})
-	inWorld(t, append(rollingStack(withOpenRollout), changedCopy(newMachine(), setJoined)), func(w *world) {
-		w.advance(5 * time.Second)
+	runInWorld(t, append(rollingStack(withOpenRollout), changedCopy(machineOfNewRevision(), setJoined)), func(w *world) {
+		w.advanceClock(5 * time.Second)
 		w.takeCalls()
-		w.advance(maxResyncInterval)
-		assert.Equal(t, []string{rolloutSignal}, callLines(w.takeDeploymentCalls()))
+		w.advanceClock(maxResyncInterval)
+		assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
 	})
-	inWorld(t, rollingStack(withOpenRollout, withHold), func(w *world) {
-		w.reportStatus()
+	runInWorld(t, rollingStack(withOpenRollout, withHold), func(w *world) {
+		w.writeDeploymentStatus()
 		w.takeCalls()
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		assert.Empty(t, w.takeDeploymentCalls())
 	})
 }
@@ -277,11 +285,11 @@ func TestTheRolloutThatAStatusNamesIsRecognised(t *testing.T) {
 	d := aDeployment()
 	names := func(of types.UID) string {
 		d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: rolloutOfD, RolloutOf: of}
-		return deployment.Named(d)
+		return deployment.NamedRollout(d)
 	}
 	assert.Equal(t, rolloutOfD, names(d.UID))
 	assert.Empty(t, names(""), "another workflow")
 	assert.Empty(t, names("uid-other"), "the status came with the object from elsewhere")
 	d.Status.CurrentOperation = nil
-	assert.Empty(t, deployment.Named(d))
+	assert.Empty(t, deployment.NamedRollout(d))
 }

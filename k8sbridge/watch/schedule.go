@@ -25,7 +25,7 @@ const skipOverlap = enumspb.SCHEDULE_OVERLAP_POLICY_SKIP
 func (s *sweepSchedules) desiredSchedule(class *v1alpha1.MachineClass) client.ScheduleOptions {
 	ref := refOf(class)
 	id := s.installation.ID(run.KindOrphanCollection, ref)
-	owner := run.Owner{Provider: class.ProviderName()}
+	owner := run.ParentNames{Provider: class.ProviderName()}
 	return client.ScheduleOptions{
 		ID: id,
 		Spec: client.ScheduleSpec{
@@ -38,9 +38,9 @@ func (s *sweepSchedules) desiredSchedule(class *v1alpha1.MachineClass) client.Sc
 			ID:                    id,
 			Workflow:              string(run.KindOrphanCollection),
 			Args:                  []any{orphan.Input{Class: ref, Provider: class.ProviderName()}},
-			TaskQueue:             s.installation.Queue(run.QueueMachines),
+			TaskQueue:             s.installation.TaskQueue(run.QueueMachines),
 			TypedSearchAttributes: run.StartAttributes(class.Namespace, owner),
-			Priority:              run.Priority(run.KindOrphanCollection, class.Namespace, owner),
+			Priority:              run.TaskPriority(run.KindOrphanCollection, class.Namespace, owner),
 			StaticSummary:         fmt.Sprintf("Sweep over the instances of MachineClass %s", ref.Key()),
 			StaticDetails:         "Deletes instances that had no Machine in two sweeps.",
 		},

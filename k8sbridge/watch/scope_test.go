@@ -18,14 +18,14 @@ import (
 func TestAnotherNamespaceGetsNoRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, calmStack()...)
-		w.cluster.Scope.Except = []string{aMachine().Namespace}
+		w.cluster.Scope.ExceptNamespaces = []string{aMachine().Namespace}
 		w.openRuns = []string{workflowIDOf(aMachine())}
 		w.startLeader()
-		w.advance(3 * time.Second)
+		w.advanceClock(3 * time.Second)
 		assert.Equal(t, []string{"signal " + workflowIDOf(aMachine())}, w.takeRequests(), "the open run")
 		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
 		w.putObject(changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 7 }))
-		w.advance(5 * time.Minute)
+		w.advanceClock(5 * time.Minute)
 		assert.Empty(t, w.takeRequests())
 	})
 }
@@ -49,17 +49,17 @@ func TestANamespaceWhoseLabelChanges(t *testing.T) {
 		synctest.Wait() // the caches are filled
 		w.cluster.Scope.Selector = labels.SelectorFromSet(labels.Set{"fleet": "blue"})
 		w.startLeader()
-		w.advance(3 * time.Second)
+		w.advanceClock(3 * time.Second)
 		assert.Contains(t, w.takeRequests(), "signal-with-start "+workflowIDOf(doomed))
 		open(workflowIDOf(doomed))
 		w.putObject(named("green"))
-		w.advance(3 * time.Second)
+		w.advanceClock(3 * time.Second)
 		assert.Equal(t, []string{"signal " + workflowIDOf(doomed)}, w.takeRequests())
 		open()
-		w.advance(5 * time.Minute)
+		w.advanceClock(5 * time.Minute)
 		assert.Empty(t, w.takeRequests())
 		w.putObject(named("blue"))
-		w.advance(3 * time.Second)
+		w.advanceClock(3 * time.Second)
 		assert.NotEmpty(t, w.takeRequests())
 	})
 }

@@ -14,16 +14,16 @@ import (
 	"millwright/observe/cache"
 )
 
-type aSecretsMetadata = *metav1.PartialObjectMetadata
+type secretMetadata = *metav1.PartialObjectMetadata
 
 // secretWithName returns a Secret without Millwright's finalizer.
-func secretWithName(name string) aSecretsMetadata {
-	s := changedCopy(aSecret(), removeFinalizers[aSecretsMetadata])
+func secretWithName(name string) secretMetadata {
+	s := changedCopy(aSecret(), removeFinalizers[secretMetadata])
 	s.Name, s.UID = name, types.UID("uid-"+name)
 	return s
 }
 
-func guardedSecret(name string) aSecretsMetadata {
+func guardedSecret(name string) secretMetadata {
 	s := secretWithName(name)
 	s.Finalizers = []string{v1alpha1.FinalizerSecret}
 	return s
@@ -32,13 +32,13 @@ func guardedSecret(name string) aSecretsMetadata {
 func TestSecretFingerprints(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		change func(aSecretsMetadata)
+		change func(secretMetadata)
 		want   []string
 	}{
-		{"what is in it", func(aSecretsMetadata) {}, []string{"spec"}}, // only a new resource version
-		{"finalizer", removeFinalizers[aSecretsMetadata], []string{"spec", "parentDebounced"}},
-		{"a foreign finalizer", func(s aSecretsMetadata) { s.Finalizers = append(s.Finalizers, "foreign") }, []string{"spec"}},
-		{"deletion", setDeleting[aSecretsMetadata], []string{"spec", "parentDebounced"}},
+		{"what is in it", func(secretMetadata) {}, []string{"spec"}}, // only a new resource version
+		{"finalizer", removeFinalizers[secretMetadata], []string{"spec", "parentDebounced"}},
+		{"a foreign finalizer", func(s secretMetadata) { s.Finalizers = append(s.Finalizers, "foreign") }, []string{"spec"}},
+		{"deletion", setDeleting[secretMetadata], []string{"spec", "parentDebounced"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			next := changedCopy(aSecret(), row.change)
@@ -51,23 +51,28 @@ func TestSecretFingerprints(t *testing.T) {
 func TestASecretAndItsClasses(t *testing.T) {
 	t.Run("one that only credentialsSecretRef names wakes its class and who waits for it", func(t *testing.T) {
 		waiting := changedCopy(machineWithName("waiting"), setNotCreated)
-		inWorld(t, []runtime.Object{changedCopy(aClass(), withSecret("other")), waiting}, func(w *world) {
+		runInWorld(t, []runtime.Object{changedCopy(aClass(), withSecret("other")), waiting}, func(w *world) {
 			w.takeCalls()
 			version := w.putObject(secretWithName("other"))
 			w.runDueWork()
 			calls := map[string]temporalCall{}
 			for _, c := range w.takeCalls() {
-				calls[c.id] = c
+				calls[c.workflowID] = c
 			}
 			assert.Contains(t, calls, workflowIDOf(waiting))
 			require.Contains(t, calls, workflowIDOf(aClass()))
-			assert.Equal(t, version, calls[workflowIDOf(aClass())].changed.Versions[cache.Secrets])
-			assert.NotContains(t, calls[workflowIDOf(waiting)].changed.Versions, cache.Secrets, "machines read Secrets live")
+			assert.Equal(t, version, calls[workflowIDOf(aClass())].signalContent.Versions[cache.Secrets])
+			assert.NotContains(
+				t,
+				calls[workflowIDOf(waiting)].signalContent.Versions,
+				cache.Secrets,
+				"machines read Secrets live",
+			)
 		})
 	})
 	t.Run("one that is missing wakes nobody, and the class when it appears", func(t *testing.T) {
-		inWorld(t, []runtime.Object{aClass(), aMachine(), aNode()}, func(w *world) {
-			w.advance(maxResyncInterval)
+		runInWorld(t, []runtime.Object{aClass(), aMachine(), aNode()}, func(w *world) {
+			w.advanceClock(maxResyncInterval)
 			assert.Empty(t, w.takeRequests())
 			w.putObject(secretWithName("credentials"))
 			w.runDueWork()
@@ -78,9 +83,9 @@ func TestASecretAndItsClasses(t *testing.T) {
 		elsewhere := secretWithName("credentials")
 		elsewhere.Namespace = "keys"
 		class := changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.SecretRef.Namespace = "keys" })
-		inWorld(t, []runtime.Object{class}, func(w *world) {
+		runInWorld(t, []runtime.Object{class}, func(w *world) {
 			w.putObject(elsewhere)
-			w.advance(maxResyncInterval)
+			w.advanceClock(maxResyncInterval)
 			assert.Empty(t, w.takeRequests())
 		})
 	})
@@ -89,7 +94,7 @@ func TestASecretAndItsClasses(t *testing.T) {
 		elsewhere.Namespace = "keys"
 		class := changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.SecretRef.Namespace = "keys" })
 		waiting := changedCopy(machineWithName("waiting"), setNotCreated)
-		inWorld(t, []runtime.Object{class, elsewhere, waiting}, func(w *world) {
+		runInWorld(t, []runtime.Object{class, elsewhere, waiting}, func(w *world) {
 			w.takeCalls()
 			elsewhere.Annotations = map[string]string{v1alpha1.AnnotationAllowedClassNamespaces: "ns"}
 			w.putObject(elsewhere)
@@ -98,24 +103,24 @@ func TestASecretAndItsClasses(t *testing.T) {
 		})
 	})
 	t.Run("one that changes is no news to a class that waits", func(t *testing.T) {
-		inWorld(t, append(calmStack(), deletingClass()), func(w *world) {
-			w.advance(time.Second)
+		runInWorld(t, append(calmStack(), deletingClass()), func(w *world) {
+			w.advanceClock(time.Second)
 			w.takeCalls()
 			w.putObject(aSecret())
-			w.advance(2 * time.Second)
+			w.advanceClock(2 * time.Second)
 			assert.Empty(t, w.takeRequests())
 		})
 	})
 	t.Run("one that goes with its class starts no run for what is gone", func(t *testing.T) {
-		inWorld(t, append(calmStack(), deletingClass()), func(w *world) {
+		runInWorld(t, append(calmStack(), deletingClass()), func(w *world) {
 			w.deleteObject(aMachine())
-			w.advance(5 * time.Second)
+			w.advanceClock(5 * time.Second)
 			w.takeCalls()
 			// now its workflow removes the finalizers of the Secret and the class
-			w.putObject(changedCopy(aSecret(), setDeleting[aSecretsMetadata]))
+			w.putObject(changedCopy(aSecret(), setDeleting[secretMetadata]))
 			w.deleteObject(aSecret())
 			w.deleteObject(deletingClass())
-			w.advance(2 * time.Second)
+			w.advanceClock(2 * time.Second)
 			assert.NotContains(t, w.takeRequests(), startSignalOf(aClass()))
 		})
 	})

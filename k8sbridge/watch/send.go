@@ -11,53 +11,53 @@ import (
 	"millwright/workflows/run"
 )
 
-// send delivers queued wakes until the queue shuts down. The queue gives each object to one sender at a time, so an
-// object never has two signals in flight.
-func (b *Bridge) send(ctx context.Context) {
+// sendSignals delivers queued wakes until the queue shuts down. The queue gives each object to one sender at a time, so
+// an object never has two signals in flight.
+func (b *Bridge) sendSignals(ctx context.Context) {
 	for {
 		k, shutdown := b.evaluationQueue.Get()
 		if shutdown {
 			return
 		}
-		if w, claimed := b.takeWake(k); claimed && ctx.Err() == nil {
-			b.deliver(ctx, k, w)
+		if w, claimed := b.takeWakeRequest(k); claimed && ctx.Err() == nil {
+			b.deliverWakeRequest(ctx, k, w)
 		}
 		b.evaluationQueue.Done(k)
 	}
 }
 
-// deliver evaluates one object. A failed signal is retried after a back-off, and then includes all wakes that have
-// arrived until then.
-func (b *Bridge) deliver(ctx context.Context, k objectKey, w wake) {
-	sent, err := b.evaluate(ctx, k, w)
+// deliverWakeRequest evaluates one object. A failed signal is retried after a back-off, and then includes all wakes
+// that have arrived until then.
+func (b *Bridge) deliverWakeRequest(ctx context.Context, k objectKey, w wakeRequest) {
+	sent, err := b.evaluateObject(ctx, k, w)
 	switch {
 	case err == nil:
 		b.backoff.Forget(k)
 		if sent {
-			b.recordAnswer()
+			b.recordTemporalAnswer()
 		}
 	case ctx.Err() == nil:
 		b.metrics.failures.WithLabelValues(string(k.kind)).Inc()
 		b.log.Warn("signal failed, will try again", "kind", k.kind, "namespace", k.namespace, "name", k.name, "error", err)
-		b.recordFailure(err)
+		b.recordTemporalFailure(err)
 		b.delayNextSignal(k, b.backoff.When(k))
 		b.enqueue(k, w, 0)
 	}
 }
 
-// evaluate signals the workflow of an object that is not calm, and the workflows of deleted objects with the same
+// evaluateObject signals the workflow of an object that is not calm, and the workflows of deleted objects with the same
 // name. The result sent reports whether a request was sent to Temporal.
-func (b *Bridge) evaluate(ctx context.Context, k objectKey, w wake) (sent bool, err error) {
-	s, found := b.subject(ctx, k)
+func (b *Bridge) evaluateObject(ctx context.Context, k objectKey, w wakeRequest) (sent bool, err error) {
+	s, found := b.readSubject(ctx, k)
 	if tooEarly := time.Until(w.earliestSignal); !found && tooEarly > 0 {
 		b.enqueue(k, w, tooEarly)
 		return false, nil
 	}
-	for _, d := range w.deleted {
+	for _, d := range w.deletedObjects {
 		if found && s.ref.UID == d.uid {
 			continue
 		}
-		if err := b.signalDeleted(ctx, d, w.versions); err != nil {
+		if err := b.signalDeletedObject(ctx, d, w.versions); err != nil {
 			return true, err
 		}
 		sent = true
@@ -68,17 +68,17 @@ func (b *Bridge) evaluate(ctx context.Context, k objectKey, w wake) (sent bool, 
 		b.mu.Unlock()
 		return sent, nil
 	}
-	if s.decision.Calm() {
-		b.metrics.calm.WithLabelValues(string(k.kind)).Inc()
+	if s.decision.NeedsNothing() {
+		b.metrics.calmEvaluations.WithLabelValues(string(k.kind)).Inc()
 		return sent, nil
 	}
 	if err := b.signalLimiter.Wait(ctx); err != nil {
 		return sent, err // the bridge shuts down
 	}
 	b.delayNextSignal(k, minSignalInterval)
-	w.mergeWake(wake{versions: s.versions})
-	changed := run.Changed{UID: s.ref.UID, Generation: s.generation, Versions: w.versions, Deleting: s.deleting}
-	if err := b.signal(ctx, k, s, changed); err != nil {
+	w.mergeWakeRequest(wakeRequest{versions: s.versions})
+	changed := run.ChangeSignal{UID: s.ref.UID, Generation: s.generation, Versions: w.versions, Deleting: s.isBeingDeleted}
+	if err := b.signalWorkflow(ctx, k, s, changed); err != nil {
 		return true, err
 	}
 	b.metrics.signals.WithLabelValues(string(k.kind)).Inc()
@@ -98,9 +98,9 @@ func (b *Bridge) evaluate(ctx context.Context, k objectKey, w wake) (sent bool, 
 	return true, nil
 }
 
-// signal signals an object's workflow, and starts the workflow if it is not open. If a deployment's rollout is open,
-// signal signals only the rollout, because the rollout writes the deployment's sets.
-func (b *Bridge) signal(ctx context.Context, k objectKey, s subject, changed run.Changed) error {
+// signalWorkflow signals an object's workflow, and starts the workflow if it is not open. If a deployment's rollout is
+// open, signal signals only the rollout, because the rollout writes the deployment's sets.
+func (b *Bridge) signalWorkflow(ctx context.Context, k objectKey, s subject, changed run.ChangeSignal) error {
 	if s.openRolloutID != "" {
 		err := b.starter.SignalWorkflow(ctx, s.openRolloutID, "", run.SignalChanged, changed)
 		if _, absent := errors.AsType[*serviceerror.NotFound](err); !absent {
@@ -112,10 +112,10 @@ func (b *Bridge) signal(ctx context.Context, k objectKey, s subject, changed run
 	return err
 }
 
-// signalDeleted signals the workflows of a deleted object that are still open.
-func (b *Bridge) signalDeleted(ctx context.Context, d deletedObject, versions cache.MinVersions) error {
-	changed := run.Changed{UID: d.uid, Versions: versions, Deleting: true}
-	for _, id := range d.workflows {
+// signalDeletedObject signals the workflows of a deleted object that are still open.
+func (b *Bridge) signalDeletedObject(ctx context.Context, d deletedObject, versions cache.MinVersions) error {
+	changed := run.ChangeSignal{UID: d.uid, Versions: versions, Deleting: true}
+	for _, id := range d.workflowIDs {
 		if err := b.signalLimiter.Wait(ctx); err != nil {
 			return err
 		}
@@ -126,9 +126,9 @@ func (b *Bridge) signalDeleted(ctx context.Context, d deletedObject, versions ca
 	return nil
 }
 
-// recordFailure records that Temporal did not answer, or that Millwright's namespace is missing in Temporal. A missing
-// namespace means that Temporal has lost its data, and that an operator will bootstrap it again.
-func (b *Bridge) recordFailure(err error) {
+// recordTemporalFailure records that Temporal did not answer, or that Millwright's namespace is missing in Temporal. A
+// missing namespace means that Temporal has lost its data, and that an operator will bootstrap it again.
+func (b *Bridge) recordTemporalFailure(err error) {
 	_, unavailable := errors.AsType[*serviceerror.Unavailable](err)
 	_, late := errors.AsType[*serviceerror.DeadlineExceeded](err)
 	_, empty := errors.AsType[*serviceerror.NamespaceNotFound](err)
@@ -139,9 +139,9 @@ func (b *Bridge) recordFailure(err error) {
 	}
 }
 
-// recordAnswer records that Temporal answered. If Temporal did not answer before, all objects are evaluated and all
-// schedules are checked.
-func (b *Bridge) recordAnswer() {
+// recordTemporalAnswer records that Temporal answered. If Temporal did not answer before, all objects are evaluated and
+// all schedules are checked.
+func (b *Bridge) recordTemporalAnswer() {
 	b.mu.Lock()
 	again := b.temporalUnreachable
 	b.temporalUnreachable = false
@@ -151,7 +151,7 @@ func (b *Bridge) recordAnswer() {
 	b.mu.Unlock()
 	if again {
 		b.log.Info("Temporal answers again: everything is evaluated")
-		b.evaluateAll()
+		b.evaluateAllObjects()
 		b.orphanSchedules.enqueueAllChecks() // Temporal may have lost its data
 	}
 }

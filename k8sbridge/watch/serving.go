@@ -11,10 +11,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// AskPollers makes the bridge ask regularly whether each provider of a class has a worker. The bridge wakes the
-// classes whose status lacks the answer or contradicts it. Call AskPollers before Run. ask returns the number of a
-// provider's workers.
-func (b *Bridge) AskPollers(ask func(ctx context.Context, provider string) (int, error)) {
+// EnablePollerChecks makes the bridge ask regularly whether each provider of a class has a worker. The bridge wakes the
+// classes whose status lacks the answer or contradicts it. Call EnablePollerChecks before Run. ask returns the number
+// of a provider's workers.
+func (b *Bridge) EnablePollerChecks(ask func(ctx context.Context, provider string) (int, error)) {
 	b.countPollers = ask
 }
 
@@ -33,7 +33,7 @@ func (b *Bridge) watchPollers(ctx context.Context) {
 // askPollers asks once for each provider, and wakes the classes whose status lacks the answer or contradicts it.
 func (b *Bridge) askPollers(ctx context.Context) {
 	answers := map[string]int{}
-	classes := cache.All[*v1alpha1.MachineClass](b.cluster.Informer(cache.Classes))
+	classes := cache.AllObjects[*v1alpha1.MachineClass](b.cluster.Informer(cache.Classes))
 	for _, of := range classes {
 		name := of.ProviderName()
 		if _, asked := answers[name]; !asked {
@@ -49,9 +49,9 @@ func (b *Bridge) askPollers(ctx context.Context) {
 	b.workersByProvider = answers
 	b.mu.Unlock()
 	for _, of := range classes {
-		silent := of.DeletionTimestamp == nil && !class.SaysServed(of) // a class that is being deleted has other work
-		if unserved := answers[of.ProviderName()] == 0; silent || unserved != (class.Unserved(of) != "") {
-			b.enqueue(objectKey{run.KindMachineClass, of.Namespace, of.Name}, wake{}, 0)
+		silent := of.DeletionTimestamp == nil && !class.HasServedCondition(of) // a class that is being deleted has other work
+		if unserved := answers[of.ProviderName()] == 0; silent || unserved != (class.UnservedMessage(of) != "") {
+			b.enqueue(objectKey{run.KindMachineClass, of.Namespace, of.Name}, wakeRequest{}, 0)
 		}
 	}
 }

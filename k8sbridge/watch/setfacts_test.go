@@ -20,12 +20,12 @@ type (
 	onSet     = func(*v1alpha1.MachineSet)
 )
 
-// objects returns the objects that are written before a row's change.
-func objects(all ...runtime.Object) []runtime.Object { return all }
+// objectList returns the objects that are written before a row's change.
+func objectList(all ...runtime.Object) []runtime.Object { return all }
 
 // sizedSet returns a set of this size with the status for these machines.
 func sizedSet(replicas int32, change onSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
-	s := setWithoutStatus()
+	s := machineSetWithoutStatus()
 	s.Spec.Replicas = replicas
 	if change != nil {
 		change(s)
@@ -51,15 +51,15 @@ func putWithoutKey[T interface {
 	metav1.Object
 	runtime.Object
 }](o T, key string) func(*world) {
-	return putChanged(o, func(o T) { withoutKey(key)(o) })
+	return putChangedObject(o, func(o T) { withoutKey(key)(o) })
 }
 
 func labelledSet(key, value string) onSet {
 	return func(s *v1alpha1.MachineSet) { s.Labels[key] = value }
 }
 
-// anOrphan returns a machine without a controller that the set would adopt.
-func anOrphan(changes ...onMachine) *v1alpha1.Machine {
+// orphanMachine returns a machine without a controller that the set would adopt.
+func orphanMachine(changes ...onMachine) *v1alpha1.Machine {
 	return changedCopy(
 		machineWithName("orphan"),
 		append([]onMachine{func(m *v1alpha1.Machine) { m.OwnerReferences = nil }}, changes...)...)
@@ -67,8 +67,8 @@ func anOrphan(changes ...onMachine) *v1alpha1.Machine {
 
 func withOtherPool(m *v1alpha1.Machine) { m.Labels["pool"] = "b" }
 
-// setFacts contains the facts and the plan that determine a set's pending work.
-type setFacts struct {
+// machineSetFacts contains the facts and the plan that determine a set's pending work.
+type machineSetFacts struct {
 	Deleting, Finalizer, Unreported, Recheck bool
 	Orphaning                                bool
 	Generation, ObservedGeneration           int64
@@ -77,11 +77,11 @@ type setFacts struct {
 }
 
 func readSet(w *world) any {
-	s, found := w.cluster.Set("ns/s")
+	s, found := w.cluster.MachineSet("ns/s")
 	require.True(w.t, found)
-	o := set.Observed(s, set.Read(w.cluster, s), time.Now(), 0)
-	plan := scale.Plan(o)
-	facts := setFacts{
+	o := set.ScaleFacts(s, set.ReadRelated(w.cluster, s), time.Now(), 0)
+	plan := scale.PlanSet(o)
+	facts := machineSetFacts{
 		Deleting:           o.Deleting,
 		Orphaning:          o.Orphaning,
 		Finalizer:          o.Finalizer,
@@ -92,65 +92,66 @@ func readSet(w *world) any {
 		Unreported:         plan.Unreported,
 		Recheck:            !plan.Decision.Recheck.IsZero(),
 	}
-	if plan.Decision.Acts() {
+	if plan.Decision.HasActions() {
 		facts.Next = plan.Decision.Why
 	}
 	return facts
 }
 
-// setRows are the facts that a set shares with all objects that have a workflow, and the facts that change with time.
-func setRows() []factRow {
+// machineSetTestCases are the facts that a set shares with all objects that have a workflow, and the facts that change
+// with time.
+func machineSetTestCases() []factTestCase {
 	readyNow := func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = metav1.Now() }
 	slow := sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())
-	return []factRow{
-		{fact: "Deleting", change: putChanged(aSet(), setDeleting[*v1alpha1.MachineSet])},
+	return []factTestCase{
+		{fact: "Deleting", change: putChangedObject(aSet(), setDeleting[*v1alpha1.MachineSet])},
 		{
 			name:   "the garbage collector is done",
 			fact:   "Orphaning",
-			before: objects(changedCopy(aSet(), setDeletedWithOrphans[*v1alpha1.MachineSet])),
-			change: putChanged(aSet(), setDeleting[*v1alpha1.MachineSet]),
+			before: objectList(changedCopy(aSet(), setDeletedWithOrphans[*v1alpha1.MachineSet])),
+			change: putChangedObject(aSet(), setDeleting[*v1alpha1.MachineSet]),
 		},
-		{fact: "Finalizer", change: putChanged(aSet(), func(s *v1alpha1.MachineSet) { s.Finalizers = nil })},
-		{fact: "Generation", change: putChanged(aSet(), func(s *v1alpha1.MachineSet) { s.Generation = 2 })},
+		{fact: "Finalizer", change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { s.Finalizers = nil })},
+		{fact: "Generation", change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { s.Generation = 2 })},
 		{
 			fact:   "ObservedGeneration",
 			resync: true,
-			change: putChanged(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 }),
+			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 }),
 		},
-		{fact: "Wanted", change: putChanged(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
-		{name: "one more", fact: "Members", change: putChanged(machineWithName("second"))},
+		{fact: "Wanted", change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
+		{name: "one more", fact: "Members", change: putChangedObject(machineWithName("second"))},
 		{name: "gone", fact: "Members", change: func(w *world) { w.deleteObject(aMachine()) }},
 		{
 			name:   "given away",
 			fact:   "Members",
-			change: putChanged(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }),
+			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }),
 		},
 		{
 			name:   "its node was not ready for a moment",
 			fact:   "Recheck",
-			before: objects(slow),
-			change: putChanged(aMachine(), readyNow),
+			before: objectList(slow),
+			change: putChangedObject(aMachine(), readyNow),
 		},
 		{
 			name:   "one goes",
 			fact:   "Recheck",
-			change: putChanged(aMachine(), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) }),
+			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) }),
 		},
 	}
 }
 
-// setStatusRows clear each field of a set's status, or make the field out of date.
-func setStatusRows() []factRow {
-	status := func(name string, change func(*v1alpha1.MachineSetStatus)) factRow {
-		return factRow{
+// machineSetStatusTestCases clear each field of a set's status, or make the field out of date.
+func machineSetStatusTestCases() []factTestCase {
+	status := func(name string, change func(*v1alpha1.MachineSetStatus)) factTestCase {
+		return factTestCase{
 			name:   "status, " + name,
 			fact:   "Unreported",
 			resync: true,
-			change: putChanged(aSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) }),
+			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) }),
 		}
 	}
 	pending := changedCopy(aMachine(), withPhase(v1alpha1.MachinePending))
-	ofPending := objects(pending, sizedSet(1, nil, pending))
+	ofPending := objectList(pending, sizedSet(1, nil, pending))
 	crashing := func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
 		m.Status.Conditions = []corev1.NodeCondition{
@@ -158,7 +159,7 @@ func setStatusRows() []factRow {
 		}
 	}
 	crashed := changedCopy(aMachine(), crashing)
-	return []factRow{
+	return []factTestCase{
 		status("replicas", func(s *v1alpha1.MachineSetStatus) { s.Replicas = 0 }),
 		status("fully labelled", func(s *v1alpha1.MachineSetStatus) { s.FullyLabeledReplicas = 0 }),
 		status("ready", func(s *v1alpha1.MachineSetStatus) { s.ReadyReplicas = 0 }),
@@ -187,71 +188,84 @@ func setStatusRows() []factRow {
 		status("the reason of a condition", func(s *v1alpha1.MachineSetStatus) { s.Conditions[0].Reason = "Odd" }),
 		status("the message of a condition", func(s *v1alpha1.MachineSetStatus) { s.Conditions[0].Message = "odd" }),
 
-		{name: "ready no more", fact: "Unreported", change: putChanged(aMachine(), withPhase(v1alpha1.MachineUnknown))},
-		{name: "available only", fact: "Unreported", change: putChanged(aMachine(), withPhase(v1alpha1.MachineAvailable))},
+		{name: "ready no more", fact: "Unreported", change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineUnknown))},
+		{
+			name:   "available only",
+			fact:   "Unreported",
+			change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineAvailable)),
+		},
 		{
 			name:   "a label of the template",
 			fact:   "Unreported",
-			before: objects(withSelector(aSet())),
-			change: putChanged(aMachine(), func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) }),
+			before: objectList(withSelector(aSet())),
+			change: putChangedObject(
+				aMachine(),
+				func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) },
+			),
 		},
-		{name: "no instance can be made", fact: "Unreported", change: putChanged(aMachine(), crashing)},
+		{name: "no instance can be made", fact: "Unreported", change: putChangedObject(aMachine(), crashing)},
 		{
 			name:   "for another reason",
 			fact:   "Unreported",
-			before: objects(crashed, sizedSet(1, nil, crashed)),
-			change: putChanged(crashed, func(m *v1alpha1.Machine) { m.Status.Conditions[0].Reason = "Unauthenticated" }),
+			before: objectList(crashed, sizedSet(1, nil, crashed)),
+			change: putChangedObject(crashed, func(m *v1alpha1.Machine) { m.Status.Conditions[0].Reason = "Unauthenticated" }),
 		},
 		{
 			name:   "what it waits for",
 			fact:   "Unreported",
 			before: ofPending,
-			change: putChanged(pending, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "waits for its node" }),
+			change: putChangedObject(
+				pending,
+				func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "waits for its node" },
+			),
 		},
 		{
 			name:   "it had joined",
 			fact:   "Unreported",
 			before: ofPending,
-			change: putChanged(pending, func(m *v1alpha1.Machine) { m.Status.JoinedAt = &creationTime }),
+			change: putChangedObject(pending, func(m *v1alpha1.Machine) { m.Status.JoinedAt = &creationTime }),
 		},
 		{
 			name:   "preserved",
 			fact:   "Unreported",
 			before: reportedFailedMachine(),
-			change: putChanged(reportedFailedMachine()[0].(*v1alpha1.Machine), func(m *v1alpha1.Machine) {
+			change: putChangedObject(reportedFailedMachine()[0].(*v1alpha1.Machine), func(m *v1alpha1.Machine) {
 				m.Status.CurrentStatus.PreserveExpiryTime = &creationTime
 			}),
 		},
 		{
 			name: "kept",
 			fact: "Unreported",
-			change: putChanged(
+			change: putChangedObject(
 				aMachine(),
-				annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto),
+				withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto),
 			),
 		},
 		{
 			name:   "ready since a moment",
 			fact:   "Unreported",
-			before: objects(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())),
-			change: putChanged(aMachine(), func(m *v1alpha1.Machine) {
+			before: objectList(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())),
+			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) {
 				m.Status.Conditions[0].LastTransitionTime = metav1.Now()
 			}),
 		},
 		{
-			name:   "its deployment has another template",
-			fact:   "Unreported",
-			change: putChanged(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
+			name: "its deployment has another template",
+			fact: "Unreported",
+			change: putChangedObject(
+				aDeployment(),
+				func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" },
+			),
 		},
 		{
 			name:   "its deployment is paused",
 			fact:   "Unreported",
-			change: putChanged(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, "")),
+			change: putChangedObject(aDeployment(), withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, "")),
 		},
 		{
 			name: "its deployment is frozen",
 			fact: "Unreported",
-			change: putChanged(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+			change: putChangedObject(aDeployment(), func(d *v1alpha1.MachineDeployment) {
 				d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
 			}),
 		},
@@ -259,7 +273,7 @@ func setStatusRows() []factRow {
 		{
 			name: "the template names a class that does not exist",
 			fact: "Unreported",
-			change: putChanged(aSet(), func(s *v1alpha1.MachineSet) {
+			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) {
 				s.Spec.Template.Spec.Class.Name = "none"
 			}),
 		},
@@ -267,12 +281,15 @@ func setStatusRows() []factRow {
 			name:   "the node of a failed machine asks for it",
 			fact:   "Unreported",
 			before: reportedFailedMachine(),
-			change: putChanged(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow)),
+			change: putChangedObject(
+				aNode(),
+				withAnnotation[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
+			),
 		},
 		{
 			name:   "paused",
 			fact:   "Unreported",
-			change: putChanged(aSet(), annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, "")),
+			change: putChangedObject(aSet(), withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, "")),
 		},
 	}
 }
@@ -281,10 +298,10 @@ func setStatusRows() []factRow {
 // machine.
 func reportedFailedMachine() []runtime.Object {
 	m := changedCopy(aMachine(), withPhase(v1alpha1.MachineFailed))
-	return objects(m, sizedSet(1, nil, m))
+	return objectList(m, sizedSet(1, nil, m))
 }
 
 func TestEveryFactOfASetWakesIt(t *testing.T) {
-	rows := append(append(setRows(), setActionRows()...), setStatusRows()...)
-	proveFacts(t, reflect.TypeFor[setFacts](), aSet(), readSet, rows, nil)
+	rows := append(append(machineSetTestCases(), machineSetActionTestCases()...), machineSetStatusTestCases()...)
+	assertFactsWake(t, reflect.TypeFor[machineSetFacts](), aSet(), readSet, rows, nil)
 }

@@ -12,36 +12,43 @@ import (
 	"millwright/observe/set"
 )
 
-// setActionRows change the next action of the set.
-func setActionRows() []factRow {
+// machineSetActionTestCases change the next action of the set.
+func machineSetActionTestCases() []factTestCase {
 	failed := withPhase(v1alpha1.MachineFailed)
-	granted := annotated[*v1alpha1.Machine](v1alpha1.AnnotationReplacementGranted, "2026-01-01T00:00:00Z")
+	granted := withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationReplacementGranted, "2026-01-01T00:00:00Z")
 	short := func(change onSet) *v1alpha1.MachineSet { return sizedSet(2, change, aMachine()) }
 	frozen := short(labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue))
 	closed := short(labelledSet(v1alpha1.LabelScaleUpDisabled, "true"))
-	paused := short(annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""))
-	pausing := changedCopy(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""))
-	pausedBelow := setWithoutStatus()
+	paused := short(withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""))
+	pausing := changedCopy(aDeployment(), withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""))
+	pausedBelow := machineSetWithoutStatus()
 	pausedBelow.Spec.Replicas = 2
-	setWithStatusFor(pausing, pausedBelow, aMachine())
+	machineSetWithStatusFor(pausing, pausedBelow, aMachine())
 	freezing := changedCopy(
 		aDeployment(),
 		func(d *v1alpha1.MachineDeployment) { d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue },
 	)
-	frozenBelow := setWithoutStatus()
+	frozenBelow := machineSetWithoutStatus()
 	frozenBelow.Spec.Replicas = 2
-	setWithStatusFor(freezing, frozenBelow, aMachine())
-	classless := setWithoutStatus()
+	machineSetWithStatusFor(freezing, frozenBelow, aMachine())
+	classless := machineSetWithoutStatus()
 	classless.Spec.Replicas, classless.Spec.Template.Spec.Class.Name = 2, "large"
 	withStatusForRelated(
 		classless,
-		set.Related{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment(), Missing: []string{"MachineClass"}},
+		set.RelatedObjects{
+			Members:      []*v1alpha1.Machine{aMachine()},
+			Deployment:   aDeployment(),
+			MissingKinds: []string{"MachineClass"},
+		},
 	)
-	askingNode := changedCopy(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))
-	scaled := annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T01:00:00Z")
-	marked := annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:30:00Z")
+	askingNode := changedCopy(
+		aNode(),
+		withAnnotation[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
+	)
+	scaled := withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T01:00:00Z")
+	marked := withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:30:00Z")
 	chosen := func(m *v1alpha1.Machine) { m.Annotations[v1alpha1.AnnotationMachinePriority] = "1" }
-	wellKept := annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow)
+	wellKept := withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow)
 	ending := func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &creationTime }
 	updated := func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }
 	second := machineWithName("second")
@@ -56,82 +63,88 @@ func setActionRows() []factRow {
 	machineWith := func(changes ...onMachine) *v1alpha1.Machine { return changedCopy(aMachine(), changes...) }
 	setWith := func(m *v1alpha1.Machine) *v1alpha1.MachineSet { return sizedSet(1, nil, m) }
 	failedOne, failedGranted := machineWith(failed), machineWith(failed, granted)
-	return []factRow{
+	return []factTestCase{
 		{name: "one is gone", fact: "Next", change: func(w *world) { w.deleteObject(aMachine()) }},
-		{name: "one goes", fact: "Next", change: putChanged(aMachine(), setDeleting[*v1alpha1.Machine])},
-		{name: "one too many", fact: "Next", change: putChanged(second)},
-		{name: "the size", fact: "Next", change: putChanged(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 0 })},
+		{name: "one goes", fact: "Next", change: putChangedObject(aMachine(), setDeleting[*v1alpha1.Machine])},
+		{name: "one too many", fact: "Next", change: putChangedObject(second)},
+		{
+			name:   "the size",
+			fact:   "Next",
+			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 0 }),
+		},
 		{
 			name:   "no longer just updated",
 			fact:   "Next",
-			before: objects(second, machineWith(updated), sizedSet(1, nil, machineWith(updated), second)),
-			change: putChanged(aMachine()),
+			before: objectList(second, machineWith(updated), sizedSet(1, nil, machineWith(updated), second)),
+			change: putChangedObject(aMachine()),
 		},
 
-		{name: "a new orphan", fact: "Next", change: putChanged(anOrphan())},
+		{name: "a new orphan", fact: "Next", change: putChangedObject(orphanMachine())},
 		{
 			name:   "an orphan's labels match now",
 			fact:   "Next",
-			before: objects(anOrphan(withOtherPool)),
-			change: putChanged(anOrphan()),
+			before: objectList(orphanMachine(withOtherPool)),
+			change: putChangedObject(orphanMachine()),
 		},
-		{name: "an orphan has lost its owner", fact: "Next", before: objects(anOrphan(func(m *v1alpha1.Machine) {
-			m.OwnerReferences = ownedBy(aClass(), "Stranger")
-		})), change: putChanged(anOrphan())},
-		{name: "its labels do not match", fact: "Next", change: putChanged(aMachine(), withOtherPool)},
+		{name: "an orphan has lost its owner", fact: "Next", before: objectList(orphanMachine(func(m *v1alpha1.Machine) {
+			m.OwnerReferences = newOwnerReferences(aClass(), "Stranger")
+		})), change: putChangedObject(orphanMachine())},
+		{name: "its labels do not match", fact: "Next", change: putChangedObject(aMachine(), withOtherPool)},
 		{
 			name:   "the selector matches another one",
 			fact:   "Next",
-			before: objects(anOrphan(withOtherPool)),
-			change: putChanged(aSet(), func(s *v1alpha1.MachineSet) {
+			before: objectList(orphanMachine(withOtherPool)),
+			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) {
 				s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelMachineTemplateHash: "h"}}
 			}),
 		},
 
-		{name: "failed and granted", fact: "Next", change: putChanged(aMachine(), failed, granted)},
+		{name: "failed and granted", fact: "Next", change: putChangedObject(aMachine(), failed, granted)},
 		{
 			name:   "granted before it failed",
 			fact:   "Next",
-			before: objects(machineWith(granted)),
-			change: putChanged(aMachine(), granted, failed),
+			before: objectList(machineWith(granted)),
+			change: putChangedObject(aMachine(), granted, failed),
 		},
 		{
 			name:   "granted after it failed",
 			fact:   "Next",
-			before: objects(failedOne, setWith(failedOne)),
-			change: putChanged(failedOne, granted),
+			before: objectList(failedOne, setWith(failedOne)),
+			change: putChangedObject(failedOne, granted),
 		},
 		{
 			name:   "its deployment is not above it any more",
 			fact:   "Next",
-			before: objects(failedOne, setWith(failedOne)),
-			change: putChanged(setWith(failedOne), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
+			before: objectList(failedOne, setWith(failedOne)),
+			change: putChangedObject(setWith(failedOne), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
 		},
 		{
-			name:   "to be kept",
-			fact:   "Next",
-			before: objects(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 1 }, aMachine())),
-			change: putChanged(aMachine(), failed),
+			name: "to be kept",
+			fact: "Next",
+			before: objectList(
+				sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 1 }, aMachine()),
+			),
+			change: putChangedObject(aMachine(), failed),
 		},
 		{
 			name:   "its time is over",
 			fact:   "Next",
-			before: objects(machineWith(failed, granted, ending), setWith(machineWith(failed, granted, ending))),
-			change: putChanged(aMachine(), failed, granted),
+			before: objectList(machineWith(failed, granted, ending), setWith(machineWith(failed, granted, ending))),
+			change: putChangedObject(aMachine(), failed, granted),
 		},
 		{
 			name:   "nobody wants it kept",
 			fact:   "Next",
-			before: objects(machineWith(failed, granted, wellKept), setWith(machineWith(failed, granted, wellKept))),
-			change: putChanged(aMachine(), failed, granted),
+			before: objectList(machineWith(failed, granted, wellKept), setWith(machineWith(failed, granted, wellKept))),
+			change: putChangedObject(aMachine(), failed, granted),
 		},
 
 		{
 			name:   "marked by a person",
 			fact:   "Next",
-			change: putChanged(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, "")),
+			change: putChangedObject(aMachine(), withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, "")),
 		},
-		{name: "marked by a health check", fact: "Next", change: putChanged(aMachine(), func(m *v1alpha1.Machine) {
+		{name: "marked by a health check", fact: "Next", change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) {
 			for _, kind := range []corev1.NodeConditionType{v1alpha1.MachineHealthCheckSucceeded, v1alpha1.MachineOwnerRemediated} {
 				m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: kind, Status: corev1.ConditionFalse})
 			}
@@ -139,102 +152,111 @@ func setActionRows() []factRow {
 		{
 			name:   "marked by the autoscaler",
 			fact:   "Next",
-			before: objects(sizedSet(1, scaled, aMachine()), machineWith(chosen)),
-			change: putChanged(aMachine(), chosen, marked),
+			before: objectList(sizedSet(1, scaled, aMachine()), machineWith(chosen)),
+			change: putChangedObject(aMachine(), chosen, marked),
 		},
 		{
 			name:   "given the priority that goes with it",
 			fact:   "Next",
-			before: objects(sizedSet(1, scaled, aMachine()), machineWith(marked)),
-			change: putChanged(aMachine(), chosen, marked),
+			before: objectList(sizedSet(1, scaled, aMachine()), machineWith(marked)),
+			change: putChangedObject(aMachine(), chosen, marked),
 		},
 		{
 			name:   "the size changed after that",
 			fact:   "Next",
-			before: objects(machineWith(chosen, marked)),
-			change: putChanged(aSet(), scaled),
+			before: objectList(machineWith(chosen, marked)),
+			change: putChangedObject(aSet(), scaled),
 		},
 
 		{
 			name:   "frozen",
 			fact:   "Next",
-			before: objects(short(nil)),
-			change: putChanged(short(nil), labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue)),
+			before: objectList(short(nil)),
+			change: putChangedObject(short(nil), labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue)),
 		},
 		{
 			name:   "not frozen any more",
 			fact:   "Next",
-			before: objects(frozen),
+			before: objectList(frozen),
 			change: putWithoutKey(frozen, v1alpha1.LabelFreeze),
 		},
 		{
 			name:   "a person ends the freeze",
 			fact:   "Next",
-			before: objects(frozen),
-			change: putChanged(frozen, annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationUnfreeze, "")),
+			before: objectList(frozen),
+			change: putChangedObject(frozen, withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationUnfreeze, "")),
 		},
 		{
 			name:   "its deployment is not frozen any more",
 			fact:   "Next",
-			before: objects(freezing, frozenBelow),
-			change: putChanged(aDeployment()),
+			before: objectList(freezing, frozenBelow),
+			change: putChangedObject(aDeployment()),
 		},
 		{
 			name:   "a person ends the freeze of its deployment",
 			fact:   "Next",
-			before: objects(freezing, frozenBelow),
-			change: putChanged(freezing, annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, "")),
+			before: objectList(freezing, frozenBelow),
+			change: putChangedObject(freezing, withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, "")),
 		},
-		{name: "its class comes", fact: "Next", before: objects(classless), change: putChanged(classWithName("large"))},
+		{
+			name:   "its class comes",
+			fact:   "Next",
+			before: objectList(classless),
+			change: putChangedObject(classWithName("large")),
+		},
 		{
 			name:   "the node of a failed machine asks for it no more",
 			fact:   "Next",
-			before: objects(failedGranted, askingNode, setWith(failedGranted)),
-			change: putChanged(aNode()),
+			before: objectList(failedGranted, askingNode, setWith(failedGranted)),
+			change: putChangedObject(aNode()),
 		},
 		{
 			name:   "current once more",
 			fact:   "Next",
-			before: objects(closed),
+			before: objectList(closed),
 			change: putWithoutKey(closed, v1alpha1.LabelScaleUpDisabled),
 		},
 		{
 			name:   "not paused any more",
 			fact:   "Next",
-			before: objects(paused),
+			before: objectList(paused),
 			change: putWithoutKey(paused, v1alpha1.AnnotationPaused),
 		},
 		{
 			name:   "its deployment is no longer paused",
 			fact:   "Next",
-			before: objects(pausing, pausedBelow),
-			change: putChanged(aDeployment()),
+			before: objectList(pausing, pausedBelow),
+			change: putChangedObject(aDeployment()),
 		},
 		{
 			name:   "its deployment is gone, and its pause",
 			fact:   "Next",
-			before: objects(pausing, pausedBelow),
+			before: objectList(pausing, pausedBelow),
 			change: func(w *world) { w.deleteObject(aDeployment()) },
 		},
 		{
 			name:   "what it released is gone",
 			fact:   "Next",
-			before: append(releasedMachines(), sizedSetAround(2, releasedMachines())),
+			before: append(releasedMachines(), sizedSetWithOrphans(2, releasedMachines())),
 			change: func(w *world) { w.deleteObject(machineWithName("r-0")) },
 		},
 		{
 			name:   "what it released is being deleted",
 			fact:   "Next",
-			before: append(releasedMachines(), sizedSetAround(2, releasedMachines())),
-			change: putChanged(releasedMachine("r-0"), setDeleting[*v1alpha1.Machine]),
+			before: append(releasedMachines(), sizedSetWithOrphans(2, releasedMachines())),
+			change: putChangedObject(releasedMachine("r-0"), setDeleting[*v1alpha1.Machine]),
 		},
 
-		{name: "the template has another timeout", fact: "Next", change: putChanged(aSet(), func(s *v1alpha1.MachineSet) {
-			s.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
-				MachineDrainTimeout: &metav1.Duration{Duration: time.Minute},
-			}
-		})},
-		{name: "the machine has", fact: "Next", change: putChanged(aMachine(), func(m *v1alpha1.Machine) {
+		{
+			name: "the template has another timeout",
+			fact: "Next",
+			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) {
+				s.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+					MachineDrainTimeout: &metav1.Duration{Duration: time.Minute},
+				}
+			}),
+		},
+		{name: "the machine has", fact: "Next", change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 				MachineDrainTimeout: &metav1.Duration{Duration: time.Minute},
 			}
@@ -242,25 +264,25 @@ func setActionRows() []factRow {
 		{
 			name: "the machine has another node template",
 			fact: "Next",
-			change: putChanged(aMachine(), func(m *v1alpha1.Machine) {
+			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) {
 				m.Spec.NodeTemplateSpec.Labels = map[string]string{"team": "a"}
 			}),
 		},
 		{
 			name:   "the class's kind",
 			fact:   "Next",
-			change: putChanged(aMachine(), func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "OtherClass" }),
+			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "OtherClass" }),
 		},
 		{
 			name:   "the machine has lost a label",
 			fact:   "Next",
-			before: objects(withSelector(richer), rich),
+			before: objectList(withSelector(richer), rich),
 			change: putWithoutKey(rich, "tier"),
 		},
 		{
 			name:   "the machine has lost an annotation",
 			fact:   "Next",
-			before: objects(withSelector(richer), rich),
+			before: objectList(withSelector(richer), rich),
 			change: putWithoutKey(rich, "team"),
 		},
 	}
@@ -281,7 +303,7 @@ func releasedMachine(name string) *v1alpha1.Machine {
 	return changedCopy(
 		machineWithName(name),
 		withOtherPool,
-		annotated[*v1alpha1.Machine](v1alpha1.AnnotationReleasedBy, "uid-s"),
+		withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationReleasedBy, "uid-s"),
 		func(m *v1alpha1.Machine) { m.OwnerReferences = nil },
 	)
 }
@@ -295,11 +317,11 @@ func releasedMachines() []runtime.Object {
 	return all
 }
 
-// sizedSetAround returns a set with the machine of the calm stack. The set's status also covers the orphans.
-func sizedSetAround(replicas int32, orphans []runtime.Object) *v1alpha1.MachineSet {
-	s := setWithoutStatus()
+// sizedSetWithOrphans returns a set with the machine of the calm stack. The set's status also covers the orphans.
+func sizedSetWithOrphans(replicas int32, orphans []runtime.Object) *v1alpha1.MachineSet {
+	s := machineSetWithoutStatus()
 	s.Spec.Replicas = replicas
-	related := set.Related{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment()}
+	related := set.RelatedObjects{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment()}
 	for _, o := range orphans {
 		related.Orphans = append(related.Orphans, o.(*v1alpha1.Machine))
 	}

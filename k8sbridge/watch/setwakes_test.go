@@ -20,11 +20,11 @@ import (
 // signaled.
 func TestSetsThatAMachineSignals(t *testing.T) {
 	another := func(name, pool string) *v1alpha1.MachineSet {
-		s := setWithoutStatus()
+		s := machineSetWithoutStatus()
 		s.Name, s.UID, s.OwnerReferences, s.Spec.Replicas = name, types.UID("uid-"+name), nil, 0
 		s.Spec.Template.Labels = map[string]string{"pool": pool}
 		s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": pool}}
-		return setWithStatusFor(nil, s)
+		return machineSetWithStatusFor(nil, s)
 	}
 	twin, apart, everything := another("twin", "a"), another("apart", "b"), another("everything", "b")
 	everything.Spec.Selector = &metav1.LabelSelector{}
@@ -33,14 +33,14 @@ func TestSetsThatAMachineSignals(t *testing.T) {
 		event func(w *world)
 		want  []string
 	}{
-		{"owned: its owner", putChanged(machineWithName("second")), []string{startSignalOf(aSet())}},
-		{"an orphan: the sets that match it", putChanged(anOrphan()), []string{startSignalOf(aSet()), startSignalOf(twin)}},
-		{"not the one that selects everything", putChanged(anOrphan(withOtherPool)), []string{startSignalOf(apart)}},
-		{"an orphan that nobody matches", putChanged(anOrphan(func(m *v1alpha1.Machine) { m.Labels["pool"] = "c" })), nil},
+		{"owned: its owner", putChangedObject(machineWithName("second")), []string{startSignalOf(aSet())}},
+		{"an orphan: the sets that match it", putChangedObject(orphanMachine()), []string{startSignalOf(aSet()), startSignalOf(twin)}},
+		{"not the one that selects everything", putChangedObject(orphanMachine(withOtherPool)), []string{startSignalOf(apart)}},
+		{"an orphan that nobody matches", putChangedObject(orphanMachine(func(m *v1alpha1.Machine) { m.Labels["pool"] = "c" })), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			inWorld(t, append(calmStack(), twin, apart, everything), func(w *world) {
-				w.advance(2 * time.Second)
+			runInWorld(t, append(calmStack(), twin, apart, everything), func(w *world) {
+				w.advanceClock(2 * time.Second)
 				w.takeCalls()
 				row.event(w)
 				w.runDebouncedWork()
@@ -60,11 +60,11 @@ func TestSetsThatAMachineSignals(t *testing.T) {
 
 // Writes of an orphan's own workflow signal no set.
 func TestOwnWritesOfAnOrphanWakeNoSet(t *testing.T) {
-	inWorld(t, append(calmStack(), anOrphan(withOtherPool)), func(w *world) {
+	runInWorld(t, append(calmStack(), orphanMachine(withOtherPool)), func(w *world) {
 		w.takeCalls()
 		for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineRunning} {
-			w.putObject(anOrphan(withOtherPool, withPhase(phase)))
-			w.advance(2 * time.Second)
+			w.putObject(orphanMachine(withOtherPool, withPhase(phase)))
+			w.advanceClock(2 * time.Second)
 		}
 		assert.NotContains(t, w.takeRequests(), startSignalOf(aSet()))
 	})
@@ -72,14 +72,14 @@ func TestOwnWritesOfAnOrphanWakeNoSet(t *testing.T) {
 
 // A set that should adopt an orphan must read at least the orphan's version in the signal.
 func TestSignalOfASetHasTheVersionsOfItsOrphans(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
-		orphan := w.putObject(anOrphan())
-		w.advance(5 * time.Second)
+	runInWorld(t, calmStack(), func(w *world) {
+		orphan := w.putObject(orphanMachine())
+		w.advanceClock(5 * time.Second)
 		w.takeCalls()
-		w.advance(maxResyncInterval) // the orphan was not adopted
+		w.advanceClock(maxResyncInterval) // the orphan was not adopted
 		for _, c := range w.takeCalls() {
-			if c.id == workflowIDOf(aSet()) {
-				assert.Equal(t, orphan, c.changed.Versions[cache.Machines])
+			if c.workflowID == workflowIDOf(aSet()) {
+				assert.Equal(t, orphan, c.signalContent.Versions[cache.Machines])
 				return
 			}
 		}
@@ -90,16 +90,20 @@ func TestSignalOfASetHasTheVersionsOfItsOrphans(t *testing.T) {
 // The workflow must read at least the bridge's versions of the class and of a failed machine's node.
 func TestSignalOfASetHasTheVersionsOfItsClassAndNodes(t *testing.T) {
 	lone := changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
-	inWorld(t, append(calmStack(), lone), func(w *world) {
+	runInWorld(t, append(calmStack(), lone), func(w *world) {
 		class := w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
 		node := w.putObject(changedCopy(aNode(), updateHeartbeat))
-		w.advance(5 * time.Second)
+		w.advanceClock(5 * time.Second)
 		w.takeCalls()
 		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineFailed)))
 		w.runDebouncedWork()
 		for _, c := range w.takeCalls() {
-			if c.id == workflowIDOf(lone) {
-				assert.Equal(t, []string{class, node}, []string{c.changed.Versions[cache.Classes], c.changed.Versions[cache.Nodes]})
+			if c.workflowID == workflowIDOf(lone) {
+				assert.Equal(
+					t,
+					[]string{class, node},
+					[]string{c.signalContent.Versions[cache.Classes], c.signalContent.Versions[cache.Nodes]},
+				)
 				return
 			}
 		}
@@ -109,14 +113,16 @@ func TestSignalOfASetHasTheVersionsOfItsClassAndNodes(t *testing.T) {
 
 // A class signals the sets that refer to it when it is created or deleted, but not when it changes.
 func TestSetsThatAClassSignals(t *testing.T) {
-	waiting := setWithoutStatus()
+	waiting := machineSetWithoutStatus()
 	waiting.Name, waiting.UID, waiting.Spec.Template.Spec.Class.Name = "waiting", "uid-waiting", "large"
-	withStatusForRelated(waiting, set.Related{Deployment: aDeployment(), Missing: []string{"MachineClass"}})
-	inWorld(t, append(calmStack(), waiting), func(w *world) {
+	withStatusForRelated(waiting, set.RelatedObjects{Deployment: aDeployment(), MissingKinds: []string{"MachineClass"}})
+	runInWorld(t, append(calmStack(), waiting), func(w *world) {
 		signaled := func() []temporalCall {
 			return slices.DeleteFunc(
 				w.takeCalls(),
-				func(c temporalCall) bool { return c.id != workflowIDOf(aSet()) && c.id != workflowIDOf(waiting) },
+				func(c temporalCall) bool {
+					return c.workflowID != workflowIDOf(aSet()) && c.workflowID != workflowIDOf(waiting)
+				},
 			)
 		}
 		signaled()
@@ -124,21 +130,21 @@ func TestSetsThatAClassSignals(t *testing.T) {
 		w.runDueWork()
 		calls := signaled()
 		require.Len(t, calls, 1)
-		assert.Equal(t, workflowIDOf(waiting), calls[0].id)
-		assert.Equal(t, version, calls[0].changed.Versions[cache.Classes])
-		w.advance(2 * time.Second)
+		assert.Equal(t, workflowIDOf(waiting), calls[0].workflowID)
+		assert.Equal(t, version, calls[0].signalContent.Versions[cache.Classes])
+		w.advanceClock(2 * time.Second)
 		w.putObject(changedCopy(classWithName("large"), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Empty(t, signaled())
 	})
 }
 
 // The size of a deployment does not signal its sets: the deployment's workflow writes each set's own size.
 func TestTheSizeOfADeploymentSignalsNoSet(t *testing.T) {
-	inWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
+	runInWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
 		w.takeCalls()
 		w.putReplicas(5)
-		w.advance(5 * time.Second)
+		w.advanceClock(5 * time.Second)
 		assert.Equal(t, []string{startSignalOf(aDeployment())}, w.takeRequests())
 	})
 }

@@ -18,18 +18,18 @@ import (
 )
 
 func TestCalmStackSendsNoSignal(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
+	runInWorld(t, calmStack(), func(w *world) {
 		assert.Empty(t, w.takeRequests(), "when the leader begins")
 		for range 12 {
 			w.putObject(changedCopy(aNode(), updateHeartbeat))
-			w.advance(10 * time.Second)
+			w.advanceClock(10 * time.Second)
 		}
 		assert.Empty(t, w.takeRequests(), "for two minutes of heartbeats and resyncs")
 	})
 }
 
 func TestOwnWritesOfACalmStackSendNoSignal(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
+	runInWorld(t, calmStack(), func(w *world) {
 		w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) {
 			m.Status.LastOperation.Description, m.Status.LastOperation.LastUpdateTime = "again", creationTime
 			m.Status.Conditions = aNode().Status.Conditions
@@ -37,18 +37,18 @@ func TestOwnWritesOfACalmStackSendNoSignal(t *testing.T) {
 		}))
 		w.putObject(changedCopy(aSet(), func(s *v1alpha1.MachineSet) {
 			s.Status.CurrentOperation, s.Status.Selector = &v1alpha1.Operation{Step: "x"}, "pool=a"
-		}, annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationRevisionHistory, "1")))
+		}, withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationRevisionHistory, "1")))
 		w.putObject(changedCopy(aDeployment(), func(d *v1alpha1.MachineDeployment) {
 			d.Status.CurrentOperation, d.Status.Selector = &v1alpha1.Operation{Step: "x"}, "pool=a"
 			d.Status.Conditions[0].LastUpdateTime = metav1.Now()
-		}, annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationLastRequest, "ann paused it")))
-		w.advance(time.Minute + 10*time.Second)
+		}, withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationLastRequest, "ann paused it")))
+		w.advanceClock(time.Minute + 10*time.Second)
 		assert.Empty(t, w.takeRequests())
 	})
 }
 
 func TestNewMachine(t *testing.T) {
-	inWorld(t, []runtime.Object{aDeployment(), aSet(), aClass()}, func(w *world) {
+	runInWorld(t, []runtime.Object{aDeployment(), aSet(), aClass()}, func(w *world) {
 		w.takeCalls()
 		class := w.putObject(aClass())
 		w.runDueWork()
@@ -60,17 +60,20 @@ func TestNewMachine(t *testing.T) {
 		if c.workflow != "Machine" {
 			c = calls[1]
 		}
-		assert.Equal(t, "garden/machine/ns/m/uid-m", c.id)
-		assert.Equal(t, "uid-m", c.changed.UID)
-		assert.Equal(t, cache.Ref{Namespace: "ns", Name: "m", UID: "uid-m"}, c.input.Ref)
-		assert.Equal(t, version, c.changed.Versions[cache.Machines])
-		assert.Equal(t, class, c.changed.Versions[cache.Classes], "the worker may not have the class yet")
-		assert.Equal(t, c.changed.Versions, c.input.Versions, "the first decision of a new run reads no less")
-		assert.Equal(t, garden.Queue(run.QueueMachines), c.options.TaskQueue)
+		assert.Equal(t, "garden/machine/ns/m/uid-m", c.workflowID)
+		assert.Equal(t, "uid-m", c.signalContent.UID)
+		assert.Equal(t, cache.ObjectRef{Namespace: "ns", Name: "m", UID: "uid-m"}, c.input.Ref)
+		assert.Equal(t, version, c.signalContent.Versions[cache.Machines])
+		assert.Equal(t, class, c.signalContent.Versions[cache.Classes], "the worker may not have the class yet")
+		assert.Equal(t, c.signalContent.Versions, c.input.Versions, "the first decision of a new run reads no less")
+		assert.Equal(t, garden.TaskQueue(run.QueueMachines), c.options.TaskQueue)
 		assert.Equal(t, "Machine ns/m", c.options.StaticSummary)
 		assert.Equal(
 			t,
-			run.StartAttributes("ns", run.Owner{Machine: "m", MachineSet: "s", MachineDeployment: "d", Provider: "virtual"}),
+			run.StartAttributes(
+				"ns",
+				run.ParentNames{Machine: "m", MachineSet: "s", MachineDeployment: "d", Provider: "virtual"},
+			),
 			c.options.TypedSearchAttributes,
 		)
 	})
@@ -79,7 +82,7 @@ func TestNewMachine(t *testing.T) {
 // The test makes the writes of a machine's workflow, in their order. Only the new object and its node signal the
 // machine.
 func TestOwnWritesOfACreationSendNoSignal(t *testing.T) {
-	inWorld(t, []runtime.Object{aClass()}, func(w *world) {
+	runInWorld(t, []runtime.Object{aClass()}, func(w *world) {
 		m := changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) { m.Finalizers, m.Annotations = nil, nil })
 		w.putObject(m)
 		w.runDueWork()
@@ -87,7 +90,7 @@ func TestOwnWritesOfACreationSendNoSignal(t *testing.T) {
 		write := func(change func()) {
 			change()
 			w.putObject(m)
-			w.advance(2 * time.Second)
+			w.advanceClock(2 * time.Second)
 		}
 		write(func() { m.Finalizers = aMachine().Finalizers })
 		write(func() { m.Status.LastOperation.State = v1alpha1.MachineStateProcessing })
@@ -97,7 +100,7 @@ func TestOwnWritesOfACreationSendNoSignal(t *testing.T) {
 		write(func() { m.Status.CurrentStatus.Phase = v1alpha1.MachinePending })
 		assert.Empty(t, w.takeRequests(), "its own writes")
 		w.putObject(changedCopy(aNode(), setNodeUnready))
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Equal(t, []string{startSignalOf(m)}, w.takeRequests(), "it shows that the node is there")
 		write(func() { m.Status.Conditions = machine.CopiedConditions(changedCopy(aNode(), setNodeUnready)) })
 		assert.Empty(t, w.takeRequests(), "its own write")
@@ -105,20 +108,20 @@ func TestOwnWritesOfACreationSendNoSignal(t *testing.T) {
 			w.putObject(
 				changedCopy(aNode(), setNodeUnready, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: taint}} }),
 			)
-			w.advance(100 * time.Millisecond)
+			w.advanceClock(100 * time.Millisecond)
 		}
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Equal(t, []string{startSignalOf(m)}, w.takeRequests(), "once for all changes of the node")
 		version := w.putObject(aNode())
 		w.runDebouncedWork()
 		calls := w.takeCalls()
 		require.Len(t, calls, 1, "the node is ready")
-		assert.Equal(t, version, calls[0].changed.Versions[cache.Nodes])
+		assert.Equal(t, version, calls[0].signalContent.Versions[cache.Nodes])
 		write(func() {
 			m.Status.CurrentStatus.Phase, m.Status.Conditions = v1alpha1.MachineRunning, aMachine().Status.Conditions
 		})
 		w.putObject(changedCopy(aNode(), updateHeartbeat))
-		w.advance(2 * time.Minute)
+		w.advanceClock(2 * time.Minute)
 		assert.Empty(t, w.takeRequests())
 	})
 }
@@ -126,23 +129,23 @@ func TestOwnWritesOfACreationSendNoSignal(t *testing.T) {
 // If a node is ready before its machine's creation is recorded, the record of the creation signals the machine.
 func TestNodeThatIsReadyBeforeTheCreationIsRecorded(t *testing.T) {
 	m := changedCopy(aMachine(), setNotCreated)
-	inWorld(t, []runtime.Object{aClass(), m}, func(w *world) {
+	runInWorld(t, []runtime.Object{aClass(), m}, func(w *world) {
 		w.takeCalls()
 		node := w.putObject(aNode())
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "no machine has the node yet")
 		w.putObject(changedCopy(aMachine(), withPhase("")))
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "the creation is still under way")
 		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachinePending)))
 		w.runDebouncedWork()
 		calls := w.takeCalls()
 		require.Len(t, calls, 1)
-		assert.Equal(t, workflowIDOf(m), calls[0].id)
+		assert.Equal(t, workflowIDOf(m), calls[0].workflowID)
 		assert.Equal(
 			t,
 			node,
-			calls[0].changed.Versions[cache.Nodes],
+			calls[0].signalContent.Versions[cache.Nodes],
 			"else a worker whose nodes are late would wait for this one",
 		)
 	})
@@ -152,14 +155,14 @@ func TestNodeThatIsReadyBeforeTheCreationIsRecorded(t *testing.T) {
 func TestFlappingNode(t *testing.T) {
 	for _, pause := range []time.Duration{time.Millisecond, 5 * time.Second} {
 		t.Run(pause.String(), func(t *testing.T) {
-			inWorld(t, calmStack(), func(w *world) {
+			runInWorld(t, calmStack(), func(w *world) {
 				for range 3 {
 					w.putObject(changedCopy(aNode(), setNodeUnready))
-					w.advance(pause)
+					w.advanceClock(pause)
 					w.putObject(aNode())
-					w.advance(pause)
+					w.advanceClock(pause)
 				}
-				w.advance(5 * time.Second)
+				w.advanceClock(5 * time.Second)
 				w.takeCalls()
 				w.putObject(changedCopy(aNode(), setNodeUnready))
 				w.runDebouncedWork()
@@ -167,7 +170,7 @@ func TestFlappingNode(t *testing.T) {
 				w.putObject(aNode())
 				w.runDueWork()
 				w.putObject(changedCopy(aNode(), setNodeUnready))
-				w.advance(2 * time.Second)
+				w.advanceClock(2 * time.Second)
 				assert.Equal(
 					t,
 					[]string{startSignalOf(aMachine())},
@@ -182,7 +185,7 @@ func TestFlappingNode(t *testing.T) {
 // While a machine is being deleted, only the health of its node signals the machine. After the drain its node does
 // not signal the machine at all.
 func TestANodeWhoseMachineIsBeingDeleted(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
+	runInWorld(t, calmStack(), func(w *world) {
 		going := changedCopy(aMachine(), setDeleting[*v1alpha1.Machine])
 		w.putObject(going)
 		w.runDueWork()
@@ -194,22 +197,22 @@ func TestANodeWhoseMachineIsBeingDeleted(t *testing.T) {
 				corev1.NodeCondition{Type: v1alpha1.NodeTerminating, Status: corev1.ConditionTrue},
 			)
 		}))
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.NotContains(t, w.takeRequests(), startSignalOf(going), "our own writes")
 		w.putObject(changedCopy(aNode(), setNodeUnready))
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Contains(t, w.takeRequests(), startSignalOf(going), "its drain may be cut short")
 		w.putObject(aNode())
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		w.putObject(changedCopy(going, func(m *v1alpha1.Machine) {
 			m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionInstance}
 		}))
 		w.putObject(changedCopy(aNode(), func(n *corev1.Node) { n.Spec.Unschedulable = true }))
-		w.advance(5 * time.Second)
+		w.advanceClock(5 * time.Second)
 		assert.NotContains(t, w.takeRequests(), startSignalOf(going))
 		w.putObject(changedCopy(aNode(), setNodeUnready))
-		w.advance(5 * time.Second)
+		w.advanceClock(5 * time.Second)
 		assert.NotContains(t, w.takeRequests(), startSignalOf(going))
 	})
 }
@@ -222,31 +225,35 @@ func TestClassAndSecretWakeObjectsThatAreNotCalm(t *testing.T) {
 		setNotCreated,
 		func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" },
 	)
-	inWorld(t, append(calmStack(), waiting, gone, elsewhere), func(w *world) {
+	runInWorld(t, append(calmStack(), waiting, gone, elsewhere), func(w *world) {
 		w.takeCalls()
 		class := changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 })
 		version := w.putObject(class)
 		w.runDueWork()
 		calls := w.takeCalls()
 		for _, c := range calls {
-			assert.Equal(t, version, c.changed.Versions[cache.Classes])
+			assert.Equal(t, version, c.signalContent.Versions[cache.Classes])
 		}
-		assert.ElementsMatch(t, []string{workflowIDOf(waiting), workflowIDOf(gone)}, []string{calls[0].id, calls[1].id})
+		assert.ElementsMatch(
+			t,
+			[]string{workflowIDOf(waiting), workflowIDOf(gone)},
+			[]string{calls[0].workflowID, calls[1].workflowID},
+		)
 		assert.Len(t, calls, 2)
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 
 		w.putObject(aSecret())
 		w.runDueWork()
 		assert.Equal(t, []string{startSignalOf(gone), startSignalOf(waiting)}, w.takeRequests(), "the class's Secret")
 		w.deleteObject(aSecret())
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Equal(t, []string{startSignalOf(gone), startSignalOf(waiting)}, w.takeRequests(), "the class's Secret is gone")
 		other := changedCopy(aSecret(), removeFinalizers[*metav1.PartialObjectMetadata])
 		other.Name, other.UID = "other", "uid-other"
 		w.putObject(other)
 		class.Labels = map[string]string{"color": "red"}
 		w.putObject(class)
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "a Secret without a class, and a class of the same generation")
 		w.deleteObject(class)
 		w.runDueWork()
@@ -262,16 +269,16 @@ func TestClassAndSecretWakeObjectsThatAreNotCalm(t *testing.T) {
 // The bridge may receive a set's status later than the machines from which the status was computed, and evaluate the
 // set as calm. The next resync corrects that.
 func TestResyncCorrectsALateSetStatus(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
+	runInWorld(t, calmStack(), func(w *world) {
 		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown)))
 		w.runDebouncedWork()
 		assert.Contains(t, w.takeRequests(), startSignalOf(aSet()))
-		w.advance(2 * time.Second) // the set's workflow writes that no machine is ready
+		w.advanceClock(2 * time.Second) // the set's workflow writes that no machine is ready
 		w.putObject(aMachine())
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.NotContains(t, w.takeRequests(), startSignalOf(aSet()), "its status here still says that one is")
 		w.putObject(changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }))
-		w.advance(maxResyncInterval)
+		w.advanceClock(maxResyncInterval)
 		assert.Contains(t, w.takeRequests(), startSignalOf(aSet()))
 	})
 }
@@ -279,36 +286,38 @@ func TestResyncCorrectsALateSetStatus(t *testing.T) {
 func TestAMachineChangesOwner(t *testing.T) {
 	other := aSet()
 	other.Name, other.UID = "other", "uid-other"
-	inWorld(t, append(calmStack(), other), func(w *world) {
-		w.advance(time.Second)
+	runInWorld(t, append(calmStack(), other), func(w *world) {
+		w.advanceClock(time.Second)
 		w.takeCalls()
-		w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = ownedBy(other, "MachineSet") }))
+		w.putObject(
+			changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = newOwnerReferences(other, "MachineSet") }),
+		)
 		w.runDueWork()
 		asked := strings.Join(w.takeRequests(), "\n")
 		assert.Contains(t, asked, startSignalOf(aSet()), "who has lost it")
-		w.advance(time.Minute)
+		w.advanceClock(time.Minute)
 		assert.NotContains(t, asked, startSignalOf(aMachine()), "it concerns its owners only")
 	})
 }
 
 func TestIrrelevantTaintsSendNoSignal(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
+	runInWorld(t, calmStack(), func(w *world) {
 		w.putObject(changedCopy(aNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "the machine is still calm")
 	})
 }
 
 func TestOtherNodeConditionsAreCopied(t *testing.T) {
-	inWorld(t, calmStack(), func(w *world) {
+	runInWorld(t, calmStack(), func(w *world) {
 		n := changedCopy(aNode(), func(n *corev1.Node) {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Odd", Status: corev1.ConditionTrue})
 		})
 		w.putObject(n)
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Equal(t, []string{startSignalOf(aMachine())}, w.takeRequests())
 		w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.Status.Conditions = machine.CopiedConditions(n) }))
-		w.advance(2 * time.Second)
+		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "its own write")
 	})
 }

@@ -30,7 +30,7 @@ func (b *Bridge) signalStrayRuns(ctx context.Context) error {
 	known, kinds := map[string]bool{}, []string{}
 	for kind, informer := range b.watchedInformers() {
 		for _, item := range informer.GetStore().List() {
-			if o := item.(metav1.Object); b.actsOn(kind, o.GetNamespace()) {
+			if o := item.(metav1.Object); b.actsOnNamespace(kind, o.GetNamespace()) {
 				known[string(o.GetUID())] = true
 			}
 		}
@@ -64,7 +64,7 @@ func (b *Bridge) signalStrayRuns(ctx context.Context) error {
 			b.log.Info("a run is open whose object is gone", "workflow", id)
 			b.enqueue(
 				objectKey{kind, ref.Namespace, ref.Name},
-				wake{deleted: []deletedObject{{uid: ref.UID, workflows: []string{id}}}},
+				wakeRequest{deletedObjects: []deletedObject{{uid: ref.UID, workflowIDs: []string{id}}}},
 				0,
 			)
 		}

@@ -33,7 +33,7 @@ func TestAFreePlaceInTheQueueOfDrainsWakesTheNextMachine(t *testing.T) {
 		"it is gone": func(w *world) { w.deleteObject(drained) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, []runtime.Object{setWithoutStatus(), drained, next, notQueued}, func(w *world) {
+			runInWorld(t, []runtime.Object{machineSetWithoutStatus(), drained, next, notQueued}, func(w *world) {
 				w.takeCalls()
 				ends(w)
 				w.runDueWork()

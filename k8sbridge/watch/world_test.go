@@ -45,13 +45,13 @@ import (
 
 // temporalCall is one request to Temporal.
 type temporalCall struct {
-	verb     string // kind of request: signal-with-start, signal or start
-	id       string
-	changed  run.Changed // content of a signal
-	input    run.Input   // workflow input of a start
-	workflow any
-	options  client.StartWorkflowOptions
-	at       time.Time
+	verb          string // kind of request: signal-with-start, signal or start
+	workflowID    string
+	signalContent run.ChangeSignal // content of a signal
+	input         run.Input        // workflow input of a start
+	workflow      any
+	options       client.StartWorkflowOptions
+	callTime      time.Time
 }
 
 // fakeTemporal records requests and returns the answers that the test has set.
@@ -59,7 +59,7 @@ type fakeTemporal struct {
 	mu                 sync.Mutex
 	calls              []temporalCall
 	nextError          error         // error that every call returns
-	delay              time.Duration // delay before Temporal's answer
+	answerDelay        time.Duration // answerDelay before Temporal's answer
 	closedWorkflow     string        // ID of a workflow that is not open: a plain signal returns NotFound
 	openRuns           []string      // IDs of all open runs
 	callsInFlight      map[string]int
@@ -67,14 +67,14 @@ type fakeTemporal struct {
 }
 
 func (f *fakeTemporal) recordCall(ctx context.Context, c temporalCall) error {
-	c.at = time.Now()
+	c.callTime = time.Now()
 	// the recorded call contains copies of the current versions
-	c.changed.Versions, c.input.Versions = maps.Clone(c.changed.Versions), maps.Clone(c.input.Versions)
+	c.signalContent.Versions, c.input.Versions = maps.Clone(c.signalContent.Versions), maps.Clone(c.input.Versions)
 	f.mu.Lock()
 	f.calls = append(f.calls, c)
-	f.callsInFlight[c.id]++
-	f.maxConcurrentCalls = max(f.maxConcurrentCalls, f.callsInFlight[c.id])
-	answer, delay := f.nextError, f.delay
+	f.callsInFlight[c.workflowID]++
+	f.maxConcurrentCalls = max(f.maxConcurrentCalls, f.callsInFlight[c.workflowID])
+	answer, delay := f.nextError, f.answerDelay
 	f.mu.Unlock()
 	select {
 	case <-ctx.Done():
@@ -82,7 +82,7 @@ func (f *fakeTemporal) recordCall(ctx context.Context, c temporalCall) error {
 	case <-time.After(delay):
 	}
 	f.mu.Lock()
-	f.callsInFlight[c.id]--
+	f.callsInFlight[c.workflowID]--
 	f.mu.Unlock()
 	return answer
 }
@@ -100,7 +100,7 @@ func (f *fakeTemporal) SignalWithStartWorkflow(
 	}
 	return nil, f.recordCall(
 		ctx,
-		temporalCall{"signal-with-start", id, arg.(run.Changed), args[0].(run.Input), workflow, options, time.Time{}},
+		temporalCall{"signal-with-start", id, arg.(run.ChangeSignal), args[0].(run.Input), workflow, options, time.Time{}},
 	)
 }
 
@@ -115,7 +115,7 @@ func (f *fakeTemporal) ListWorkflow(
 	}
 	runs := slices.DeleteFunc(slices.Clone(f.openRuns), func(id string) bool {
 		// keep runs whose type is in the query, and runs with an unknown type
-		kind, _, known := run.InstallationIn(id).ParseID(id)
+		kind, _, known := run.InstallationInID(id).ParseID(id)
 		return known && !strings.Contains(request.GetQuery(), fmt.Sprintf("'%s'", kind))
 	})
 	n := len(request.GetNextPageToken()) // each page contains one run
@@ -130,7 +130,7 @@ func (f *fakeTemporal) ListWorkflow(
 }
 
 func (f *fakeTemporal) SignalWorkflow(ctx context.Context, id, _, _ string, arg any) error {
-	err := f.recordCall(ctx, temporalCall{verb: "signal", id: id, changed: arg.(run.Changed)})
+	err := f.recordCall(ctx, temporalCall{verb: "signal", workflowID: id, signalContent: arg.(run.ChangeSignal)})
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil && id == f.closedWorkflow {
@@ -147,7 +147,7 @@ func (f *fakeTemporal) ExecuteWorkflow(
 ) (client.WorkflowRun, error) {
 	return nil, f.recordCall(
 		ctx,
-		temporalCall{verb: "start", id: options.ID, workflow: workflow, input: args[0].(run.Input), options: options},
+		temporalCall{verb: "start", workflowID: options.ID, workflow: workflow, input: args[0].(run.Input), options: options},
 	)
 }
 
@@ -155,7 +155,7 @@ func (f *fakeTemporal) ExecuteWorkflow(
 func (f *fakeTemporal) setAnswer(answer error, delay time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.nextError, f.delay = answer, delay
+	f.nextError, f.answerDelay = answer, delay
 }
 
 // closeWorkflow marks a workflow as not open.
@@ -168,28 +168,28 @@ func (f *fakeTemporal) closeWorkflow(id string) {
 // world is a bridge with fake clusters and a fake Temporal. world runs in a synctest bubble with a fake clock.
 type world struct {
 	*fakeTemporal
-	t             *testing.T
-	machines      *fake.Clientset
-	target        *kubefake.Clientset
-	meta          *metadatafake.FakeMetadataClient
-	control       *dynamicfake.FakeDynamicClient
-	provider      *capitest.Server // server of the Cluster API objects; nil without such objects
-	api           *capi.Cache
-	cluster       *cache.Cluster
-	bridge        *Bridge
-	metrics       *prometheus.Registry // metrics of the current bridge
-	version       int
-	stop          func()
-	prepareBridge func(*Bridge) // changes a bridge before it runs; may be nil
+	t              *testing.T
+	machines       *fake.Clientset
+	target         *kubefake.Clientset
+	metadataClient *metadatafake.FakeMetadataClient
+	controlClient  *dynamicfake.FakeDynamicClient
+	provider       *capitest.FakeServer // server of the Cluster API objects; nil without such objects
+	apiCache       *capi.Cache
+	cluster        *cache.Cluster
+	bridge         *Bridge
+	metrics        *prometheus.Registry // metrics of the current bridge
+	lastVersion    int
+	stopBridge     func()
+	prepareBridge  func(*Bridge) // changes a bridge before it runs; may be nil
 }
 
-// inWorld runs a test with a bridge that has evaluated the given objects and is idle.
-func inWorld(t *testing.T, objects []runtime.Object, test func(w *world)) {
+// runInWorld runs a test with a bridge that has evaluated the given objects and is idle.
+func runInWorld(t *testing.T, objects []runtime.Object, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, objects...)
 		w.startLeader()
-		w.advance(3 * time.Second)
+		w.advanceClock(3 * time.Second)
 		test(w)
 	})
 }
@@ -200,13 +200,13 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
 	w := &world{
-		fakeTemporal: &fakeTemporal{callsInFlight: map[string]int{}},
-		t:            t,
-		version:      100,
-		machines:     fake.NewSimpleClientset(),
-		target:       kubefake.NewClientset(),
-		meta:         metadatafake.NewSimpleMetadataClient(scheme),
-		control: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
+		fakeTemporal:   &fakeTemporal{callsInFlight: map[string]int{}},
+		t:              t,
+		lastVersion:    100,
+		machines:       fake.NewSimpleClientset(),
+		target:         kubefake.NewClientset(),
+		metadataClient: metadatafake.NewSimpleMetadataClient(scheme),
+		controlClient: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
 			runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{controlPlanes(): "ControlPlaneList"},
 		),
@@ -216,31 +216,31 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 		func(o runtime.Object) bool { _, is := o.(*clusterv1.Cluster); return is },
 	)
 	if withClusterAPI {
-		w.provider = capitest.NewServer()
+		w.provider = capitest.NewFakeServer()
 	}
 	for _, o := range objects {
 		w.putObject(o)
 	}
-	cluster, err := cache.NewCluster(w.machines, w.target, w.meta)
+	cluster, err := cache.NewCluster(w.machines, w.target, w.metadataClient)
 	require.NoError(t, err)
 	if slices.ContainsFunc(
 		objects,
 		func(o runtime.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "ControlPlane" },
 	) {
-		cluster.WatchControlPlane(cache.Preflight{
-			Client:       w.control,
+		cluster.WatchControlPlane(cache.PreflightConfig{
+			Client:       w.controlClient,
 			Checks:       []string{preflight.All},
 			ControlPlane: cache.ControlPlaneRef{Resource: controlPlanes(), Namespace: "ns", Name: "cp"},
 		})
 	}
 	w.cluster = cluster
 	if slices.ContainsFunc(objects, func(o runtime.Object) bool { _, is := o.(*corev1.Namespace); return is }) {
-		require.NoError(t, cluster.WatchForeign(w.target, "millwright"))
+		require.NoError(t, cluster.WatchOtherControllers(w.target, "millwright"))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	if withClusterAPI {
-		w.api, err = capi.Watch(ctx, cluster, w.provider.Client, capitest.Settings)
+		w.apiCache, err = capi.WatchObjects(ctx, cluster, w.provider.Client, capitest.DefaultSettings)
 		require.NoError(t, err)
 	}
 	require.NoError(t, cluster.Start(ctx))
@@ -249,38 +249,38 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 
 // startLeader makes a new bridge the leader. The previous bridge stops.
 func (w *world) startLeader() {
-	if w.stop != nil {
-		w.stop()
+	if w.stopBridge != nil {
+		w.stopBridge()
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	w.metrics = prometheus.NewRegistry()
 	w.bridge = New(garden, w.cluster, w.fakeTemporal, NewMetrics(w.metrics), slog.New(slog.DiscardHandler))
-	if w.api != nil {
-		w.bridge.WatchClusterAPI(w.api)
+	if w.apiCache != nil {
+		w.bridge.WatchClusterAPI(w.apiCache)
 	}
 	if w.prepareBridge != nil {
 		w.prepareBridge(w.bridge)
 	}
 	done := make(chan error, 1)
 	go func() { done <- w.bridge.Run(ctx) }()
-	w.stop = sync.OnceFunc(func() {
+	w.stopBridge = sync.OnceFunc(func() {
 		cancel()
 		require.NoError(w.t, <-done)
 	})
-	w.t.Cleanup(w.stop)
+	w.t.Cleanup(w.stopBridge)
 }
 
-// advance advances the time.
-func (w *world) advance(d time.Duration) {
+// advanceClock advances the time.
+func (w *world) advanceClock(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
 // runDueWork runs all work that is due at once.
-func (w *world) runDueWork() { w.advance(time.Millisecond) }
+func (w *world) runDueWork() { w.advanceClock(time.Millisecond) }
 
 // runDebouncedWork runs all debounced work.
-func (w *world) runDebouncedWork() { w.advance(debounce + time.Millisecond) }
+func (w *world) runDebouncedWork() { w.advanceClock(debounce + time.Millisecond) }
 
 // trackerOf returns the fake API server for objects of this type.
 func (w *world) trackerOf(o runtime.Object) (kubetesting.ObjectTracker, schema.GroupVersionResource) {
@@ -304,24 +304,24 @@ func (w *world) trackerOf(o runtime.Object) (kubetesting.ObjectTracker, schema.G
 	case *v1alpha1.RolloutPolicy:
 		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("rolloutpolicies")
 	case *unstructured.Unstructured:
-		if capitest.ResourceOf(o) != controlPlanes() {
-			return w.provider.Objects.Tracker(), capitest.ResourceOf(o)
+		if capitest.ResourceOfObject(o) != controlPlanes() {
+			return w.provider.Objects.Tracker(), capitest.ResourceOfObject(o)
 		}
-		return w.control.Tracker(), controlPlanes()
+		return w.controlClient.Tracker(), controlPlanes()
 	case *corev1.Node:
 		return w.target.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")
 	case *corev1.Namespace:
 		return w.target.Tracker(), corev1.SchemeGroupVersion.WithResource("namespaces")
 	default:
-		return w.meta.Tracker(), corev1.SchemeGroupVersion.WithResource("secrets")
+		return w.metadataClient.Tracker(), corev1.SchemeGroupVersion.WithResource("secrets")
 	}
 }
 
 // putObject creates or replaces an object with a new version, and returns that version.
 func (w *world) putObject(o runtime.Object) string {
 	w.t.Helper()
-	w.version++
-	version := strconv.Itoa(w.version)
+	w.lastVersion++
+	version := strconv.Itoa(w.lastVersion)
 	o = o.DeepCopyObject()
 	object, err := meta.Accessor(o)
 	require.NoError(w.t, err)
@@ -357,7 +357,7 @@ func (w *world) takeCalls() []temporalCall {
 func (w *world) takeRequests() []string {
 	lines := []string{}
 	for _, c := range w.takeCalls() {
-		lines = append(lines, c.verb+" "+c.id)
+		lines = append(lines, c.verb+" "+c.workflowID)
 	}
 	slices.Sort(lines)
 	return lines

@@ -12,8 +12,8 @@ type Absence struct {
 // Absences is the list of known absences, in the order of time, without overlaps.
 type Absences []Absence
 
-// Between returns how much of the time between two moments was an absence.
-func (a Absences) Between(from, to time.Time) (sum time.Duration) {
+// DurationBetween returns how much of the time between two moments was an absence.
+func (a Absences) DurationBetween(from, to time.Time) (sum time.Duration) {
 	for _, absence := range a {
 		begin, end := absence.From, absence.To
 		if begin.Before(from) {

@@ -35,15 +35,19 @@ func (c *Cluster) WatchDrains() error {
 	if c.target == nil {
 		return nil
 	}
-	rules := externalversions.NewSharedInformerFactoryWithOptions(c.client, 0, externalversions.WithTransform(stripUnused))
+	rules := externalversions.NewSharedInformerFactoryWithOptions(
+		c.client,
+		0,
+		externalversions.WithTransform(stripUnusedFields),
+	)
 	c.factories = append(c.factories, rules)
 	c.Informers[Rules] = rules.Machine().V1alpha1().MachineDrainRules().Informer()
 	return c.watchTarget()
 }
 
-// NewTarget prepares the caches of a cluster with nodes but without machine objects: its disruption budgets and volume
-// attachments. Start fills the caches.
-func NewTarget(target kubernetes.Interface) (*Cluster, error) {
+// NewTargetCluster prepares the caches of a cluster with nodes but without machine objects: its disruption budgets and
+// volume attachments. Start fills the caches.
+func NewTargetCluster(target kubernetes.Interface) (*Cluster, error) {
 	c := &Cluster{
 		target:          target,
 		Informers:       map[Resource]cache.SharedIndexInformer{},
@@ -54,7 +58,7 @@ func NewTarget(target kubernetes.Interface) (*Cluster, error) {
 
 // watchTarget adds the caches of the target's disruption budgets and volume attachments.
 func (c *Cluster) watchTarget() error {
-	factory := informers.NewSharedInformerFactoryWithOptions(c.target, 0, informers.WithTransform(stripUnused))
+	factory := informers.NewSharedInformerFactoryWithOptions(c.target, 0, informers.WithTransform(stripUnusedFields))
 	c.factories = append(c.factories, factory)
 	c.Informers[Budgets] = factory.Policy().V1().PodDisruptionBudgets().Informer()
 	c.attachmentWatches = &watchState{}
@@ -63,8 +67,8 @@ func (c *Cluster) watchTarget() error {
 		c.attachmentWatches.newAttachmentInformer,
 	)
 	err := c.Informers[Attachments].AddIndexers(cache.Indexers{
-		byNode:   indexBy(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
-		byVolume: indexBy(VolumeOf),
+		byNode:   indexByKey(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
+		byVolume: indexByKey(VolumeOfAttachment),
 	})
 	if err != nil {
 		return fmt.Errorf("index volume attachments: %w", err)
@@ -72,29 +76,30 @@ func (c *Cluster) watchTarget() error {
 	return nil
 }
 
-// VolumeOf returns the name of the persistent volume of an attachment; empty if the attachment names no volume.
-func VolumeOf(a *storagev1.VolumeAttachment) string {
+// VolumeOfAttachment returns the name of the persistent volume of an attachment; empty if the attachment names no
+// volume.
+func VolumeOfAttachment(a *storagev1.VolumeAttachment) string {
 	if name := a.Spec.Source.PersistentVolumeName; name != nil {
 		return *name
 	}
 	return ""
 }
 
-// AttachmentsOf returns the volume attachments of a node, unsorted.
-func (c *Cluster) AttachmentsOf(node string) []*storagev1.VolumeAttachment {
-	return Indexed[*storagev1.VolumeAttachment](c.Informers[Attachments], byNode, node)
+// AttachmentsOfNode returns the volume attachments of a node, unsorted.
+func (c *Cluster) AttachmentsOfNode(node string) []*storagev1.VolumeAttachment {
+	return IndexedObjects[*storagev1.VolumeAttachment](c.Informers[Attachments], byNode, node)
 }
 
 // AttachmentsOfVolume returns the volume attachments of a persistent volume, unsorted.
 func (c *Cluster) AttachmentsOfVolume(name string) []*storagev1.VolumeAttachment {
-	return Indexed[*storagev1.VolumeAttachment](c.Informers[Attachments], byVolume, name)
+	return IndexedObjects[*storagev1.VolumeAttachment](c.Informers[Attachments], byVolume, name)
 }
 
-// Attached returns how many volumes are attached to a node or are being attached. While the watch is interrupted, the
-// cache may be out of date, and Attached returns at least 1: a deletion does not wait for volumes if Attached returns
-// 0.
-func (c *Cluster) Attached(node string) int {
-	n := len(c.AttachmentsOf(node))
+// AttachedVolumeCount returns how many volumes are attached to a node or are being attached. While the watch is
+// interrupted, the cache may be out of date, and AttachedVolumeCount returns at least 1: a deletion does not wait for
+// volumes if AttachedVolumeCount returns 0.
+func (c *Cluster) AttachedVolumeCount(node string) int {
+	n := len(c.AttachmentsOfNode(node))
 	if n == 0 && !c.KnowsAttachments() {
 		return 1
 	}
@@ -107,12 +112,12 @@ func (c *Cluster) KnowsAttachments() bool {
 	return c.attachmentWatches == nil || c.attachmentWatches.isCurrent()
 }
 
-// AttachedTo returns the sorted names of the volumes that are attached to a node or are being attached. The name is the
-// persistent volume's; an attachment without a persistent volume gives its own name.
-func (c *Cluster) AttachedTo(node string) []string {
+// VolumesAttachedToNode returns the sorted names of the volumes that are attached to a node or are being attached. The
+// name is the persistent volume's; an attachment without a persistent volume gives its own name.
+func (c *Cluster) VolumesAttachedToNode(node string) []string {
 	var names []string
-	for _, attachment := range c.AttachmentsOf(node) {
-		names = append(names, cmp.Or(VolumeOf(attachment), attachment.Name))
+	for _, attachment := range c.AttachmentsOfNode(node) {
+		names = append(names, cmp.Or(VolumeOfAttachment(attachment), attachment.Name))
 	}
 	slices.Sort(names)
 	return names
@@ -148,8 +153,8 @@ func (w *trackedWatch) Stop() {
 	w.Interface.Stop()
 }
 
-// track records the start of a watch, and its end.
-func (l *watchState) track(w watch.Interface) watch.Interface {
+// trackWatch records the start of a watch, and its end.
+func (l *watchState) trackWatch(w watch.Interface) watch.Interface {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.openWatches++; !l.lastEndedAt.IsZero() && time.Since(l.lastEndedAt) > maxRenewalGap {
@@ -178,7 +183,7 @@ func (l *watchState) newAttachmentInformer(
 			if err != nil {
 				return nil, err
 			}
-			return l.track(w), nil
+			return l.trackWatch(w), nil
 		},
 	}
 	return cache.NewSharedIndexInformer(

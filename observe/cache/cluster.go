@@ -22,15 +22,15 @@ import (
 	"millwright/decide/ownership"
 )
 
-// Ref identifies one object. A later object with the same name has another UID.
-type Ref struct {
+// ObjectRef identifies one object. A later object with the same name has another UID.
+type ObjectRef struct {
 	Namespace string
 	Name      string
 	UID       string
 }
 
 // Key returns namespace/name.
-func (r Ref) Key() string { return r.Namespace + "/" + r.Name }
+func (r ObjectRef) Key() string { return r.Namespace + "/" + r.Name }
 
 // Resource is the name of a resource in a MinVersions.
 type Resource string
@@ -56,7 +56,7 @@ const (
 	byNode      = "node"      // key: name of a machine's node
 	byInstance  = "instance"  // key: normalized provider ID of a node or of a machine
 	byUID       = "uid"
-	byCloudCall = "call" // key: kind of a machine's cloud call, and UID of its set; see MachinesCalling
+	byCloudCall = "call" // key: kind of a machine's cloud call, and UID of its set; see MachinesCallingCloud
 )
 
 // Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All
@@ -69,22 +69,23 @@ type Cluster struct {
 	Informers        map[Resource]cache.SharedIndexInformer
 	trackedInformers sync.Map // informers added after Start: Resource → cache.SharedIndexInformer
 
-	Preflight         Preflight
+	Preflight         PreflightConfig
 	attachmentWatches *watchState // watches of volume attachments; nil if volume attachments are not watched
 	absences          atomic.Pointer[Absences]
 	evictionSupport   evictionSupport // answer to the question whether the target can evict pods
 
-	Scope            Scope // Millwright's namespaces. Set Scope before Start.
+	Scope            NamespaceScope // Millwright's namespaces. Set NamespaceScope before Start.
 	otherControllers otherControllers
 
-	// Unguarded means that Secrets of classes get no finalizers, and that no decision uses Secrets. Set Unguarded before
-	// Start.
-	Unguarded bool
-	// Unguided means that rollouts do not stop the cluster autoscaler from scaling down nodes. Set Unguided before Start.
-	Unguided bool
-	// AsMCM selects machine-controller-manager's behavior where Millwright differs (docs/migration.md). Set AsMCM before
-	// Start.
-	AsMCM bool
+	// WithoutSecretFinalizers means that Secrets of classes get no finalizers, and that no decision uses Secrets. Set
+	// WithoutSecretFinalizers before Start.
+	WithoutSecretFinalizers bool
+	// WithoutAutoscalerGuard means that rollouts do not stop the cluster autoscaler from scaling down nodes. Set
+	// WithoutAutoscalerGuard before Start.
+	WithoutAutoscalerGuard bool
+	// BehavesAsMCM selects machine-controller-manager's behavior where Millwright differs (docs/migration.md). Set
+	// BehavesAsMCM before Start.
+	BehavesAsMCM bool
 }
 
 // NewCluster prepares caches that read with these clients; Start fills the caches. A nil target means that machines
@@ -92,7 +93,7 @@ type Cluster struct {
 // means that Secrets are not watched.
 func NewCluster(client versioned.Interface, target kubernetes.Interface, meta metadata.Interface) (*Cluster, error) {
 	machines := externalversions.NewSharedInformerFactoryWithOptions(client, 0,
-		externalversions.WithTransform(stripUnused))
+		externalversions.WithTransform(stripUnusedFields))
 	v1 := machines.Machine().V1alpha1()
 	c := &Cluster{
 		client:    client,
@@ -109,10 +110,12 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 		evictionSupport: evictionSupport{discoverySlot: make(chan struct{}, 1)},
 	}
 	if target != nil {
-		nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(stripUnused))
+		nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(stripUnusedFields))
 		c.Informers[Nodes] = nodes.Core().V1().Nodes().Informer()
 		err := c.Informers[Nodes].AddIndexers(
-			cache.Indexers{byInstance: indexBy(func(n *corev1.Node) string { return ownership.Key(n.Spec.ProviderID) })},
+			cache.Indexers{
+				byInstance: indexByKey(func(n *corev1.Node) string { return ownership.ProviderIDKey(n.Spec.ProviderID) }),
+			},
 		)
 		if err != nil {
 			return nil, fmt.Errorf("index nodes: %w", err)
@@ -120,22 +123,30 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 		c.factories = append(c.factories, nodes)
 	}
 	if meta != nil {
-		secrets := metadatainformer.NewSharedInformerFactoryWithOptions(meta, 0, metadatainformer.WithTransform(stripSecret))
+		secrets := metadatainformer.NewSharedInformerFactoryWithOptions(
+			meta,
+			0,
+			metadatainformer.WithTransform(stripSecretData),
+		)
 		c.Informers[Secrets] = secrets.ForResource(secretsResource).Informer()
 		c.factories = append(c.factories, secrets)
 	}
 	err := c.Informers[Machines].AddIndexers(cache.Indexers{
-		ByOwner: indexBy(ownerKeyOf), byOwnerName: indexBy(ownerNameKeyOf),
-		byClass: indexBy(func(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Spec.Class.Name }),
-		byNode:  indexBy(NodeNameOf), byCloudCall: indexBy(cloudCallOf),
-		byInstance: indexBy(func(m *v1alpha1.Machine) string { return ownership.Key(m.Spec.ProviderID) }),
-		byUID:      indexBy(func(m *v1alpha1.Machine) string { return string(m.UID) }),
+		ByOwner: indexByKey(ownerKeyOfObject), byOwnerName: indexByKey(ownerNameKeyOfObject),
+		byClass: indexByKey(func(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Spec.Class.Name }),
+		byNode:  indexByKey(NodeNameOfMachine), byCloudCall: indexByKey(cloudCallKeyOfMachine),
+		byInstance: indexByKey(func(m *v1alpha1.Machine) string { return ownership.ProviderIDKey(m.Spec.ProviderID) }),
+		byUID:      indexByKey(func(m *v1alpha1.Machine) string { return string(m.UID) }),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("index machines: %w", err)
 	}
 	if err := c.Informers[Sets].AddIndexers(
-		cache.Indexers{ByOwner: indexBy(ownerKeyOf), byOwnerName: indexBy(ownerNameKeyOf), byClass: indexBy(ClassOfSet)},
+		cache.Indexers{
+			ByOwner:     indexByKey(ownerKeyOfObject),
+			byOwnerName: indexByKey(ownerNameKeyOfObject),
+			byClass:     indexByKey(ClassOfSet),
+		},
 	); err != nil {
 		return nil, fmt.Errorf("index sets: %w", err)
 	}
@@ -146,13 +157,13 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 // error if ctx ends first. Start does not wait for the control plane, whose kind may not be installed yet, nor for
 // disruption budgets if the target does not serve policy/v1. Call Start once.
 func (c *Cluster) Start(ctx context.Context) error {
-	c.Begin(ctx)
-	return c.AwaitFilled(ctx)
+	c.StartWithoutWaiting(ctx)
+	return c.AwaitFilledCaches(ctx)
 }
 
-// Begin keeps the caches current until ctx ends, and does not wait until the caches are filled. Call Begin once,
-// instead of Start.
-func (c *Cluster) Begin(ctx context.Context) {
+// StartWithoutWaiting keeps the caches current until ctx ends, and does not wait until the caches are filled. Call
+// StartWithoutWaiting once, instead of Start.
+func (c *Cluster) StartWithoutWaiting(ctx context.Context) {
 	for _, f := range c.factories {
 		f.Start(ctx.Done())
 	}
@@ -161,8 +172,9 @@ func (c *Cluster) Begin(ctx context.Context) {
 	}
 }
 
-// AwaitFilled waits until the caches that Start waits for are filled. AwaitFilled returns an error if ctx ends first.
-func (c *Cluster) AwaitFilled(ctx context.Context) error {
+// AwaitFilledCaches waits until the caches that Start waits for are filled. AwaitFilledCaches returns an error if ctx
+// ends first.
+func (c *Cluster) AwaitFilledCaches(ctx context.Context) error {
 	for _, informer := range c.otherControllers.informers {
 		if !cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
 			return fmt.Errorf("fill the caches of Leases and namespaces: %w", context.Cause(ctx))
@@ -173,7 +185,7 @@ func (c *Cluster) AwaitFilled(ctx context.Context) error {
 		switch resource {
 		case ControlPlanes:
 		case Budgets:
-			filled = c.awaitBudgets(ctx, informer)
+			filled = c.awaitBudgetCache(ctx, informer)
 		default:
 			filled = cache.WaitFor(ctx, "", informer.HasSyncedChecker())
 		}
@@ -184,10 +196,10 @@ func (c *Cluster) AwaitFilled(ctx context.Context) error {
 	return nil
 }
 
-// awaitBudgets waits until the cache of disruption budgets is filled, or until the target has answered that it cannot
-// evict: without policy/v1 there are no budgets, and the cache stays empty. awaitBudgets returns false if ctx ends
-// first.
-func (c *Cluster) awaitBudgets(ctx context.Context, informer cache.SharedIndexInformer) bool {
+// awaitBudgetCache waits until the cache of disruption budgets is filled, or until the target has answered that it
+// cannot evict: without policy/v1 there are no budgets, and the cache stays empty. awaitBudgetCache returns false if
+// ctx ends first.
+func (c *Cluster) awaitBudgetCache(ctx context.Context, informer cache.SharedIndexInformer) bool {
 	for ctx.Err() == nil {
 		bounded, cancel := context.WithTimeout(ctx, budgetsTimeout)
 		filled := cache.WaitFor(bounded, "", informer.HasSyncedChecker())
@@ -196,7 +208,7 @@ func (c *Cluster) awaitBudgets(ctx context.Context, informer cache.SharedIndexIn
 			return true
 		}
 		bounded, cancel = context.WithTimeout(ctx, budgetsTimeout)
-		why, err := c.NoEviction(bounded, metav1.NamespaceAll)
+		why, err := c.NoEvictionReason(bounded, metav1.NamespaceAll)
 		cancel()
 		if err == nil && why != "" {
 			return true
@@ -219,9 +231,9 @@ func (c *Cluster) Informer(resource Resource) cache.SharedIndexInformer {
 // Client returns the client of the control cluster.
 func (c *Cluster) Client() versioned.Interface { return c.client }
 
-// Target returns the client of the cluster that the machines of a namespace join; nil if these machines join no
+// TargetClient returns the client of the cluster that the machines of a namespace join; nil if these machines join no
 // cluster. All namespaces have the same target.
-func (c *Cluster) Target(namespace string) kubernetes.Interface {
+func (c *Cluster) TargetClient(namespace string) kubernetes.Interface {
 	_ = namespace // the parameter namespace is reserved for several targets
 	return c.target
 }
@@ -238,9 +250,9 @@ func getByKey[T any](informer cache.SharedIndexInformer, key string) (T, bool) {
 	return item.(T), true
 }
 
-// Indexed returns the objects of a cache that have this value in an index, unsorted; nil if the resource is not
+// IndexedObjects returns the objects of a cache that have this value in an index, unsorted; nil if the resource is not
 // watched.
-func Indexed[T any](informer cache.SharedIndexInformer, index, value string) []T {
+func IndexedObjects[T any](informer cache.SharedIndexInformer, index, value string) []T {
 	if informer == nil {
 		return nil
 	}
@@ -248,15 +260,15 @@ func Indexed[T any](informer cache.SharedIndexInformer, index, value string) []T
 	if err != nil {
 		return nil // cannot happen: NewCluster adds the index
 	}
-	return castAll[T](items)
+	return castObjects[T](items)
 }
 
-// All returns the objects of a cache, unsorted.
-func All[T any](informer cache.SharedIndexInformer) []T {
-	return castAll[T](informer.GetStore().List())
+// AllObjects returns the objects of a cache, unsorted.
+func AllObjects[T any](informer cache.SharedIndexInformer) []T {
+	return castObjects[T](informer.GetStore().List())
 }
 
-func castAll[T any](items []any) []T {
+func castObjects[T any](items []any) []T {
 	result := make([]T, 0, len(items))
 	for _, item := range items {
 		result = append(result, item.(T))
@@ -264,8 +276,8 @@ func castAll[T any](items []any) []T {
 	return result
 }
 
-// Pointers returns pointers to the elements of a slice.
-func Pointers[T any](items []T) []*T {
+// PointersToItems returns pointers to the elements of a slice.
+func PointersToItems[T any](items []T) []*T {
 	result := make([]*T, len(items))
 	for i := range items {
 		result[i] = &items[i]
@@ -273,8 +285,8 @@ func Pointers[T any](items []T) []*T {
 	return result
 }
 
-// indexBy returns an index function by key for objects of type T. The index leaves out objects with an empty key.
-func indexBy[T any](key func(T) string) cache.IndexFunc {
+// indexByKey returns an index function by key for objects of type T. The index leaves out objects with an empty key.
+func indexByKey[T any](key func(T) string) cache.IndexFunc {
 	return func(object any) ([]string, error) {
 		if k := key(object.(T)); k != "" {
 			return []string{k}, nil
@@ -284,16 +296,16 @@ func indexBy[T any](key func(T) string) cache.IndexFunc {
 }
 
 // OwnerIndex returns the index ByOwner for a cache of any kind of objects.
-func OwnerIndex() cache.Indexers { return cache.Indexers{ByOwner: indexBy(ownerKeyOf)} }
+func OwnerIndex() cache.Indexers { return cache.Indexers{ByOwner: indexByKey(ownerKeyOfObject)} }
 
-func ownerKeyOf(o metav1.Object) string {
+func ownerKeyOfObject(o metav1.Object) string {
 	if ref := metav1.GetControllerOf(o); ref != nil {
 		return string(ref.UID)
 	}
-	return OrphansOf(o.GetNamespace())
+	return OrphanKey(o.GetNamespace())
 }
 
-func ownerNameKeyOf(o metav1.Object) string {
+func ownerNameKeyOfObject(o metav1.Object) string {
 	if ref := metav1.GetControllerOf(o); ref != nil {
 		return ownerNameKey(ref.Kind, o.GetNamespace(), ref.Name)
 	}
@@ -302,12 +314,12 @@ func ownerNameKeyOf(o metav1.Object) string {
 
 func ownerNameKey(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 
-// OrphansOf returns the value, in the index ByOwner, of a namespace's objects that have no controller. The value
+// OrphanKey returns the value, in the index ByOwner, of a namespace's objects that have no controller. The value
 // differs from every UID.
-func OrphansOf(namespace string) string { return "none in " + namespace }
+func OrphanKey(namespace string) string { return "none in " + namespace }
 
-// stripUnused drops fields that no decision needs, because the caches hold thousands of objects.
-func stripUnused(object any) (any, error) {
+// stripUnusedFields drops fields that no decision needs, because the caches hold thousands of objects.
+func stripUnusedFields(object any) (any, error) {
 	if o, ok := object.(metav1.Object); ok && o.GetManagedFields() != nil {
 		o.SetManagedFields(nil)
 	}
@@ -334,7 +346,7 @@ func ClassOfSet(set *v1alpha1.MachineSet) string {
 
 // SetsOfClass returns the sets whose template names this MachineClass (key namespace/name), unsorted.
 func (c *Cluster) SetsOfClass(key string) []*v1alpha1.MachineSet {
-	return Indexed[*v1alpha1.MachineSet](c.Informer(Sets), byClass, key)
+	return IndexedObjects[*v1alpha1.MachineSet](c.Informer(Sets), byClass, key)
 }
 
 // SecretMetadata returns a client for the metadata of a namespace's Secrets. Do not call SecretMetadata on a Cluster
@@ -353,9 +365,9 @@ func (c *Cluster) Secret(key string) (secret *metav1.PartialObjectMetadata, foun
 	return getByKey[*metav1.PartialObjectMetadata](c.Informers[Secrets], key)
 }
 
-// stripSecret keeps only the identity, version and finalizers of a Secret: an annotation of kubectl apply contains a
-// copy of the Secret's data.
-func stripSecret(object any) (any, error) {
+// stripSecretData keeps only the identity, version and finalizers of a Secret: an annotation of kubectl apply contains
+// a copy of the Secret's data.
+func stripSecretData(object any) (any, error) {
 	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 		m.ObjectMeta = metav1.ObjectMeta{
 			Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,

@@ -40,17 +40,18 @@ func ParseControlPlane(text string) (ControlPlaneRef, error) {
 	return ref, nil
 }
 
-// Preflight configures the checks of the control plane before sets create machines. The zero value disables all checks.
-type Preflight struct {
+// PreflightConfig configures the checks of the control plane before sets create machines. The zero value disables all
+// checks.
+type PreflightConfig struct {
 	Client       dynamic.Interface
 	ControlPlane ControlPlaneRef
 	Checks       []string // names of checks, as in preflight.Settings
-	Strict       bool
+	IsStrict     bool
 }
 
 // WatchControlPlane caches the control plane that machines join. Call WatchControlPlane once, before Start. Start does
 // not wait for this cache: a missing resource delays nothing.
-func (c *Cluster) WatchControlPlane(p Preflight) {
+func (c *Cluster) WatchControlPlane(p PreflightConfig) {
 	c.Preflight = p
 	ref := p.ControlPlane
 	c.Informers[ControlPlanes] = dynamicinformer.NewFilteredDynamicInformer(p.Client, ref.Resource, ref.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
@@ -65,7 +66,7 @@ func (c *Cluster) ControlPlane() *unstructured.Unstructured {
 	if informer == nil {
 		return nil
 	}
-	for _, o := range All[*unstructured.Unstructured](informer) {
+	for _, o := range AllObjects[*unstructured.Unstructured](informer) {
 		return o
 	}
 	return nil
@@ -88,8 +89,8 @@ func (c *Cluster) LiveControlPlane(ctx context.Context) (*unstructured.Unstructu
 	return o, nil
 }
 
-// ControlPlaneRead reports whether the cache of the control plane is filled, or no control plane is configured.
-func (c *Cluster) ControlPlaneRead() bool {
+// HasReadControlPlane reports whether the cache of the control plane is filled, or no control plane is configured.
+func (c *Cluster) HasReadControlPlane() bool {
 	informer := c.Informers[ControlPlanes]
 	return informer == nil || informer.HasSynced()
 }

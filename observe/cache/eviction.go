@@ -18,10 +18,10 @@ type evictionSupport struct {
 	missingReason atomic.Pointer[string]
 }
 
-// NoEviction returns why the target cluster of a namespace cannot evict pods by policy/v1; empty if it can. The first
-// call runs discovery, and NoEviction caches the answer. NoEviction does not cache an error: the next call runs
-// discovery again. Concurrent calls wait for one discovery.
-func (c *Cluster) NoEviction(ctx context.Context, namespace string) (why string, err error) {
+// NoEvictionReason returns why the target cluster of a namespace cannot evict pods by policy/v1; empty if it can. The
+// first call runs discovery, and NoEvictionReason caches the answer. NoEvictionReason does not cache an error: the next
+// call runs discovery again. Concurrent calls wait for one discovery.
+func (c *Cluster) NoEvictionReason(ctx context.Context, namespace string) (why string, err error) {
 	if known := c.evictionSupport.missingReason.Load(); known != nil {
 		return *known, nil
 	}
@@ -34,7 +34,7 @@ func (c *Cluster) NoEviction(ctx context.Context, namespace string) (why string,
 	if known := c.evictionSupport.missingReason.Load(); known != nil {
 		return *known, nil
 	}
-	if why, err = discoverEviction(ctx, c.Target(namespace)); err == nil {
+	if why, err = discoverEviction(ctx, c.TargetClient(namespace)); err == nil {
 		c.evictionSupport.missingReason.Store(&why)
 	}
 	return why, err

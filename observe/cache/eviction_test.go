@@ -24,9 +24,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// evictionTarget returns a target whose discovery lists pods and their evictions, and serves policy/v1 if policy is
-// true.
-func evictionTarget(policy bool) *kubefake.Clientset {
+// newTargetWithEviction returns a target whose discovery lists pods and their evictions, and serves policy/v1 if policy
+// is true.
+func newTargetWithEviction(policy bool) *kubefake.Clientset {
 	target := kubefake.NewClientset()
 	target.Resources = []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{
 		{Name: "pods", Kind: "Pod"}, {Name: "pods/eviction", Group: "policy", Version: "v1", Kind: "Eviction"},
@@ -49,7 +49,7 @@ func newCluster(t *testing.T, target *kubefake.Clientset) *cache.Cluster {
 
 func TestConcurrentDrainsRunDiscoveryOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		target := evictionTarget(false)
+		target := newTargetWithEviction(false)
 		target.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
 			time.Sleep(time.Second)
 			return false, nil, nil
@@ -58,7 +58,7 @@ func TestConcurrentDrainsRunDiscoveryOnce(t *testing.T) {
 		var asking sync.WaitGroup
 		for range 20 {
 			asking.Go(func() {
-				why, err := cluster.NoEviction(t.Context(), "web")
+				why, err := cluster.NoEvictionReason(t.Context(), "web")
 				assert.NoError(t, err)
 				assert.Equal(t, "the API server does not serve policy/v1", why)
 			})
@@ -70,18 +70,18 @@ func TestConcurrentDrainsRunDiscoveryOnce(t *testing.T) {
 
 func TestACallerThatWaitsForDiscoveryKeepsItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		target := evictionTarget(true)
+		target := newTargetWithEviction(true)
 		target.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
 			time.Sleep(time.Minute)
 			return false, nil, nil
 		})
 		cluster := newCluster(t, target)
-		go func() { _, _ = cluster.NoEviction(t.Context(), "web") }()
+		go func() { _, _ = cluster.NoEvictionReason(t.Context(), "web") }()
 		synctest.Wait()
 		bounded, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		_, err := cluster.NoEviction(bounded, "web")
+		_, err := cluster.NoEvictionReason(bounded, "web")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, time.Second, time.Since(began))
 		time.Sleep(3 * time.Minute)
@@ -103,7 +103,7 @@ func TestAWorkerStartsWithoutDisruptionBudgets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				target := evictionTarget(row.policy)
+				target := newTargetWithEviction(row.policy)
 				var failing atomic.Bool
 				failing.Store(true)
 				target.PrependReactor("list", "poddisruptionbudgets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -141,7 +141,7 @@ func TestAWorkerStartsWithoutDisruptionBudgets(t *testing.T) {
 
 func TestAStartThatTimesOutNamesTheCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		target := evictionTarget(true)
+		target := newTargetWithEviction(true)
 		target.PrependReactor("list", "poddisruptionbudgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("connection refused")
 		})

@@ -25,32 +25,36 @@ type otherControllers struct {
 	namespaces cache.SharedIndexInformer
 	informers  []cache.SharedIndexInformer // informers of Leases and namespaces
 
-	mu            sync.Mutex
-	mcmLeases     mcmLeases
-	installations installations
-	onActive      func(why string, in func(namespace string) bool)
-	movedSignals  chan struct{} // has an element if a namespace may have become Millwright's, or another controller's
+	mu                 sync.Mutex
+	mcmLeases          mcmLeases
+	installations      installations
+	onActiveController func(why string, in func(namespace string) bool)
+	ownershipSignals   chan struct{} // has an element if a namespace may have become Millwright's, or another controller's
 }
 
 // activeController describes a controller that has become active: the message, and the controller's namespaces.
 type activeController struct {
-	message string
-	actsIn  func(namespace string) bool
+	message         string
+	actsInNamespace func(namespace string) bool
 }
 
-// WatchForeign watches the Leases of machine-controller-manager and of other installations, and the labels of
+// WatchOtherControllers watches the Leases of machine-controller-manager and of other installations, and the labels of
 // namespaces, so that the cluster can tell which controller is active in a namespace. The parameter ours is the name of
-// this installation. Call WatchForeign before Start.
-func (c *Cluster) WatchForeign(control kubernetes.Interface, ours string) error {
+// this installation. Call WatchOtherControllers before Start.
+func (c *Cluster) WatchOtherControllers(control kubernetes.Interface, ours string) error {
 	f := &c.otherControllers
 	f.mcmLeases = mcmLeases{}
-	f.installations = installations{ownName: ours, leases: map[string]installation{}, labelsOf: f.labels}
-	f.movedSignals = make(chan struct{}, 1)
-	for _, name := range append(MCMLeases(), v1alpha1.LeaseWorkers) {
+	f.installations = installations{
+		ownName:           ours,
+		leases:            map[string]installation{},
+		labelsOfNamespace: f.labelsOfNamespace,
+	}
+	f.ownershipSignals = make(chan struct{}, 1)
+	for _, name := range append(MCMLeaseNames(), v1alpha1.LeaseWorkers) {
 		factory := informers.NewSharedInformerFactoryWithOptions(
 			control,
 			0,
-			informers.WithTransform(stripUnused),
+			informers.WithTransform(stripUnusedFields),
 			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }),
 		)
 		informer := factory.Coordination().V1().Leases().Informer()
@@ -72,13 +76,13 @@ func (c *Cluster) WatchForeign(control kubernetes.Interface, ours string) error 
 		f.informers = append(f.informers, informer)
 		c.factories = append(c.factories, factory)
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(control, 0, informers.WithTransform(stripUnused))
+	factory := informers.NewSharedInformerFactoryWithOptions(control, 0, informers.WithTransform(stripUnusedFields))
 	f.namespaces = factory.Core().V1().Namespaces().Informer()
 	_, err := f.namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { f.labelsChanged(c.Scope) },
+		AddFunc: func(any) { f.notifyLabelChange(c.Scope) },
 		UpdateFunc: func(before, after any) {
 			if !maps.Equal(before.(*corev1.Namespace).Labels, after.(*corev1.Namespace).Labels) {
-				f.labelsChanged(c.Scope)
+				f.notifyLabelChange(c.Scope)
 			}
 		},
 	})
@@ -90,59 +94,61 @@ func (c *Cluster) WatchForeign(control kubernetes.Interface, ours string) error 
 	return nil
 }
 
-// labelsChanged notifies of a namespace's new labels, if any installation uses a label selector.
-func (f *otherControllers) labelsChanged(ours Scope) {
+// notifyLabelChange notifies of a namespace's new labels, if any installation uses a label selector.
+func (f *otherControllers) notifyLabelChange(ours NamespaceScope) {
 	f.mu.Lock()
 	selects := ours.Selector != nil || f.installations.usesSelectors()
 	f.mu.Unlock()
 	if selects {
-		f.notifyMoved()
+		f.notifyOwnershipChange()
 	}
 }
 
-// labels returns the labels of a namespace; nil means unknown.
-func (f *otherControllers) labels(namespace string) labels.Labels {
+// labelsOfNamespace returns the labels of a namespace; nil means unknown.
+func (f *otherControllers) labelsOfNamespace(namespace string) labels.Labels {
 	if o, found := getByKey[*corev1.Namespace](f.namespaces, namespace); found {
 		return labels.Set(o.Labels)
 	}
 	return nil
 }
 
-// notifyMoved signals that a namespace may have become Millwright's, or another controller's. notifyMoved never blocks.
-func (f *otherControllers) notifyMoved() {
+// notifyOwnershipChange signals that a namespace may have become Millwright's, or another controller's.
+// notifyOwnershipChange never blocks.
+func (f *otherControllers) notifyOwnershipChange() {
 	select {
-	case f.movedSignals <- struct{}{}:
+	case f.ownershipSignals <- struct{}{}:
 	default: // the channel still holds an unread signal
 	}
 }
 
-// OwnershipChanges returns a channel that gets an element when a namespace may have become Millwright's, or another controller's,
-// since the last receive. Two changes send no element: the expiry of a Lease of machine-controller-manager, and the
-// appearance of this installation's own Lease. The channel is for one receiver; it is nil without WatchForeign.
-func (c *Cluster) OwnershipChanges() <-chan struct{} { return c.otherControllers.movedSignals }
+// OwnershipChanges returns a channel that gets an element when a namespace may have become Millwright's, or another
+// controller's, since the last receive. Two changes send no element: the expiry of a Lease of
+// machine-controller-manager, and the appearance of this installation's own Lease. The channel is for one receiver; it
+// is nil without WatchOtherControllers.
+func (c *Cluster) OwnershipChanges() <-chan struct{} { return c.otherControllers.ownershipSignals }
 
 // OnOtherController calls begins for each other controller that is active, and later for each that becomes active.
-// begins receives a message about the controller, and a function that reports whether the controller acts in a namespace. Call
-// OnOtherController once.
+// begins receives a message about the controller, and a function that reports whether the controller acts in a
+// namespace. Call OnOtherController once.
 func (c *Cluster) OnOtherController(begins func(why string, in func(namespace string) bool)) {
 	f := &c.otherControllers
 	now := time.Now()
 	f.mu.Lock()
-	f.onActive = begins
-	already := append(f.mcmLeases.active(now), f.installations.active(now)...)
+	f.onActiveController = begins
+	already := append(f.mcmLeases.activeControllers(now), f.installations.activeControllers(now)...)
 	f.mu.Unlock()
-	f.report(already)
+	f.reportActiveControllers(already)
 }
 
-// report notifies of controllers that have become active.
-func (f *otherControllers) report(all []activeController) {
+// reportActiveControllers notifies of controllers that have become active.
+func (f *otherControllers) reportActiveControllers(all []activeController) {
 	f.mu.Lock()
-	begins := f.onActive
+	begins := f.onActiveController
 	f.mu.Unlock()
 	for _, b := range all {
-		f.notifyMoved()
+		f.notifyOwnershipChange()
 		if begins != nil {
-			begins(b.message, b.actsIn)
+			begins(b.message, b.actsInNamespace)
 		}
 	}
 }
@@ -162,7 +168,7 @@ func (f *otherControllers) recordLease(lease *coordinationv1.Lease) {
 		began = f.mcmLeases.recordLease(lease, now)
 	}
 	f.mu.Unlock()
-	f.report(began)
+	f.reportActiveControllers(began)
 }
 
 func (f *otherControllers) forgetLease(lease *coordinationv1.Lease) {
@@ -175,36 +181,36 @@ func (f *otherControllers) forgetLease(lease *coordinationv1.Lease) {
 		known = f.mcmLeases.forgetLease(lease)
 	}
 	if known {
-		f.notifyMoved()
+		f.notifyOwnershipChange()
 	}
 }
 
-// InScope reports whether the worker's flags assign a namespace to Millwright.
-func (c *Cluster) InScope(namespace string) bool {
-	return c.Scope.Has(namespace, c.otherControllers.labels(namespace))
+// IsInScope reports whether the worker's flags assign a namespace to Millwright.
+func (c *Cluster) IsInScope(namespace string) bool {
+	return c.Scope.ContainsNamespace(namespace, c.otherControllers.labelsOfNamespace(namespace))
 }
 
-// ActsIn reports whether this installation acts in a namespace of the control cluster: the Scope contains the namespace,
-// and no older installation claims it. Acts is sufficient for objects of Cluster API; for machine-controller-manager's
-// kinds, see Ours.
-func (c *Cluster) ActsIn(namespace string) bool {
-	if !c.InScope(namespace) {
+// ActsInNamespace reports whether this installation acts in a namespace of the control cluster: the NamespaceScope
+// contains the namespace, and no older installation claims it. Acts is sufficient for objects of Cluster API; for
+// machine-controller-manager's kinds, see Ours.
+func (c *Cluster) ActsInNamespace(namespace string) bool {
+	if !c.IsInScope(namespace) {
 		return false
 	}
 	c.otherControllers.mu.Lock()
 	defer c.otherControllers.mu.Unlock()
-	return !c.otherControllers.installations.isClaimed(namespace)
+	return !c.otherControllers.installations.isClaimedNamespace(namespace)
 }
 
-// ActsOnMachines reports whether Millwright acts on the machine objects of a namespace of the control cluster: this installation
-// acts in the namespace, and machine-controller-manager is not active in it.
+// ActsOnMachines reports whether Millwright acts on the machine objects of a namespace of the control cluster: this
+// installation acts in the namespace, and machine-controller-manager is not active in it.
 func (c *Cluster) ActsOnMachines(namespace string) bool {
-	if !c.ActsIn(namespace) {
+	if !c.ActsInNamespace(namespace) {
 		return false
 	}
 	c.otherControllers.mu.Lock()
 	defer c.otherControllers.mu.Unlock()
-	return !c.otherControllers.mcmLeases.isActiveIn(namespace, time.Now())
+	return !c.otherControllers.mcmLeases.isActiveInNamespace(namespace, time.Now())
 }
 
 // maxClockSkew is the largest expected difference between the clock of a Lease's holder and this worker's clock.
@@ -212,9 +218,9 @@ func (c *Cluster) ActsOnMachines(namespace string) bool {
 // Lease and compares no clocks.
 const maxClockSkew = time.Minute
 
-// MCMLeases returns the names of the Leases of machine-controller-manager's leader elections.
+// MCMLeaseNames returns the names of the Leases of machine-controller-manager's leader elections.
 // Machine-controller-manager keeps these Leases in the namespace of its machine objects.
-func MCMLeases() []string { return []string{"machine-controller-manager", "machine-controller"} }
+func MCMLeaseNames() []string { return []string{"machine-controller-manager", "machine-controller"} }
 
 // mcmLeases maps the key of each Lease of machine-controller-manager (MCM) to its last state. An active Lease means
 // that MCM is active in the Lease's namespace.
@@ -227,9 +233,9 @@ type mcmLease struct {
 	activeUntil time.Time // expiry of the Lease, by this worker's clock
 }
 
-// Holder returns the present holder of a Lease of MCM, by this worker's clock, and the time of the last renewal; an
-// empty name if the Lease is not held.
-func Holder(lease *coordinationv1.Lease, now time.Time) (by string, renewed time.Time) {
+// LeaseHolder returns the present holder of a Lease of MCM, by this worker's clock, and the time of the last renewal;
+// an empty name if the Lease is not held.
+func LeaseHolder(lease *coordinationv1.Lease, now time.Time) (by string, renewed time.Time) {
 	s := lease.Spec
 	if s.RenewTime == nil || s.HolderIdentity == nil || s.RenewTime.Add(leaseDuration(lease)).Before(now) {
 		return "", time.Time{}
@@ -276,9 +282,9 @@ func (c mcmLeases) forgetLease(lease *coordinationv1.Lease) bool {
 	return known
 }
 
-// isActiveIn reports whether MCM is active in a namespace.
-func (c mcmLeases) isActiveIn(namespace string, now time.Time) bool {
-	for _, name := range MCMLeases() {
+// isActiveInNamespace reports whether MCM is active in a namespace.
+func (c mcmLeases) isActiveInNamespace(namespace string, now time.Time) bool {
+	for _, name := range MCMLeaseNames() {
 		if c[types.NamespacedName{Namespace: namespace, Name: name}].activeUntil.After(now) {
 			return true
 		}
@@ -286,8 +292,8 @@ func (c mcmLeases) isActiveIn(namespace string, now time.Time) bool {
 	return false
 }
 
-// active returns each active MCM.
-func (c mcmLeases) active(now time.Time) (all []activeController) {
+// activeControllers returns each active MCM.
+func (c mcmLeases) activeControllers(now time.Time) (all []activeController) {
 	for key, h := range c {
 		if h.activeUntil.After(now) {
 			all = append(all, h.activeController(key, now))
@@ -301,8 +307,8 @@ func (h mcmLease) activeController(key types.NamespacedName, now time.Time) acti
 		message: fmt.Sprintf(
 			"machine-controller-manager is at work in namespace %s: %s renewed Lease %s at %s; "+
 				"this installation leaves the objects there alone until it stops",
-			key.Namespace, h.holder, key.Name, phrase.Clock(h.renewedAt, now),
+			key.Namespace, h.holder, key.Name, phrase.ClockText(h.renewedAt, now),
 		),
-		actsIn: func(namespace string) bool { return namespace == key.Namespace },
+		actsInNamespace: func(namespace string) bool { return namespace == key.Namespace },
 	}
 }

@@ -24,7 +24,7 @@ import (
 // clock.
 func renewedMCMLease(namespace string, renewed time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cache.MCMLeases()[0]},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cache.MCMLeaseNames()[0]},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity:       new("pod-1"),
 			LeaseDurationSeconds: new(int32(15)),
@@ -50,7 +50,7 @@ func TestANamespaceInWhichAnotherControllerIsAtWorkIsNotOurs(t *testing.T) {
 		)
 		c, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
 		require.NoError(t, err)
-		require.NoError(t, c.WatchForeign(control, "ours"))
+		require.NoError(t, c.WatchOtherControllers(control, "ours"))
 		require.NoError(t, c.Start(t.Context()))
 		synctest.Wait()
 		told := map[string]string{}
@@ -103,13 +103,13 @@ func TestANamespaceInWhichAnotherControllerIsAtWorkIsNotOurs(t *testing.T) {
 
 		put(renewedMCMLease("left-behind", time.Now()))
 		assert.False(t, c.ActsOnMachines("left-behind"))
-		c.Scope = cache.Scope{Except: []string{"shop"}}
+		c.Scope = cache.NamespaceScope{ExceptNamespaces: []string{"shop"}}
 		assert.False(t, c.ActsOnMachines("shop"))
 	})
 }
 
-// workersLease returns the Lease of an installation's workers; namespaces is the scope as JSON.
-func workersLease(namespace string, created, renewed time.Time, namespaces string) *coordinationv1.Lease {
+// newWorkersLease returns the Lease of an installation's workers; namespaces is the scope as JSON.
+func newWorkersLease(namespace string, created, renewed time.Time, namespaces string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: v1alpha1.LeaseWorkers, CreationTimestamp: metav1.NewTime(created),
@@ -129,14 +129,14 @@ func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 		labelled := func(name, fleet string) *corev1.Namespace {
 			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"fleet": fleet}}}
 		}
-		unnamed := workersLease("earlier", now.Add(-9*time.Hour), now, "")
+		unnamed := newWorkersLease("earlier", now.Add(-9*time.Hour), now, "")
 		delete(unnamed.Annotations, v1alpha1.AnnotationInstallation)
 		control := kubefake.NewClientset(
 			labelled("shop", "blue"), labelled("bakery", "green"), labelled("farm", ""), labelled("mill", ""),
-			workersLease("old", now.Add(-time.Hour), now.Add(-50*time.Minute), `{"namespaceSelector":"fleet=blue"}`),
-			workersLease("young", now.Add(-time.Second), now, ""),
-			workersLease("same", now.Add(-time.Minute), now, `{"namespaces":["farm"]}`),
-			workersLease("a-same", now.Add(-time.Minute), now, `{"namespaces":["mill"]}`),
+			newWorkersLease("old", now.Add(-time.Hour), now.Add(-50*time.Minute), `{"namespaceSelector":"fleet=blue"}`),
+			newWorkersLease("young", now.Add(-time.Second), now, ""),
+			newWorkersLease("same", now.Add(-time.Minute), now, `{"namespaces":["farm"]}`),
+			newWorkersLease("a-same", now.Add(-time.Minute), now, `{"namespaces":["mill"]}`),
 			unnamed,
 		)
 		leases := func(namespace string) typedcoordinationv1.LeaseInterface {
@@ -144,7 +144,7 @@ func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 		}
 		c, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
 		require.NoError(t, err)
-		require.NoError(t, c.WatchForeign(control, "of-our"))
+		require.NoError(t, c.WatchOtherControllers(control, "of-our"))
 		require.NoError(t, c.Start(t.Context()))
 		synctest.Wait()
 		ours := func() (ours []string) {
@@ -168,7 +168,7 @@ func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 
 		_, err = leases(
 			"our",
-		).Create(t.Context(), workersLease("our", now.Add(-time.Minute), now, ""), metav1.CreateOptions{})
+		).Create(t.Context(), newWorkersLease("our", now.Add(-time.Minute), now, ""), metav1.CreateOptions{})
 		require.NoError(t, err)
 		synctest.Wait()
 		assert.Equal(
@@ -188,15 +188,15 @@ func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 		assert.Len(t, c.OwnershipChanges(), 1, "the other's selector does not have it any more")
 		assert.Equal(t, []string{"shop", "bakery", "farm"}, ours())
 		<-c.OwnershipChanges()
-		c.Scope = selectorScope(t, "fleet in (blue, green)")
+		c.Scope = scopeWithSelector(t, "fleet in (blue, green)")
 		label("red")
 		assert.Len(t, c.OwnershipChanges(), 1)
 		assert.Equal(t, []string{"bakery"}, ours())
-		c.Scope = cache.Scope{}
+		c.Scope = cache.NamespaceScope{}
 
 		<-c.OwnershipChanges()
 		told = nil
-		updateLease(t, control, workersLease("old", now.Add(-time.Hour), now, `{}`))
+		updateLease(t, control, newWorkersLease("old", now.Add(-time.Hour), now, `{}`))
 		assert.Len(t, c.OwnershipChanges(), 1, "it acts on more namespaces than before")
 		assert.Len(t, told, 1)
 		assert.Empty(t, ours())
@@ -206,11 +206,11 @@ func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 
 		told = nil
 		require.NoError(t, leases("our").Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}))
-		updateLease(t, control, workersLease("young", now.Add(-time.Second), time.Now(), ""))
+		updateLease(t, control, newWorkersLease("young", now.Add(-time.Second), time.Now(), ""))
 		assert.Len(t, told, 1, "without a Lease, ours is the youngest")
-		_, err = leases("our").Create(t.Context(), workersLease("our", time.Now(), now, ""), metav1.CreateOptions{})
+		_, err = leases("our").Create(t.Context(), newWorkersLease("our", time.Now(), now, ""), metav1.CreateOptions{})
 		require.NoError(t, err)
-		updateLease(t, control, workersLease("young", now.Add(-time.Second), time.Now().Add(time.Second), ""))
+		updateLease(t, control, newWorkersLease("young", now.Add(-time.Second), time.Now().Add(time.Second), ""))
 		assert.Len(t, told, 1, "it was told already")
 
 		time.Sleep(time.Hour)

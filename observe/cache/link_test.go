@@ -44,13 +44,13 @@ func TestAttachedIsNeverZeroWhileTheWatchIsInterrupted(t *testing.T) {
 		require.NoError(t, cluster.Start(t.Context()))
 		synctest.Wait()
 		assert.True(t, cluster.KnowsAttachments())
-		assert.Zero(t, cluster.Attached("n"))
+		assert.Zero(t, cluster.AttachedVolumeCount("n"))
 
 		away.Store(true)
 		now.Stop()
 		synctest.Wait()
 		assert.False(t, cluster.KnowsAttachments())
-		assert.Equal(t, 1, cluster.Attached("n"), "none is no answer")
+		assert.Equal(t, 1, cluster.AttachedVolumeCount("n"), "none is no answer")
 		time.Sleep(10 * time.Minute)
 		assert.False(t, cluster.KnowsAttachments())
 
@@ -58,16 +58,16 @@ func TestAttachedIsNeverZeroWhileTheWatchIsInterrupted(t *testing.T) {
 		for !cluster.KnowsAttachments() {
 			time.Sleep(cache.WatchCatchUp)
 		}
-		now.Add(observetest.Attachment("a", "n", "pv-1"))
-		now.Add(observetest.Attachment("b", "n", "pv-2"))
+		now.Add(observetest.NewAttachment("a", "n", "pv-1"))
+		now.Add(observetest.NewAttachment("b", "n", "pv-2"))
 		synctest.Wait()
-		assert.Equal(t, 2, cluster.Attached("n"))
-		assert.Zero(t, cluster.Attached("other"))
+		assert.Equal(t, 2, cluster.AttachedVolumeCount("n"))
+		assert.Zero(t, cluster.AttachedVolumeCount("other"))
 	})
 }
 
 func TestUnwatchedAttachmentsCountAsKnown(t *testing.T) {
-	cluster, _ := observetest.Start(t, nil)
+	cluster, _ := observetest.StartCaches(t, nil)
 	assert.True(t, cluster.KnowsAttachments())
-	assert.Zero(t, cluster.Attached("n"))
+	assert.Zero(t, cluster.AttachedVolumeCount("n"))
 }

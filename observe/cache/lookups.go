@@ -19,8 +19,8 @@ func (c *Cluster) Machine(key string) (*v1alpha1.Machine, bool) {
 	return getByKey[*v1alpha1.Machine](c.Informers[Machines], key)
 }
 
-// Set returns a MachineSet from the cache.
-func (c *Cluster) Set(key string) (*v1alpha1.MachineSet, bool) {
+// MachineSet returns a MachineSet from the cache.
+func (c *Cluster) MachineSet(key string) (*v1alpha1.MachineSet, bool) {
 	return getByKey[*v1alpha1.MachineSet](c.Informers[Sets], key)
 }
 
@@ -39,21 +39,21 @@ func (c *Cluster) Node(name string) (*corev1.Node, bool) {
 	return getByKey[*corev1.Node](c.Informers[Nodes], name)
 }
 
-// MachinesOf returns the machines that the object with this UID controls, unsorted.
-func (c *Cluster) MachinesOf(ownerUID string) []*v1alpha1.Machine {
-	return Indexed[*v1alpha1.Machine](c.Informers[Machines], ByOwner, ownerUID)
+// MachinesOfOwner returns the machines that the object with this UID controls, unsorted.
+func (c *Cluster) MachinesOfOwner(ownerUID string) []*v1alpha1.Machine {
+	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], ByOwner, ownerUID)
 }
 
-// MachinesCalling returns the machines of a set that are at the step in which the cloud creates or deletes their
-// instances, unsorted. Each machine calls MachinesCalling before a cloud call: a scan of all members would cost the
-// square of their number.
-func (c *Cluster) MachinesCalling(ownerUID string, deleting bool) []*v1alpha1.Machine {
-	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byCloudCall, cloudCallKey(ownerUID, deleting))
+// MachinesCallingCloud returns the machines of a set that are at the step in which the cloud creates or deletes their
+// instances, unsorted. Each machine calls MachinesCallingCloud before a cloud call: a scan of all members would cost
+// the square of their number.
+func (c *Cluster) MachinesCallingCloud(ownerUID string, deleting bool) []*v1alpha1.Machine {
+	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byCloudCall, cloudCallKey(ownerUID, deleting))
 }
 
 func cloudCallKey(ownerUID string, deleting bool) string { return fmt.Sprint(deleting, " ", ownerUID) }
 
-func cloudCallOf(m *v1alpha1.Machine) string {
+func cloudCallKeyOfMachine(m *v1alpha1.Machine) string {
 	owner, deleting := metav1.GetControllerOf(m), m.DeletionTimestamp != nil
 	switch last := m.Status.LastOperation; {
 	case owner == nil:
@@ -69,53 +69,59 @@ func cloudCallOf(m *v1alpha1.Machine) string {
 
 // MachinesOfClass returns the machines that refer to a class (key namespace/name), unsorted.
 func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
-	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byClass, key)
+	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byClass, key)
 }
 
 // MachinesOfNode returns the machines that name this node, unsorted. More than one machine is a mistake of a user or of
 // the cloud.
 func (c *Cluster) MachinesOfNode(name string) []*v1alpha1.Machine {
-	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
+	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
 }
 
-// SetsOf returns the sets that the object with this UID controls, unsorted.
-func (c *Cluster) SetsOf(ownerUID string) []*v1alpha1.MachineSet {
-	return Indexed[*v1alpha1.MachineSet](c.Informers[Sets], ByOwner, ownerUID)
+// SetsOfOwner returns the sets that the object with this UID controls, unsorted.
+func (c *Cluster) SetsOfOwner(ownerUID string) []*v1alpha1.MachineSet {
+	return IndexedObjects[*v1alpha1.MachineSet](c.Informers[Sets], ByOwner, ownerUID)
 }
 
-// MembersOf returns the machines that these sets control, unsorted.
-func (c *Cluster) MembersOf(sets []*v1alpha1.MachineSet) []*v1alpha1.Machine {
+// MachinesOfSets returns the machines that these sets control, unsorted.
+func (c *Cluster) MachinesOfSets(sets []*v1alpha1.MachineSet) []*v1alpha1.Machine {
 	var members []*v1alpha1.Machine
 	for _, set := range sets {
-		members = append(members, c.MachinesOf(string(set.UID))...)
+		members = append(members, c.MachinesOfOwner(string(set.UID))...)
 	}
 	return members
 }
 
-// FreeMachines returns the machines that a set may adopt if its selector matches them, unsorted; see IsFree.
-func (c *Cluster) FreeMachines(set *v1alpha1.MachineSet) []*v1alpha1.Machine {
-	return freeObjects[*v1alpha1.Machine](c.Informers[Machines], set, KindSet)
+// MachinesWithoutController returns the machines that a set may adopt if its selector matches them, unsorted; see
+// CanBeAdopted.
+func (c *Cluster) MachinesWithoutController(set *v1alpha1.MachineSet) []*v1alpha1.Machine {
+	return objectsWithoutController[*v1alpha1.Machine](c.Informers[Machines], set, KindSet)
 }
 
-// SetsWithoutController returns the sets that a deployment may adopt if its selector matches them, unsorted; see IsFree.
+// SetsWithoutController returns the sets that a deployment may adopt if its selector matches them, unsorted; see
+// CanBeAdopted.
 func (c *Cluster) SetsWithoutController(d *v1alpha1.MachineDeployment) []*v1alpha1.MachineSet {
-	return freeObjects[*v1alpha1.MachineSet](c.Informers[Sets], d, KindDeployment)
+	return objectsWithoutController[*v1alpha1.MachineSet](c.Informers[Sets], d, KindDeployment)
 }
 
-// freeObjects returns the objects of a cache that are free for this owner; see IsFree.
-func freeObjects[T metav1.Object](informer cache.SharedIndexInformer, owner metav1.Object, kind string) []T {
-	list := Indexed[T](informer, ByOwner, OrphansOf(owner.GetNamespace()))
-	for _, o := range Indexed[T](informer, byOwnerName, ownerNameKey(kind, owner.GetNamespace(), owner.GetName())) {
-		if IsFree(o, owner, kind) {
+// objectsWithoutController returns the objects of a cache that are free for this owner; see CanBeAdopted.
+func objectsWithoutController[T metav1.Object](
+	informer cache.SharedIndexInformer,
+	owner metav1.Object,
+	kind string,
+) []T {
+	list := IndexedObjects[T](informer, ByOwner, OrphanKey(owner.GetNamespace()))
+	for _, o := range IndexedObjects[T](informer, byOwnerName, ownerNameKey(kind, owner.GetNamespace(), owner.GetName())) {
+		if CanBeAdopted(o, owner, kind) {
 			list = append(list, o)
 		}
 	}
 	return list
 }
 
-// LiveSetsOf reads from the API server the sets that a deployment controls (owned) and the sets that it may adopt
-// (free).
-func (c *Cluster) LiveSetsOf(
+// LiveSetsOfDeployment reads from the API server the sets that a deployment controls (owned) and the sets that it may
+// adopt (free).
+func (c *Cluster) LiveSetsOfDeployment(
 	ctx context.Context,
 	d *v1alpha1.MachineDeployment,
 ) (owned, free []*v1alpha1.MachineSet, err error) {
@@ -123,20 +129,25 @@ func (c *Cluster) LiveSetsOf(
 	if err != nil {
 		return nil, nil, fmt.Errorf("list sets of deployment %s: %w", d.Name, err)
 	}
-	for _, set := range Pointers(list.Items) {
+	for _, set := range PointersToItems(list.Items) {
 		switch {
 		case metav1.IsControlledBy(set, d):
 			owned = append(owned, set)
-		case IsFree(set, d, KindDeployment):
+		case CanBeAdopted(set, d, KindDeployment):
 			free = append(free, set)
 		}
 	}
 	return owned, free, nil
 }
 
-// EachMachine reads the machines of a namespace from the API server, not from a cache, in pages of 500, and calls do
-// for each machine. If EachMachine returns an error, it has called do for only some of the machines.
-func EachMachine(ctx context.Context, client versioned.Interface, namespace string, do func(*v1alpha1.Machine)) error {
+// VisitMachines reads the machines of a namespace from the API server, not from a cache, in pages of 500, and calls do
+// for each machine. If VisitMachines returns an error, it has called do for only some of the machines.
+func VisitMachines(
+	ctx context.Context,
+	client versioned.Interface,
+	namespace string,
+	do func(*v1alpha1.Machine),
+) error {
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return client.MachineV1alpha1().Machines(namespace).List(ctx, options)
 	})

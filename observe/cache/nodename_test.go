@@ -23,6 +23,6 @@ func TestTheNameOfAMachinesNode(t *testing.T) {
 			m.Labels = map[string]string{v1alpha1.LabelNode: row.label}
 		}
 		m.Status.NodeName = row.status
-		assert.Equal(t, row.want, cache.NodeNameOf(m), name)
+		assert.Equal(t, row.want, cache.NodeNameOfMachine(m), name)
 	}
 }

@@ -12,31 +12,31 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// NodeNameOf returns the name of a machine's node; empty if the machine has no node name. The name in the status is
-// proven, by the provider or by the node's provider ID. Without a name in the status, NodeNameOf returns the label of
-// the machine, for example of a machine from another controller or from a backup. The label does not prove that the
-// node is the machine's; see Cluster.WhoseNode.
-func NodeNameOf(m *v1alpha1.Machine) string {
+// NodeNameOfMachine returns the name of a machine's node; empty if the machine has no node name. The name in the status
+// is proven, by the provider or by the node's provider ID. Without a name in the status, NodeNameOfMachine returns the
+// label of the machine, for example of a machine from another controller or from a backup. The label does not prove
+// that the node is the machine's; see Cluster.OwnerOfNode.
+func NodeNameOfMachine(m *v1alpha1.Machine) string {
 	return cmp.Or(m.Status.NodeName, m.Labels[v1alpha1.LabelNode])
 }
 
-// UnnamedInstanceOf returns the provider ID of a machine that does not know the name of its node; empty for all other
-// machines.
-func UnnamedInstanceOf(m *v1alpha1.Machine) string {
-	if NodeNameOf(m) != "" {
+// InstanceWithoutNodeName returns the provider ID of a machine that does not know the name of its node; empty for all
+// other machines.
+func InstanceWithoutNodeName(m *v1alpha1.Machine) string {
+	if NodeNameOfMachine(m) != "" {
 		return ""
 	}
 	return m.Spec.ProviderID
 }
 
-// NodeOf returns the node that a machine names, from the cache; nil if the cache has no such node.
-func (c *Cluster) NodeOf(m *v1alpha1.Machine) *corev1.Node {
-	node, _ := c.Node(NodeNameOf(m))
+// NodeOfMachine returns the node that a machine names, from the cache; nil if the cache has no such node.
+func (c *Cluster) NodeOfMachine(m *v1alpha1.Machine) *corev1.Node {
+	node, _ := c.Node(NodeNameOfMachine(m))
 	return node
 }
 
-// ClassOf returns the class of a machine, from the cache; nil if the cache has no such class.
-func (c *Cluster) ClassOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
+// ClassOfMachine returns the class of a machine, from the cache; nil if the cache has no such class.
+func (c *Cluster) ClassOfMachine(m *v1alpha1.Machine) *v1alpha1.MachineClass {
 	class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)
 	return class
 }
@@ -53,11 +53,11 @@ func IsOrphaning(o metav1.Object) bool {
 	return o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
 }
 
-// IsFree reports whether an owner of this kind may adopt an object: the object has no controller, or its controller
-// reference has the owner's kind and name but another UID, for example after a restore. The controller with that other
-// UID no longer exists, because names are unique and this owner has the name now. IsFree therefore requires that the
-// owner exists.
-func IsFree(o, owner metav1.Object, kind string) bool {
+// CanBeAdopted reports whether an owner of this kind may adopt an object: the object has no controller, or its
+// controller reference has the owner's kind and name but another UID, for example after a restore. The controller with
+// that other UID no longer exists, because names are unique and this owner has the name now. CanBeAdopted therefore
+// requires that the owner exists.
+func CanBeAdopted(o, owner metav1.Object, kind string) bool {
 	ref := metav1.GetControllerOf(o)
 	if ref == nil {
 		return true
@@ -67,8 +67,8 @@ func IsFree(o, owner metav1.Object, kind string) bool {
 		ref.UID != owner.GetUID()
 }
 
-// TimeOf returns the time that t points to; the zero time for nil.
-func TimeOf(t *metav1.Time) time.Time {
+// TimeOrZero returns the time that t points to; the zero time for nil.
+func TimeOrZero(t *metav1.Time) time.Time {
 	if t == nil {
 		return time.Time{}
 	}
@@ -82,20 +82,20 @@ func IsFrozen(o metav1.Object) bool {
 	return o.GetLabels()[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue && !ended
 }
 
-// TimeIn parses an RFC 3339 time; zero if the text does not parse.
-func TimeIn(text string) time.Time {
+// ParseTimeOrZero parses an RFC 3339 time; zero if the text does not parse.
+func ParseTimeOrZero(text string) time.Time {
 	at, _ := time.Parse(time.RFC3339, text)
 	return at
 }
 
-// IsTrue reports whether the condition of this type has the status True.
-func IsTrue(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) bool {
-	c := Condition(conditions, kind)
+// IsConditionTrue reports whether the condition of this type has the status True.
+func IsConditionTrue(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) bool {
+	c := FindNodeCondition(conditions, kind)
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// Condition returns the condition of this type; nil if the list has no such condition.
-func Condition(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
+// FindNodeCondition returns the condition of this type; nil if the list has no such condition.
+func FindNodeCondition(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range conditions {
 		if conditions[i].Type == kind {
 			return &conditions[i]

@@ -10,9 +10,9 @@ import (
 	"millwright/decide/ownership"
 )
 
-// WhoseNode determines which machine owns a node, from the viewpoint of a machine that names the node or has its
+// OwnerOfNode determines which machine owns a node, from the viewpoint of a machine that names the node or has its
 // provider ID. The claims of other machines come from the cache of Machines of all namespaces.
-func (c *Cluster) WhoseNode(m *v1alpha1.Machine, node *corev1.Node) ownership.Answer {
+func (c *Cluster) OwnerOfNode(m *v1alpha1.Machine, node *corev1.Node) ownership.OwnerAnswer {
 	n := ownership.Node{
 		Name:       node.Name,
 		ProviderID: node.Spec.ProviderID,
@@ -27,31 +27,31 @@ func (c *Cluster) WhoseNode(m *v1alpha1.Machine, node *corev1.Node) ownership.An
 	others := slices.Concat(
 		c.MachinesOfInstance(node.Spec.ProviderID),
 		c.MachinesOfNode(node.Name),
-		Indexed[*v1alpha1.Machine](c.Informers[Machines], byUID, n.Mark),
+		IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byUID, n.Mark),
 	)
-	claims := make([]Claim, 0, len(others))
+	claims := make([]MachineClaim, 0, len(others))
 	for _, other := range others {
-		claims = append(claims, ClaimOf(other))
+		claims = append(claims, ClaimOfMachine(other))
 	}
-	return ownership.OfNode(n, ClaimOf(m), claims)
+	return ownership.OwnerOfNode(n, ClaimOfMachine(m), claims)
 }
 
-// OwnNode returns the node that a machine names if the node is proven to be the machine's; otherwise nil.
-func (c *Cluster) OwnNode(m *v1alpha1.Machine) *corev1.Node {
-	node := c.NodeOf(m)
-	if node == nil || !c.WhoseNode(m, node).Is(ownership.Ours) {
+// OwnNodeOfMachine returns the node that a machine names if the node is proven to be the machine's; otherwise nil.
+func (c *Cluster) OwnNodeOfMachine(m *v1alpha1.Machine) *corev1.Node {
+	node := c.NodeOfMachine(m)
+	if node == nil || !c.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours) {
 		return nil
 	}
 	return node
 }
 
-// Claim holds the instance and the node that a machine claims.
-type Claim = ownership.Machine
+// MachineClaim holds the instance and the node that a machine claims.
+type MachineClaim = ownership.Machine
 
-// ClaimOf returns the instance and the node that a machine claims.
-func ClaimOf(m *v1alpha1.Machine) Claim {
+// ClaimOfMachine returns the instance and the node that a machine claims.
+func ClaimOfMachine(m *v1alpha1.Machine) MachineClaim {
 	health, deletion := m.Status.Health, m.Status.Deletion
-	return Claim{
+	return MachineClaim{
 		Namespace: m.Namespace, Name: m.Name, UID: string(m.UID), ProviderID: m.Spec.ProviderID, Told: m.Status.NodeName,
 		InstanceGone: health != nil && health.InstanceGoneAt != nil ||
 			deletion != nil && deletion.Stage == v1alpha1.MachineDeletionNode,
@@ -60,7 +60,7 @@ func ClaimOf(m *v1alpha1.Machine) Claim {
 
 // MachinesOfInstance returns the machines that name an instance, unsorted; none for an empty provider ID.
 func (c *Cluster) MachinesOfInstance(providerID string) []*v1alpha1.Machine {
-	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byInstance, ownership.Key(providerID))
+	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byInstance, ownership.ProviderIDKey(providerID))
 }
 
 // NodesOfInstance returns the nodes of an instance, sorted by name; none for an empty provider ID or without a target.
@@ -68,17 +68,17 @@ func (c *Cluster) NodesOfInstance(providerID string) []*corev1.Node {
 	if c.Informers[Nodes] == nil {
 		return nil
 	}
-	nodes := Indexed[*corev1.Node](c.Informers[Nodes], byInstance, ownership.Key(providerID))
+	nodes := IndexedObjects[*corev1.Node](c.Informers[Nodes], byInstance, ownership.ProviderIDKey(providerID))
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	return nodes
 }
 
-// NodeToName returns the node whose name the machine must get: the only node with the machine's provider ID, if the
-// machine has no node name or the name of another node. NodeToName returns nil if no node or several nodes have the
-// provider ID. If there are several, a person or the cloud must remove all but one.
-func (c *Cluster) NodeToName(m *v1alpha1.Machine) *corev1.Node {
+// UnrecordedNodeOfMachine returns the node whose name the machine must get: the only node with the machine's provider
+// ID, if the machine has no node name or the name of another node. UnrecordedNodeOfMachine returns nil if no node or
+// several nodes have the provider ID. If there are several, a person or the cloud must remove all but one.
+func (c *Cluster) UnrecordedNodeOfMachine(m *v1alpha1.Machine) *corev1.Node {
 	nodes := c.NodesOfInstance(m.Spec.ProviderID)
-	if len(nodes) != 1 || nodes[0].Name == NodeNameOf(m) {
+	if len(nodes) != 1 || nodes[0].Name == NodeNameOfMachine(m) {
 		return nil
 	}
 	return nodes[0]

@@ -15,25 +15,25 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Restores detects that an API server was restored to a former state. After a restore, the API server is older than the
-// version from which a watch continues. After a restore, such a watch shows no change until the API server has reached
-// that version, and never shows the changes that the restore made. A restore interrupts each watch, so Restores reads
-// the API server's version whenever a watch continues after an interruption. After a restore, the process has to end:
-// its next start fills the caches again. Restores is safe for concurrent use.
-type Restores struct {
+// RestoreDetector detects that an API server was restored to a former state. After a restore, the API server is older
+// than the version from which a watch continues. After a restore, such a watch shows no change until the API server has
+// reached that version, and never shows the changes that the restore made. A restore interrupts each watch, so
+// RestoreDetector reads the API server's version whenever a watch continues after an interruption. After a restore, the
+// process has to end: its next start fills the caches again. RestoreDetector is safe for concurrent use.
+type RestoreDetector struct {
 	restoreErrors chan error
 
 	mu            sync.Mutex
 	watchEndTimes map[string]time.Time // URL → end of the last watch
 }
 
-// NewRestores returns a Restores without a detected restore.
-func NewRestores() *Restores {
-	return &Restores{restoreErrors: make(chan error, 1), watchEndTimes: map[string]time.Time{}}
+// NewRestoreDetector returns a RestoreDetector without a detected restore.
+func NewRestoreDetector() *RestoreDetector {
+	return &RestoreDetector{restoreErrors: make(chan error, 1), watchEndTimes: map[string]time.Time{}}
 }
 
 // AwaitRestore returns an error once a restore is detected, and nil when ctx ends. Only one caller gets the error.
-func (r *Restores) AwaitRestore(ctx context.Context) error {
+func (r *RestoreDetector) AwaitRestore(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -42,18 +42,18 @@ func (r *Restores) AwaitRestore(ctx context.Context) error {
 	}
 }
 
-// report sends the error of a detected restore, unless an earlier error is still unread.
-func (r *Restores) report(resource, version string) {
+// reportRestore sends the error of a detected restore, unless an earlier error is still unread.
+func (r *RestoreDetector) reportRestore(resource, version string) {
 	select {
 	case r.restoreErrors <- fmt.Errorf("the API server was restored to a former state: it is older than version %s in the cache of %s", version, resource):
 	default:
 	}
 }
 
-// Watched returns a copy of a config. Clients of the copy check each watch of a whole resource that continues from a
-// version after an interruption. If the check fails, the watch does not open. Each check costs one request for one
-// object. A nil config stays nil.
-func (r *Restores) Watched(config *rest.Config) *rest.Config {
+// ConfigWithRestoreCheck returns a copy of a config. Clients of the copy check each watch of a whole resource that
+// continues from a version after an interruption. If the check fails, the watch does not open. Each check costs one
+// request for one object. A nil config stays nil.
+func (r *RestoreDetector) ConfigWithRestoreCheck(config *rest.Config) *rest.Config {
 	if config == nil {
 		return nil
 	}
@@ -64,20 +64,20 @@ func (r *Restores) Watched(config *rest.Config) *rest.Config {
 
 // restoreChecker compares the version of a watch with the version of the API server.
 type restoreChecker struct {
-	next     http.RoundTripper
-	restores *Restores
+	nextTransport http.RoundTripper
+	detector      *RestoreDetector
 }
 
 // RoundTrip implements http.RoundTripper.
 func (c restoreChecker) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := c.next.RoundTrip(request)
+	response, err := c.nextTransport.RoundTrip(request)
 	version := continuedVersion(request.URL.Query())
 	if err != nil || response.StatusCode != http.StatusOK || version == "" {
 		return response, err
 	}
 	resource := request.URL.Host + request.URL.Path
-	response.Body = watchBody{response.Body, func() { c.restores.recordEnd(resource) }}
-	if c.restores.isRenewal(resource) {
+	response.Body = watchBody{response.Body, func() { c.detector.recordWatchEnd(resource) }}
+	if c.detector.isWatchRenewal(resource) {
 		return response, nil
 	}
 	newest, err := c.newestVersion(request)
@@ -85,22 +85,22 @@ func (c restoreChecker) RoundTrip(request *http.Request) (*http.Response, error)
 		_ = response.Body.Close() // The error is ignored: nobody reads the body.
 		return nil, fmt.Errorf("read the version of %s: %w", path.Base(request.URL.Path), err)
 	}
-	if Newer(version, newest) {
-		c.restores.report(path.Base(request.URL.Path), version)
+	if IsNewer(version, newest) {
+		c.detector.reportRestore(path.Base(request.URL.Path), version)
 	}
 	return response, nil
 }
 
-// recordEnd stores the end time of a watch.
-func (r *Restores) recordEnd(resource string) {
+// recordWatchEnd stores the end time of a watch.
+func (r *RestoreDetector) recordWatchEnd(resource string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.watchEndTimes[resource] = time.Now()
 }
 
-// isRenewal reports whether the previous watch ended at most maxRenewalGap ago. The API server ends each watch after
-// some minutes, and the next watch follows at once; a restart of the API server takes longer.
-func (r *Restores) isRenewal(resource string) bool {
+// isWatchRenewal reports whether the previous watch ended at most maxRenewalGap ago. The API server ends each watch
+// after some minutes, and the next watch follows at once; a restart of the API server takes longer.
+func (r *RestoreDetector) isWatchRenewal(resource string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last, known := r.watchEndTimes[resource]
@@ -144,7 +144,7 @@ func (c restoreChecker) newestVersion(watch *http.Request) (string, error) {
 	request := watch.Clone(ctx)
 	request.URL.RawQuery = url.Values{"limit": {"1"}}.Encode()
 	request.Header.Set("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json")
-	response, err := c.next.RoundTrip(request)
+	response, err := c.nextTransport.RoundTrip(request)
 	if err != nil {
 		return "", err
 	}

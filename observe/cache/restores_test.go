@@ -27,7 +27,7 @@ type fakeAPIServer struct {
 	version   atomic.Int64
 	listCount atomic.Int64
 	listsFail atomic.Bool // list requests fail
-	restores  *cache.Restores
+	detector  *cache.RestoreDetector
 	client    versioned.Interface
 }
 
@@ -56,16 +56,16 @@ func (s *fakeAPIServer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func newFakeAPIServer(t *testing.T) *fakeAPIServer {
 	t.Helper()
-	s := &fakeAPIServer{restores: cache.NewRestores()}
-	config := s.restores.Watched(&rest.Config{Host: "http://store", Transport: s})
+	s := &fakeAPIServer{detector: cache.NewRestoreDetector()}
+	config := s.detector.ConfigWithRestoreCheck(&rest.Config{Host: "http://store", Transport: s})
 	var err error
 	s.client, err = versioned.NewForConfig(config)
 	require.NoError(t, err)
 	return s
 }
 
-// openAndStop opens a watch from a version and stops it.
-func (s *fakeAPIServer) openAndStop(t *testing.T, options metav1.ListOptions) error {
+// openAndStopWatch opens a watch from a version and stops it.
+func (s *fakeAPIServer) openAndStopWatch(t *testing.T, options metav1.ListOptions) error {
 	t.Helper()
 	w, err := s.client.MachineV1alpha1().Machines(metav1.NamespaceAll).Watch(t.Context(), options)
 	if err == nil {
@@ -80,7 +80,7 @@ func (s *fakeAPIServer) restoreError(t *testing.T) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	return s.restores.AwaitRestore(ctx)
+	return s.detector.AwaitRestore(ctx)
 }
 
 func TestAWatchOfARestoredAPIServerIsNoticed(t *testing.T) {
@@ -88,13 +88,13 @@ func TestAWatchOfARestoredAPIServerIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer(t)
 		s.version.Store(1000)
-		require.NoError(t, s.openAndStop(t, metav1.ListOptions{ResourceVersion: "1000"}))
+		require.NoError(t, s.openAndStopWatch(t, metav1.ListOptions{ResourceVersion: "1000"}))
 		require.NoError(t, s.restoreError(t), "nothing is older than the cache")
 		s.listsFail.Store(true)
 		time.Sleep(time.Second)
 		require.ErrorContains(
 			t,
-			s.openAndStop(t, metav1.ListOptions{ResourceVersion: "1000"}),
+			s.openAndStopWatch(t, metav1.ListOptions{ResourceVersion: "1000"}),
 			"read the version of machines: the API server answers 503",
 			"a watch that is not checked does not open",
 		)
@@ -102,7 +102,7 @@ func TestAWatchOfARestoredAPIServerIsNoticed(t *testing.T) {
 		s.version.Store(99)
 		for range 2 {
 			time.Sleep(time.Second) // longer than maxRenewalGap: an interruption
-			require.NoError(t, s.openAndStop(t, metav1.ListOptions{ResourceVersion: "1000"}))
+			require.NoError(t, s.openAndStopWatch(t, metav1.ListOptions{ResourceVersion: "1000"}))
 		}
 		require.EqualError(
 			t,
@@ -142,9 +142,9 @@ func TestAWatchThatIsRenewedAtOnceIsNotChecked(t *testing.T) {
 	})
 }
 
-// fillOptions returns the list options of a reflector that fills a cache; before is the version that the cache had,
-// empty for a new cache.
-func fillOptions(before string) metav1.ListOptions {
+// cacheFillOptions returns the list options of a reflector that fills a cache; before is the version that the cache
+// had, empty for a new cache.
+func cacheFillOptions(before string) metav1.ListOptions {
 	return metav1.ListOptions{
 		ResourceVersion: before, SendInitialEvents: new(true), AllowWatchBookmarks: true,
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
@@ -158,11 +158,11 @@ func TestACacheThatIsFilledAnewNoticesARestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer(t)
 		s.version.Store(1000)
-		require.NoError(t, s.openAndStop(t, fillOptions("1000")))
+		require.NoError(t, s.openAndStopWatch(t, cacheFillOptions("1000")))
 		require.NoError(t, s.restoreError(t))
 		s.version.Store(99)
 		time.Sleep(time.Second)
-		require.NoError(t, s.openAndStop(t, fillOptions("1000")))
+		require.NoError(t, s.openAndStopWatch(t, cacheFillOptions("1000")))
 		require.ErrorContains(t, s.restoreError(t), "it is older than version 1000 in the cache of machines")
 	})
 }
@@ -170,7 +170,7 @@ func TestACacheThatIsFilledAnewNoticesARestore(t *testing.T) {
 func TestOnlyWatchesOfAWholeResourceThatContinueAreChecked(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]metav1.ListOptions{
-		"it begins with all objects": fillOptions(""),
+		"it begins with all objects": cacheFillOptions(""),
 		"from any version":           {ResourceVersion: "0"},
 		"from now on":                {},
 		"of some objects":            {ResourceVersion: "1000", FieldSelector: "metadata.name=m"},
@@ -179,7 +179,7 @@ func TestOnlyWatchesOfAWholeResourceThatContinueAreChecked(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newFakeAPIServer(t)
 				s.version.Store(99)
-				require.NoError(t, s.openAndStop(t, options))
+				require.NoError(t, s.openAndStopWatch(t, options))
 				assert.Zero(t, s.listCount.Load())
 				require.NoError(t, s.restoreError(t))
 			})

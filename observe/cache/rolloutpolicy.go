@@ -13,23 +13,26 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// PolicyOf returns from the cache the RolloutPolicy that applies to a MachineDeployment, or to a MachineSet without a
-// deployment; nil if no policy applies.
-func (c *Cluster) PolicyOf(o metav1.Object) *v1alpha1.RolloutPolicy {
-	return FirstPolicy(Indexed[*v1alpha1.RolloutPolicy](c.Informers[Policies], cache.NamespaceIndex, o.GetNamespace()), o)
+// PolicyOfObject returns from the cache the RolloutPolicy that applies to a MachineDeployment, or to a MachineSet
+// without a deployment; nil if no policy applies.
+func (c *Cluster) PolicyOfObject(o metav1.Object) *v1alpha1.RolloutPolicy {
+	return FirstMatchingPolicy(
+		IndexedObjects[*v1alpha1.RolloutPolicy](c.Informers[Policies], cache.NamespaceIndex, o.GetNamespace()),
+		o,
+	)
 }
 
-// LivePolicyOf does the same as PolicyOf, but reads from the API server.
-func (c *Cluster) LivePolicyOf(ctx context.Context, o metav1.Object) (*v1alpha1.RolloutPolicy, error) {
+// LivePolicyOfObject does the same as PolicyOfObject, but reads from the API server.
+func (c *Cluster) LivePolicyOfObject(ctx context.Context, o metav1.Object) (*v1alpha1.RolloutPolicy, error) {
 	list, err := c.client.MachineV1alpha1().RolloutPolicies(o.GetNamespace()).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list rollout policies of namespace %s: %w", o.GetNamespace(), err)
 	}
-	return FirstPolicy(Pointers(list.Items), o), nil
+	return FirstMatchingPolicy(PointersToItems(list.Items), o), nil
 }
 
-// FirstPolicy returns the first policy, by name, that selects an object; nil if no policy selects the object.
-func FirstPolicy(policies []*v1alpha1.RolloutPolicy, o metav1.Object) *v1alpha1.RolloutPolicy {
+// FirstMatchingPolicy returns the first policy, by name, that selects an object; nil if no policy selects the object.
+func FirstMatchingPolicy(policies []*v1alpha1.RolloutPolicy, o metav1.Object) *v1alpha1.RolloutPolicy {
 	selecting := slices.DeleteFunc(
 		slices.Clone(policies),
 		func(p *v1alpha1.RolloutPolicy) bool { return !policySelects(p, o) },

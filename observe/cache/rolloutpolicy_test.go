@@ -41,7 +41,7 @@ func TestWhichPolicyApplies(t *testing.T) {
 		"an empty selector selects": {[]*v1alpha1.RolloutPolicy{policy("a", v1alpha1.RolloutPolicyTarget{Selector: &metav1.LabelSelector{}})}, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := cache.FirstPolicy(row.policies, pool)
+			got := cache.FirstMatchingPolicy(row.policies, pool)
 			if row.want == "" {
 				assert.Nil(t, got)
 				return

@@ -14,47 +14,48 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Scope defines the namespaces of the control cluster that belong to Millwright. In other namespaces Millwright starts
-// no workflow and writes nothing. Millwright also reads the Machines of other namespaces, because these Machines may
-// claim a node or an instance: docs/ownership.md. The zero Scope contains all namespaces.
-type Scope struct {
-	Only     []string        // names of namespaces; empty: all namespaces
-	Except   []string        // excluded namespaces, even if Only names them
-	Selector labels.Selector // selects namespaces by labels; nil: all namespaces
+// NamespaceScope defines the namespaces of the control cluster that belong to Millwright. In other namespaces
+// Millwright starts no workflow and writes nothing. Millwright also reads the Machines of other namespaces, because
+// these Machines may claim a node or an instance: docs/ownership.md. The zero NamespaceScope contains all namespaces.
+type NamespaceScope struct {
+	OnlyNamespaces   []string        // names of namespaces; empty: all namespaces
+	ExceptNamespaces []string        // excluded namespaces, even if OnlyNamespaces names them
+	Selector         labels.Selector // selects namespaces by labels; nil: all namespaces
 }
 
-// Has reports whether a namespace with these labels belongs to Millwright. Nil labels are unknown labels: a Selector
-// does not match them.
-func (s Scope) Has(namespace string, of labels.Labels) bool {
-	return (len(s.Only) == 0 || slices.Contains(s.Only, namespace)) && !slices.Contains(s.Except, namespace) &&
+// ContainsNamespace reports whether a namespace with these labels belongs to Millwright. Nil labels are unknown labels:
+// a Selector does not match them.
+func (s NamespaceScope) ContainsNamespace(namespace string, of labels.Labels) bool {
+	return (len(s.OnlyNamespaces) == 0 || slices.Contains(s.OnlyNamespaces, namespace)) &&
+		!slices.Contains(s.ExceptNamespaces, namespace) &&
 		(s.Selector == nil || of != nil && s.Selector.Matches(of))
 }
 
 // String describes the namespaces of the scope, as the end of a sentence.
-func (s Scope) String() string {
+func (s NamespaceScope) String() string {
 	text := "all namespaces"
-	if len(s.Only) > 0 {
-		text = "namespaces " + strings.Join(s.Only, ", ")
+	if len(s.OnlyNamespaces) > 0 {
+		text = "namespaces " + strings.Join(s.OnlyNamespaces, ", ")
 	}
 	if s.Selector != nil {
 		text += " with labels " + s.Selector.String()
 	}
-	if len(s.Except) > 0 {
-		text += " except " + strings.Join(s.Except, ", ")
+	if len(s.ExceptNamespaces) > 0 {
+		text += " except " + strings.Join(s.ExceptNamespaces, ", ")
 	}
 	return text
 }
 
-// ScopeOf returns the Scope in the Lease of an installation's workers. If the Lease has no scope, as in an earlier
-// version, or the scope does not parse, ScopeOf returns all namespaces.
-func ScopeOf(workers *coordinationv1.Lease) (s Scope) {
+// ScopeOfLease returns the NamespaceScope in the Lease of an installation's workers. If the Lease has no scope, as in
+// an earlier version, or the scope does not parse, ScopeOfLease returns all namespaces.
+func ScopeOfLease(workers *coordinationv1.Lease) (s NamespaceScope) {
 	if json.Unmarshal([]byte(workers.Annotations[v1alpha1.AnnotationScope]), &s) != nil {
-		return Scope{}
+		return NamespaceScope{}
 	}
 	return s
 }
 
-// scopeJSON is the JSON form of a Scope in the workers' Lease.
+// scopeJSON is the JSON form of a NamespaceScope in the workers' Lease.
 type scopeJSON struct {
 	Only     []string `json:"namespaces,omitempty"`
 	Except   []string `json:"exceptNamespaces,omitempty"`
@@ -62,8 +63,8 @@ type scopeJSON struct {
 }
 
 // MarshalJSON implements json.Marshaler.
-func (s Scope) MarshalJSON() ([]byte, error) {
-	text := scopeJSON{Only: s.Only, Except: s.Except}
+func (s NamespaceScope) MarshalJSON() ([]byte, error) {
+	text := scopeJSON{Only: s.OnlyNamespaces, Except: s.ExceptNamespaces}
 	if s.Selector != nil {
 		text.Selector = s.Selector.String()
 	}
@@ -71,12 +72,12 @@ func (s Scope) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (s *Scope) UnmarshalJSON(data []byte) error {
+func (s *NamespaceScope) UnmarshalJSON(data []byte) error {
 	var text scopeJSON
 	if err := json.Unmarshal(data, &text); err != nil {
 		return fmt.Errorf("decode which namespaces are meant: %w", err)
 	}
-	*s = Scope{Only: text.Only, Except: text.Except}
+	*s = NamespaceScope{OnlyNamespaces: text.Only, ExceptNamespaces: text.Except}
 	if text.Selector == "" {
 		return nil
 	}
@@ -93,15 +94,15 @@ func (s *Scope) UnmarshalJSON(data []byte) error {
 // stop the old one. The older installation keeps its namespaces until its Lease is deleted or released, even while the
 // installation is down, because its instances carry its name.
 type installations struct {
-	ownName  string                  // name of this installation
-	leases   map[string]installation // keyed by the Lease's namespace
-	labelsOf func(namespace string) labels.Labels
+	ownName           string                  // name of this installation
+	leases            map[string]installation // keyed by the Lease's namespace
+	labelsOfNamespace func(namespace string) labels.Labels
 }
 
 // installation is the last observed state of the Lease of an installation's workers.
 type installation struct {
 	name       string
-	scope      Scope
+	scope      NamespaceScope
 	scopeText  string // the scope as text in the Lease
 	createdAt  time.Time
 	holder     string
@@ -115,7 +116,7 @@ type installation struct {
 func (i installations) recordLease(lease *coordinationv1.Lease, now time.Time) (began []activeController) {
 	next := installation{
 		name: lease.Annotations[v1alpha1.AnnotationInstallation], createdAt: lease.CreationTimestamp.Time,
-		scopeText: lease.Annotations[v1alpha1.AnnotationScope], scope: ScopeOf(lease),
+		scopeText: lease.Annotations[v1alpha1.AnnotationScope], scope: ScopeOfLease(lease),
 		holder: *lease.Spec.HolderIdentity, renewedAt: lease.Spec.RenewTime.Time,
 	}
 	last := i.leases[lease.Namespace]
@@ -158,20 +159,20 @@ func (i installations) hasPriority(namespace string, other installation) bool {
 	return true
 }
 
-// claims reports whether an installation claims a namespace. While the labels of the namespace are unknown, only its
-// name decides.
-func (i installations) claims(other installation, namespace string) bool {
-	of, scope := i.labelsOf(namespace), other.scope
+// claimsNamespace reports whether an installation claims a namespace. While the labels of the namespace are unknown,
+// only its name decides.
+func (i installations) claimsNamespace(other installation, namespace string) bool {
+	of, scope := i.labelsOfNamespace(namespace), other.scope
 	if of == nil {
 		scope.Selector = nil
 	}
-	return scope.Has(namespace, of)
+	return scope.ContainsNamespace(namespace, of)
 }
 
-// isClaimed reports whether an installation with priority over this one claims a namespace.
-func (i installations) isClaimed(namespace string) bool {
+// isClaimedNamespace reports whether an installation with priority over this one claims a namespace.
+func (i installations) isClaimedNamespace(namespace string) bool {
 	for at, other := range i.leases {
-		if i.hasPriority(at, other) && i.claims(other, namespace) {
+		if i.hasPriority(at, other) && i.claimsNamespace(other, namespace) {
 			return true
 		}
 	}
@@ -188,8 +189,8 @@ func (i installations) usesSelectors() bool {
 	return false
 }
 
-// active returns the installations that have priority over this one.
-func (i installations) active(now time.Time) (all []activeController) {
+// activeControllers returns the installations that have priority over this one.
+func (i installations) activeControllers(now time.Time) (all []activeController) {
 	for namespace, other := range i.leases {
 		if i.hasPriority(namespace, other) {
 			all = append(all, i.activeController(namespace, other, now))
@@ -203,8 +204,8 @@ func (i installations) activeController(at string, other installation, now time.
 		message: fmt.Sprintf(
 			"installation %s of Millwright, in namespace %s, is at work in %s: %s renewed Lease %s at %s; "+
 				"this installation leaves the objects there alone until the Lease is deleted",
-			other.name, at, other.scope, other.holder, v1alpha1.LeaseWorkers, phrase.Clock(other.renewedAt, now),
+			other.name, at, other.scope, other.holder, v1alpha1.LeaseWorkers, phrase.ClockText(other.renewedAt, now),
 		),
-		actsIn: func(namespace string) bool { return i.claims(other, namespace) },
+		actsInNamespace: func(namespace string) bool { return i.claimsNamespace(other, namespace) },
 	}
 }

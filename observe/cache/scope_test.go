@@ -11,27 +11,27 @@ import (
 	"millwright/observe/cache"
 )
 
-// selectorScope returns a scope with this label selector.
-func selectorScope(t *testing.T, text string) cache.Scope {
+// scopeWithSelector returns a scope with this label selector.
+func scopeWithSelector(t *testing.T, text string) cache.NamespaceScope {
 	t.Helper()
 	selector, err := labels.Parse(text)
 	require.NoError(t, err)
-	return cache.Scope{Selector: selector}
+	return cache.NamespaceScope{Selector: selector}
 }
 
 func TestWhichNamespacesAreMillwrights(t *testing.T) {
-	blue, notGreen := selectorScope(t, "fleet=blue"), selectorScope(t, "fleet!=green")
+	blue, notGreen := scopeWithSelector(t, "fleet=blue"), scopeWithSelector(t, "fleet!=green")
 	both := blue
-	both.Only, both.Except = []string{"shop", "other"}, []string{"other"}
+	both.OnlyNamespaces, both.ExceptNamespaces = []string{"shop", "other"}, []string{"other"}
 	for name, row := range map[string]struct {
-		scope cache.Scope
+		scope cache.NamespaceScope
 		want  []bool // for the namespaces shop and test (label blue), other (green), and new (labels unknown)
 		says  string
 	}{
-		"all":                       {cache.Scope{}, []bool{true, true, true, true}, "all namespaces"},
-		"some":                      {cache.Scope{Only: []string{"shop", "test"}}, []bool{true, true, false, false}, "namespaces shop, test"},
-		"all but one":               {cache.Scope{Except: []string{"other"}}, []bool{true, true, false, true}, "all namespaces except other"},
-		"the exception is stronger": {cache.Scope{Only: []string{"shop", "test"}, Except: []string{"test"}}, []bool{true, false, false, false}, "namespaces shop, test except test"},
+		"all":                       {cache.NamespaceScope{}, []bool{true, true, true, true}, "all namespaces"},
+		"some":                      {cache.NamespaceScope{OnlyNamespaces: []string{"shop", "test"}}, []bool{true, true, false, false}, "namespaces shop, test"},
+		"all but one":               {cache.NamespaceScope{ExceptNamespaces: []string{"other"}}, []bool{true, true, false, true}, "all namespaces except other"},
+		"the exception is stronger": {cache.NamespaceScope{OnlyNamespaces: []string{"shop", "test"}, ExceptNamespaces: []string{"test"}}, []bool{true, false, false, false}, "namespaces shop, test except test"},
 		"by label":                  {blue, []bool{true, true, false, false}, "all namespaces with labels fleet=blue"},
 		"not by label":              {notGreen, []bool{true, true, false, false}, "all namespaces with labels fleet!=green"},
 		"by label and name":         {both, []bool{true, false, false, false}, "namespaces shop, other with labels fleet=blue except other"},
@@ -44,9 +44,9 @@ func TestWhichNamespacesAreMillwrights(t *testing.T) {
 			"other": labels.Set{"fleet": "green"},
 			"new":   nil,
 		}
-		has := func(s cache.Scope) (has []bool) {
+		has := func(s cache.NamespaceScope) (has []bool) {
 			for _, namespace := range []string{"shop", "test", "other", "new"} {
-				has = append(has, s.Has(namespace, of[namespace]))
+				has = append(has, s.ContainsNamespace(namespace, of[namespace]))
 			}
 			return has
 		}
@@ -54,7 +54,7 @@ func TestWhichNamespacesAreMillwrights(t *testing.T) {
 		assert.Equal(t, row.says, row.scope.String(), name)
 		text, err := json.Marshal(row.scope)
 		require.NoError(t, err)
-		var again cache.Scope
+		var again cache.NamespaceScope
 		require.NoError(t, json.Unmarshal(text, &again), "%s", text)
 		assert.Equal(t, row.want, has(again), "%s: %s", name, text)
 	}

@@ -2,16 +2,16 @@ package cache
 
 import "k8s.io/client-go/tools/cache"
 
-// Watch adds the cache of another resource; Start fills the cache. Call Watch before Start.
-func (c *Cluster) Watch(resource Resource, informer cache.SharedIndexInformer) {
+// WatchResource adds the cache of another resource; Start fills the cache. Call WatchResource before Start.
+func (c *Cluster) WatchResource(resource Resource, informer cache.SharedIndexInformer) {
 	c.Informers[resource] = informer
 	c.factories = append(c.factories, informerRunner{informer})
 }
 
-// Track adds the cache of another resource after Start. The caller runs the informer. Decisions wait for the versions
-// of this cache as for the versions of all caches. If a resource already has an informer from Track, that informer
-// stays.
-func (c *Cluster) Track(resource Resource, informer cache.SharedIndexInformer) {
+// TrackResource adds the cache of another resource after Start. The caller runs the informer. Decisions wait for the
+// versions of this cache as for the versions of all caches. If a resource already has an informer from TrackResource,
+// that informer stays.
+func (c *Cluster) TrackResource(resource Resource, informer cache.SharedIndexInformer) {
 	c.trackedInformers.LoadOrStore(resource, informer)
 }
 

@@ -16,17 +16,17 @@ import (
 // wrote. Versions are comparable only within one resource.
 type MinVersions map[Resource]string
 
-// Raise records a version if it is newer than the recorded version of the resource. Raise ignores an empty or malformed
-// version.
-func (v MinVersions) Raise(resource Resource, version string) {
-	if Newer(version, v[resource]) {
+// RaiseVersion records a version if it is newer than the recorded version of the resource. RaiseVersion ignores an
+// empty or malformed version.
+func (v MinVersions) RaiseVersion(resource Resource, version string) {
+	if IsNewer(version, v[resource]) {
 		v[resource] = version
 	}
 }
 
-// Newer reports whether version a is newer than b. A well-formed version is newer than an empty version. A malformed
+// IsNewer reports whether version a is newer than b. A well-formed version is newer than an empty version. A malformed
 // version, which a signal sent by hand may contain, is never newer: once recorded, it would hide every later version.
-func Newer(a, b string) bool {
+func IsNewer(a, b string) bool {
 	if b == "" {
 		_, err := resourceversion.CompareResourceVersion(a, a)
 		return err == nil
@@ -35,40 +35,43 @@ func Newer(a, b string) bool {
 	return err == nil && order > 0
 }
 
-// Await waits until the caches have reached these versions, for limit at most. Await reports whether the caches have
-// reached them.
-func (c *Cluster) Await(ctx context.Context, versions MinVersions, limit time.Duration) bool {
+// AwaitVersions waits until the caches have reached these versions, for limit at most. AwaitVersions reports whether
+// the caches have reached them.
+func (c *Cluster) AwaitVersions(ctx context.Context, versions MinVersions, limit time.Duration) bool {
 	err := wait.PollUntilContextTimeout(ctx, versionPollInterval, limit, true, func(context.Context) (bool, error) {
-		return c.hasReached(versions), nil
+		return c.hasReachedVersions(versions), nil
 	})
 	return err == nil
 }
 
-func (c *Cluster) hasReached(versions MinVersions) bool {
+func (c *Cluster) hasReachedVersions(versions MinVersions) bool {
 	for resource, version := range versions {
-		if c.Informer(resource) != nil && Newer(version, c.Applied(resource)) {
+		if c.Informer(resource) != nil && IsNewer(version, c.AppliedVersion(resource)) {
 			return false
 		}
 	}
 	return true
 }
 
-// Rewound reports whether an API server is older than these versions, because the API server was restored to a former
-// state. After a restore, the caches reach these versions late or never. Rewound asks the API server for the version of
-// each resource whose cache is behind. Rewound does not ask for the control plane, whose kind may not be installed.
-func (c *Cluster) Rewound(ctx context.Context, versions MinVersions) (bool, error) {
+// IsServerOlder reports whether an API server is older than these versions, because the API server was restored to a
+// former state. After a restore, the caches reach these versions late or never. IsServerOlder asks the API server for
+// the version of each resource whose cache is behind. IsServerOlder does not ask for the control plane, whose kind may
+// not be installed.
+func (c *Cluster) IsServerOlder(ctx context.Context, versions MinVersions) (bool, error) {
 	ahead := maps.Clone(versions)
 	maps.DeleteFunc(
 		ahead,
-		func(resource Resource, version string) bool { return c.hasReached(MinVersions{resource: version}) },
+		func(resource Resource, version string) bool {
+			return c.hasReachedVersions(MinVersions{resource: version})
+		},
 	)
-	resource, err := c.rewoundResource(ctx, ahead)
+	resource, err := c.resourceOfOlderServer(ctx, ahead)
 	return resource != "", err
 }
 
-// rewoundResource returns a resource whose version the API server has not reached; empty if the API server has reached
-// all versions.
-func (c *Cluster) rewoundResource(ctx context.Context, versions MinVersions) (Resource, error) {
+// resourceOfOlderServer returns a resource whose version the API server has not reached; empty if the API server has
+// reached all versions.
+func (c *Cluster) resourceOfOlderServer(ctx context.Context, versions MinVersions) (Resource, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionCheckTimeout)
 	defer cancel()
 	one := metav1.ListOptions{Limit: 1} // the list's resource version is the version of the whole store
@@ -89,15 +92,15 @@ func (c *Cluster) rewoundResource(ctx context.Context, versions MinVersions) (Re
 		if err != nil {
 			return "", fmt.Errorf("read the version of %s: %w", resource, err)
 		}
-		if Newer(versions[resource], newest.GetResourceVersion()) {
+		if IsNewer(versions[resource], newest.GetResourceVersion()) {
 			return resource, nil
 		}
 	}
 	return "", nil
 }
 
-// Applied returns the version that the cache of a resource has reached; empty if the resource is not watched.
-func (c *Cluster) Applied(resource Resource) string {
+// AppliedVersion returns the version that the cache of a resource has reached; empty if the resource is not watched.
+func (c *Cluster) AppliedVersion(resource Resource) string {
 	informer := c.Informer(resource)
 	if informer == nil {
 		return ""

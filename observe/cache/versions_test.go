@@ -14,7 +14,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-func TestRaise(t *testing.T) {
+func TestRaiseVersion(t *testing.T) {
 	for _, row := range []struct {
 		name              string
 		has, raised, want string
@@ -32,9 +32,9 @@ func TestRaise(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			versions := cache.MinVersions{}
-			for range 2 { // a second Raise changes nothing
-				versions.Raise(cache.Machines, row.has)
-				versions.Raise(cache.Machines, row.raised)
+			for range 2 { // a second RaiseVersion changes nothing
+				versions.RaiseVersion(cache.Machines, row.has)
+				versions.RaiseVersion(cache.Machines, row.raised)
 				assert.Equal(t, row.want, versions[cache.Machines])
 			}
 			assert.Empty(t, versions[cache.Nodes], "versions of one resource say nothing about another")
@@ -42,42 +42,42 @@ func TestRaise(t *testing.T) {
 	}
 }
 
-func TestAwait(t *testing.T) {
-	cluster, client := observetest.Start(t, nil)
+func TestAwaitVersions(t *testing.T) {
+	cluster, client := observetest.StartCaches(t, nil)
 	at := func(version string) cache.MinVersions { return cache.MinVersions{cache.Machines: version} }
 	createMachine(t, client, "m-1", "100")
 
 	t.Run("returns at once when nothing is asked for", func(t *testing.T) {
-		assert.True(t, cluster.Await(t.Context(), nil, 0))
-		assert.True(t, cluster.Await(t.Context(), cache.MinVersions{}, 0))
+		assert.True(t, cluster.AwaitVersions(t.Context(), nil, 0))
+		assert.True(t, cluster.AwaitVersions(t.Context(), cache.MinVersions{}, 0))
 	})
 	t.Run("returns when the cache has applied the version", func(t *testing.T) {
-		assert.True(t, cluster.Await(t.Context(), at("100"), time.Minute))
-		assert.True(t, cluster.Await(t.Context(), at("99"), time.Minute), "and any older one")
+		assert.True(t, cluster.AwaitVersions(t.Context(), at("100"), time.Minute))
+		assert.True(t, cluster.AwaitVersions(t.Context(), at("99"), time.Minute), "and any older one")
 		_, found := cluster.Machine("shop/m-1")
 		assert.True(t, found, "what has been waited for is there to be read")
 	})
 	t.Run("gives up at the limit", func(t *testing.T) {
-		assert.False(t, cluster.Await(t.Context(), at("101"), 10*time.Millisecond))
+		assert.False(t, cluster.AwaitVersions(t.Context(), at("101"), 10*time.Millisecond))
 	})
 	t.Run("waits for each resource of the versions", func(t *testing.T) {
 		versions := cache.MinVersions{cache.Machines: "100", cache.Sets: "100"}
-		assert.False(t, cluster.Await(t.Context(), versions, 10*time.Millisecond))
+		assert.False(t, cluster.AwaitVersions(t.Context(), versions, 10*time.Millisecond))
 	})
 	t.Run("knows nothing of resources that have no cache", func(t *testing.T) {
-		assert.True(t, cluster.Await(t.Context(), cache.MinVersions{"secrets": "900"}, 0))
+		assert.True(t, cluster.AwaitVersions(t.Context(), cache.MinVersions{"secrets": "900"}, 0))
 	})
 	t.Run("a malformed version holds nobody up", func(t *testing.T) {
-		assert.True(t, cluster.Await(t.Context(), at("seven"), time.Minute))
+		assert.True(t, cluster.AwaitVersions(t.Context(), at("seven"), time.Minute))
 	})
 	t.Run("ends with its context", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		assert.False(t, cluster.Await(ctx, at("101"), time.Hour))
+		assert.False(t, cluster.AwaitVersions(ctx, at("101"), time.Hour))
 	})
 	t.Run("is woken by what arrives meanwhile", func(t *testing.T) {
 		reached := make(chan bool)
-		go func() { reached <- cluster.Await(context.Background(), at("102"), time.Minute) }()
+		go func() { reached <- cluster.AwaitVersions(context.Background(), at("102"), time.Minute) }()
 		createMachine(t, client, "m-2", "102")
 		assert.True(t, <-reached)
 	})
@@ -86,7 +86,7 @@ func TestAwait(t *testing.T) {
 // createMachine creates a machine with this resource version.
 func createMachine(t *testing.T, client *fake.Clientset, name, version string) {
 	t.Helper()
-	m := observetest.Machine(name)
+	m := observetest.NewMachine(name)
 	m.ResourceVersion = version
 	_, err := client.MachineV1alpha1().Machines(m.Namespace).Create(t.Context(), m, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -17,18 +17,18 @@ import (
 
 // ProviderObject is an object of a provider to which a set refers.
 type ProviderObject struct {
-	Ref      clusterv1.ContractVersionedObjectReference
-	Resource schema.GroupVersionResource // zero: the kind is not installed
-	Object   *unstructured.Unstructured  // nil: the object does not exist, or was not read
-	Read     bool                        // the object was looked up; a nil Object does not exist
-	NoClones bool                        // the object is a template, and the kind of its clones is not installed
+	Ref              clusterv1.ContractVersionedObjectReference
+	Resource         schema.GroupVersionResource // zero: the kind is not installed
+	Object           *unstructured.Unstructured  // nil: the object does not exist, or was not read
+	WasRead          bool                        // the object was looked up; a nil Object does not exist
+	CloneKindMissing bool                        // the object is a template, and the kind of its clones is not installed
 }
 
-// Missing reports whether the object was looked up and does not exist, or the kind of its clones is not installed.
-func (f ProviderObject) Missing() bool { return f.Read && f.Object == nil || f.NoClones }
+// IsMissing reports whether the object was looked up and does not exist, or the kind of its clones is not installed.
+func (f ProviderObject) IsMissing() bool { return f.WasRead && f.Object == nil || f.CloneKindMissing }
 
-// Related holds the objects that the facts about a set need in addition to the set.
-type Related struct {
+// RelatedObjects holds the objects that the facts about a set need in addition to the set.
+type RelatedObjects struct {
 	Members      []*clusterv1.Machine // machines that the set controls, unsorted
 	Orphans      []*clusterv1.Machine // machines of its namespace without a controller, unsorted
 	Cluster      *clusterv1.Cluster   // nil: the Cluster does not exist
@@ -39,30 +39,30 @@ type Related struct {
 	Receiver *clusterv1.MachineSet
 }
 
-// Versions returns the resource versions of all objects related to a set.
-func (a Related) Versions() observecache.MinVersions {
+// ResourceVersions returns the resource versions of all objects related to a set.
+func (a RelatedObjects) ResourceVersions() observecache.MinVersions {
 	v := observecache.MinVersions{}
 	for _, m := range slices.Concat(a.Members, a.Orphans) {
-		v.Raise(MachinesResource, m.ResourceVersion)
+		v.RaiseVersion(MachinesResource, m.ResourceVersion)
 	}
 	if a.Cluster != nil {
-		v.Raise(ClustersResource, a.Cluster.ResourceVersion)
+		v.RaiseVersion(ClustersResource, a.Cluster.ResourceVersion)
 	}
 	if a.Deployment != nil {
-		v.Raise(DeploymentsResource, a.Deployment.ResourceVersion)
+		v.RaiseVersion(DeploymentsResource, a.Deployment.ResourceVersion)
 	}
 	if a.Receiver != nil {
-		v.Raise(SetsResource, a.Receiver.ResourceVersion)
+		v.RaiseVersion(SetsResource, a.Receiver.ResourceVersion)
 	}
-	for _, f := range a.foreignObjects() {
+	for _, f := range a.providerObjects() {
 		if f.Object != nil {
-			v.Raise(ResourceName(f.Resource), f.Object.GetResourceVersion())
+			v.RaiseVersion(ResourceName(f.Resource), f.Object.GetResourceVersion())
 		}
 	}
 	return v
 }
 
-func (a Related) foreignObjects() []ProviderObject {
+func (a RelatedObjects) providerObjects() []ProviderObject {
 	all := slices.Clone(a.Templates)
 	if a.ControlPlane != nil {
 		all = append(all, *a.ControlPlane)
@@ -70,24 +70,24 @@ func (a Related) foreignObjects() []ProviderObject {
 	return all
 }
 
-// reader reads the objects related to a set, from the caches or from the API server.
-type reader struct {
-	readMachines   func() (members, orphans []*clusterv1.Machine, err error)
-	readCluster    func() (*clusterv1.Cluster, error)
-	readDeployment func(name string) (*clusterv1.MachineDeployment, error)
-	readReceiver   func(name string) (*clusterv1.MachineSet, error)
-	readForeign    func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error)
-	isNotInstalled func(schema.GroupKind) (bool, error) // reports whether a kind is not installed
+// relatedReader reads the objects related to a set, from the caches or from the API server.
+type relatedReader struct {
+	readMachines       func() (members, orphans []*clusterv1.Machine, err error)
+	readCluster        func() (*clusterv1.Cluster, error)
+	readDeployment     func(name string) (*clusterv1.MachineDeployment, error)
+	readReceiver       func(name string) (*clusterv1.MachineSet, error)
+	readProviderObject func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error)
+	isNotInstalled     func(schema.GroupKind) (bool, error) // reports whether a kind is not installed
 }
 
 // readTemplates reads the templates that a spec names.
-func (r reader) readTemplates(spec *clusterv1.MachineSpec) (all []ProviderObject, err error) {
-	for _, ref := range templatesOf(spec) {
-		f, err := r.readForeign(ref)
+func (r relatedReader) readTemplates(spec *clusterv1.MachineSpec) (all []ProviderObject, err error) {
+	for _, ref := range templatesOfSpec(spec) {
+		f, err := r.readProviderObject(ref)
 		if err != nil {
 			return nil, err
 		}
-		if f.NoClones, err = r.isNotInstalled(CloneKind(ref)); err != nil {
+		if f.CloneKindMissing, err = r.isNotInstalled(CloneKind(ref)); err != nil {
 			return nil, err
 		}
 		all = append(all, f)
@@ -95,8 +95,8 @@ func (r reader) readTemplates(spec *clusterv1.MachineSpec) (all []ProviderObject
 	return all, nil
 }
 
-// readRelated reads the objects related to a set. A kind that is not installed counts as missing.
-func readRelated(set *clusterv1.MachineSet, r reader) (a Related, err error) {
+// readRelatedObjects reads the objects related to a set. A kind that is not installed counts as missing.
+func readRelatedObjects(set *clusterv1.MachineSet, r relatedReader) (a RelatedObjects, err error) {
 	if a.Members, a.Orphans, err = r.readMachines(); err != nil {
 		return a, err
 	}
@@ -117,7 +117,7 @@ func readRelated(set *clusterv1.MachineSet, r reader) (a Related, err error) {
 		return a, err
 	}
 	if a.Cluster != nil && a.Cluster.Spec.ControlPlaneRef.IsDefined() {
-		f, err := r.readForeign(a.Cluster.Spec.ControlPlaneRef)
+		f, err := r.readProviderObject(a.Cluster.Spec.ControlPlaneRef)
 		if err != nil {
 			return a, err
 		}
@@ -137,16 +137,16 @@ func (c *Cache) isNotInstalled(ctx context.Context) func(schema.GroupKind) (bool
 	}
 }
 
-// Read returns the objects related to a set from the caches. A template or control plane whose cache is not yet filled
-// has Read false. Read returns an error if a kind is unknown because the API server does not answer.
-func (c *Cache) Read(ctx context.Context, set *clusterv1.MachineSet) (Related, error) {
-	return readRelated(set, reader{
+// ReadRelated returns the objects related to a set from the caches. A template or control plane whose cache is not yet
+// filled has WasRead false. ReadRelated returns an error if a kind is unknown because the API server does not answer.
+func (c *Cache) ReadRelated(ctx context.Context, set *clusterv1.MachineSet) (RelatedObjects, error) {
+	return readRelatedObjects(set, relatedReader{
 		isNotInstalled: c.isNotInstalled(ctx),
 		readMachines: func() (members, orphans []*clusterv1.Machine, err error) {
-			return c.MachinesOf(set), c.FreeMachines(set.Namespace), nil
+			return c.MachinesOfSet(set), c.MachinesWithoutController(set.Namespace), nil
 		},
 		readCluster: func() (*clusterv1.Cluster, error) {
-			cluster, _ := c.ClusterOf(set)
+			cluster, _ := c.ClusterOfSet(set)
 			return cluster, nil
 		},
 		readDeployment: func(name string) (*clusterv1.MachineDeployment, error) {
@@ -154,94 +154,94 @@ func (c *Cache) Read(ctx context.Context, set *clusterv1.MachineSet) (Related, e
 			return d, nil
 		},
 		readReceiver: func(name string) (*clusterv1.MachineSet, error) {
-			s, _ := c.Set(set.Namespace + "/" + name)
+			s, _ := c.MachineSet(set.Namespace + "/" + name)
 			return s, nil
 		},
-		readForeign: c.foreignFromCache(ctx, set.Namespace),
+		readProviderObject: c.providerObjectFromCache(ctx, set.Namespace),
 	})
 }
 
-// foreignFromCache returns a function that reads the objects of providers in a namespace from their caches.
-func (c *Cache) foreignFromCache(
+// providerObjectFromCache returns a function that reads the objects of providers in a namespace from their caches.
+func (c *Cache) providerObjectFromCache(
 	ctx context.Context,
 	namespace string,
 ) func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error) {
 	return func(ref clusterv1.ContractVersionedObjectReference) (ProviderObject, error) {
 		o, resource, read, err := c.ProviderObject(ctx, namespace, ref)
 		if errors.Is(err, ErrNoKind) {
-			return ProviderObject{Ref: ref, Read: true}, nil
+			return ProviderObject{Ref: ref, WasRead: true}, nil
 		}
-		return ProviderObject{Ref: ref, Resource: resource, Object: o, Read: read}, err
+		return ProviderObject{Ref: ref, Resource: resource, Object: o, WasRead: read}, err
 	}
 }
 
 // Templates returns the templates in the spec of a machine from the caches, the bootstrap template first. A template
-// whose cache is not yet filled has Read false. Templates returns an error if a kind is unknown because the API server
-// does not answer.
+// whose cache is not yet filled has WasRead false. Templates returns an error if a kind is unknown because the API
+// server does not answer.
 func (c *Cache) Templates(
 	ctx context.Context,
 	namespace string,
 	spec *clusterv1.MachineSpec,
 ) ([]ProviderObject, error) {
-	return reader{
-		isNotInstalled: c.isNotInstalled(ctx),
-		readForeign:    c.foreignFromCache(ctx, namespace),
+	return relatedReader{
+		isNotInstalled:     c.isNotInstalled(ctx),
+		readProviderObject: c.providerObjectFromCache(ctx, namespace),
 	}.readTemplates(
 		spec,
 	)
 }
 
-// TemplatesToAct does the same as Templates, for a decision that writes. TemplatesToAct reads from the API server the
-// templates that the caches do not know yet.
-func (c *Cache) TemplatesToAct(
+// TemplatesForWrite does the same as Templates, for a decision that writes. TemplatesForWrite reads from the API server
+// the templates that the caches do not know yet.
+func (c *Cache) TemplatesForWrite(
 	ctx context.Context,
 	namespace string,
 	spec *clusterv1.MachineSpec,
 ) ([]ProviderObject, error) {
 	all, err := c.Templates(ctx, namespace, spec)
 	for i := range all {
-		if err := c.readLive(ctx, namespace, &all[i]); err != nil {
+		if err := c.readLiveObject(ctx, namespace, &all[i]); err != nil {
 			return nil, err
 		}
 	}
 	return all, err
 }
 
-// TemplatesLive does the same as Templates, but reads from the API server.
-func (c *Cache) TemplatesLive(
+// LiveTemplates does the same as Templates, but reads from the API server.
+func (c *Cache) LiveTemplates(
 	ctx context.Context,
 	namespace string,
 	spec *clusterv1.MachineSpec,
 ) ([]ProviderObject, error) {
-	return reader{
-		isNotInstalled: c.isNotInstalled(ctx),
-		readForeign:    c.foreignFromServer(ctx, namespace),
+	return relatedReader{
+		isNotInstalled:     c.isNotInstalled(ctx),
+		readProviderObject: c.providerObjectFromServer(ctx, namespace),
 	}.readTemplates(
 		spec,
 	)
 }
 
-// ReadToAct does the same as Read, for a decision that writes. ReadToAct reads from the API server the objects that the
-// caches do not know yet.
-func (c *Cache) ReadToAct(ctx context.Context, set *clusterv1.MachineSet) (Related, error) {
-	a, err := c.Read(ctx, set)
+// ReadRelatedForWrite does the same as ReadRelated, for a decision that writes. ReadRelatedForWrite reads from the API
+// server the objects that the caches do not know yet.
+func (c *Cache) ReadRelatedForWrite(ctx context.Context, set *clusterv1.MachineSet) (RelatedObjects, error) {
+	a, err := c.ReadRelated(ctx, set)
 	if err != nil {
 		return a, err
 	}
 	for i := range a.Templates {
-		if err := c.readLive(ctx, set.Namespace, &a.Templates[i]); err != nil {
+		if err := c.readLiveObject(ctx, set.Namespace, &a.Templates[i]); err != nil {
 			return a, err
 		}
 	}
 	if a.ControlPlane != nil {
-		err = c.readLive(ctx, set.Namespace, a.ControlPlane)
+		err = c.readLiveObject(ctx, set.Namespace, a.ControlPlane)
 	}
 	return a, err
 }
 
-// readLive reads an object of a provider from the API server, unless the object was read before.
-func (c *Cache) readLive(ctx context.Context, namespace string, f *ProviderObject) (err error) {
-	if f.Read {
+// readLiveObject reads an object of a provider from the API server, unless the object was read before.
+func (c *Cache) readLiveObject(ctx context.Context, namespace string, f *ProviderObject) (err error) {
+	if f.WasRead {
 		return nil
 	}
 	f.Object, err = c.client.Objects.Resource(f.Resource).Namespace(namespace).Get(ctx, f.Ref.Name, metav1.GetOptions{})
@@ -251,20 +251,20 @@ func (c *Cache) readLive(ctx context.Context, namespace string, f *ProviderObjec
 	if err != nil {
 		return fmt.Errorf("get %s %s/%s: %w", f.Ref.Kind, namespace, f.Ref.Name, err)
 	}
-	f.Read = true
+	f.WasRead = true
 	return nil
 }
 
-// ReadLive returns the objects related to a set from the API server.
-func (c *Cache) ReadLive(ctx context.Context, set *clusterv1.MachineSet) (Related, error) {
-	return readRelated(set, reader{
+// ReadRelatedLive returns the objects related to a set from the API server.
+func (c *Cache) ReadRelatedLive(ctx context.Context, set *clusterv1.MachineSet) (RelatedObjects, error) {
+	return readRelatedObjects(set, relatedReader{
 		isNotInstalled: c.isNotInstalled(ctx),
 		readMachines: func() (members, orphans []*clusterv1.Machine, err error) {
 			list, err := c.client.Machines(set.Namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return nil, nil, fmt.Errorf("list machines of set %s: %w", set.Name, err)
 			}
-			for _, m := range observecache.Pointers(list.Items) {
+			for _, m := range observecache.PointersToItems(list.Items) {
 				switch {
 				case metav1.IsControlledBy(m, set):
 					members = append(members, m)
@@ -275,18 +275,20 @@ func (c *Cache) ReadLive(ctx context.Context, set *clusterv1.MachineSet) (Relate
 			return members, orphans, nil
 		},
 		readCluster: func() (*clusterv1.Cluster, error) {
-			return Live(ctx, c.client.Clusters(set.Namespace), set.Spec.ClusterName)
+			return ReadLiveObject(ctx, c.client.Clusters(set.Namespace), set.Spec.ClusterName)
 		},
 		readDeployment: func(name string) (*clusterv1.MachineDeployment, error) {
-			return Live(ctx, c.client.Deployments(set.Namespace), name)
+			return ReadLiveObject(ctx, c.client.Deployments(set.Namespace), name)
 		},
-		readReceiver: func(name string) (*clusterv1.MachineSet, error) { return Live(ctx, c.client.Sets(set.Namespace), name) },
-		readForeign:  c.foreignFromServer(ctx, set.Namespace),
+		readReceiver: func(name string) (*clusterv1.MachineSet, error) {
+			return ReadLiveObject(ctx, c.client.MachineSets(set.Namespace), name)
+		},
+		readProviderObject: c.providerObjectFromServer(ctx, set.Namespace),
 	})
 }
 
-// foreignFromServer returns a function that reads the objects of providers in a namespace from the API server.
-func (c *Cache) foreignFromServer(
+// providerObjectFromServer returns a function that reads the objects of providers in a namespace from the API server.
+func (c *Cache) providerObjectFromServer(
 	ctx context.Context,
 	namespace string,
 ) func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error) {
@@ -294,19 +296,19 @@ func (c *Cache) foreignFromServer(
 		f := ProviderObject{Ref: ref}
 		resource, err := c.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
 		if errors.Is(err, ErrNoKind) {
-			f.Read = true
+			f.WasRead = true
 			return f, nil
 		}
 		if err != nil {
 			return f, err
 		}
 		f.Resource = resource
-		return f, c.readLive(ctx, namespace, &f)
+		return f, c.readLiveObject(ctx, namespace, &f)
 	}
 }
 
-// Live reads an object from the API server; nil if the object does not exist.
-func Live[T metav1.Object, L any](ctx context.Context, client Typed[T, L], name string) (T, error) {
+// ReadLiveObject reads an object from the API server; nil if the object does not exist.
+func ReadLiveObject[T metav1.Object, L any](ctx context.Context, client TypedClient[T, L], name string) (T, error) {
 	o, err := client.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -317,18 +319,18 @@ func Live[T metav1.Object, L any](ctx context.Context, client Typed[T, L], name 
 	return o, nil
 }
 
-// Unread reports whether any provider object to which the set refers has not been read yet.
-func (a Related) Unread() bool {
-	return slices.ContainsFunc(a.foreignObjects(), func(f ProviderObject) bool { return !f.Read })
+// HasUnreadObjects reports whether any provider object to which the set refers has not been read yet.
+func (a RelatedObjects) HasUnreadObjects() bool {
+	return slices.ContainsFunc(a.providerObjects(), func(f ProviderObject) bool { return !f.WasRead })
 }
 
-// Missing returns the kinds of missing templates, and the kinds of clones that are not installed.
-func Missing(templates []ProviderObject) (kinds []string) {
+// MissingKinds returns the kinds of missing templates, and the kinds of clones that are not installed.
+func MissingKinds(templates []ProviderObject) (kinds []string) {
 	for _, f := range templates {
 		switch {
-		case f.NoClones:
+		case f.CloneKindMissing:
 			kinds = append(kinds, CloneKind(f.Ref).Kind)
-		case f.Missing():
+		case f.IsMissing():
 			kinds = append(kinds, f.Ref.Kind)
 		}
 	}

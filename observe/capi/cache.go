@@ -56,12 +56,12 @@ const HandedOver = "it was handed over: Millwright's finalizer is left"
 
 // Settings defines which objects of Cluster API belong to Millwright.
 type Settings struct {
-	// Filter is the value of the label cluster.x-k8s.io/watch-filter on the MachineSets and MachineDeployments that
-	// Millwright reconciles. Filter must not be empty.
-	Filter string
-	// Upstream is the value of the label cluster.x-k8s.io/watch-filter on new Machines and their clones, which Cluster
-	// API's own controllers reconcile. If Upstream is empty, Millwright sets no such label.
-	Upstream string
+	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter on the MachineSets and MachineDeployments that
+	// Millwright reconciles. WatchFilter must not be empty.
+	WatchFilter string
+	// UpstreamWatchFilter is the value of the label cluster.x-k8s.io/watch-filter on new Machines and their clones, which
+	// Cluster API's own controllers reconcile. If UpstreamWatchFilter is empty, Millwright sets no such label.
+	UpstreamWatchFilter string
 }
 
 // Cache holds the objects of Cluster API in the caches of a cluster. All methods are safe for concurrent use. The
@@ -72,60 +72,65 @@ type Cache struct {
 	client  *Client
 	kinds   kindCache
 
-	ctx              context.Context // its end stops the caches that are added later
-	mu               sync.Mutex
-	foreignInformers map[schema.GroupVersionResource]cache.SharedIndexInformer
-	onTrackFuncs     []func(observecache.Resource, cache.SharedIndexInformer)
+	ctx               context.Context // its end stops the caches that are added later
+	mu                sync.Mutex
+	providerInformers map[schema.GroupVersionResource]cache.SharedIndexInformer
+	onTrackFuncs      []func(observecache.Resource, cache.SharedIndexInformer)
 }
 
-// Watch adds the objects of Cluster API to the caches of a cluster. Call Watch before the caches start. The end of ctx
-// stops caches that are added later.
-func Watch(ctx context.Context, cluster *observecache.Cluster, client *Client, settings Settings) (*Cache, error) {
+// WatchObjects adds the objects of Cluster API to the caches of a cluster. Call WatchObjects before the caches start.
+// The end of ctx stops caches that are added later.
+func WatchObjects(
+	ctx context.Context,
+	cluster *observecache.Cluster,
+	client *Client,
+	settings Settings,
+) (*Cache, error) {
 	c := &Cache{
-		Settings:         settings,
-		Cluster:          cluster,
-		client:           client,
-		ctx:              ctx,
-		foreignInformers: map[schema.GroupVersionResource]cache.SharedIndexInformer{},
+		Settings:          settings,
+		Cluster:           cluster,
+		client:            client,
+		ctx:               ctx,
+		providerInformers: map[schema.GroupVersionResource]cache.SharedIndexInformer{},
 	}
 	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	for resource, informer := range map[observecache.Resource]cache.SharedIndexInformer{
-		SetsResource:        newInformer(client.Sets(metav1.NamespaceAll), &clusterv1.MachineSet{}, observecache.OwnerIndex()),
+		SetsResource:        newInformer(client.MachineSets(metav1.NamespaceAll), &clusterv1.MachineSet{}, observecache.OwnerIndex()),
 		MachinesResource:    newInformer(client.Machines(metav1.NamespaceAll), &clusterv1.Machine{}, observecache.OwnerIndex()),
 		DeploymentsResource: newInformer(client.Deployments(metav1.NamespaceAll), &clusterv1.MachineDeployment{}, byNamespace),
 		ClustersResource:    newInformer(client.Clusters(metav1.NamespaceAll), &clusterv1.Cluster{}, byNamespace),
 	} {
-		if err := informer.SetTransform(stripUnused); err != nil {
+		if err := informer.SetTransform(stripUnusedFields); err != nil {
 			return nil, fmt.Errorf("watch %s: %w", resource, err)
 		}
-		cluster.Watch(resource, informer)
+		cluster.WatchResource(resource, informer)
 	}
 	return c, nil
 }
 
-// WatchRules also caches Cluster API's drain rules. Call WatchRules once, before the caches start.
-func (c *Cache) WatchRules() error {
+// WatchDrainRules also caches Cluster API's drain rules. Call WatchDrainRules once, before the caches start.
+func (c *Cache) WatchDrainRules() error {
 	rules := newInformer(
-		c.client.Rules(metav1.NamespaceAll),
+		c.client.DrainRules(metav1.NamespaceAll),
 		&clusterv1.MachineDrainRule{},
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	)
-	if err := rules.SetTransform(stripUnused); err != nil {
+	if err := rules.SetTransform(stripUnusedFields); err != nil {
 		return fmt.Errorf("watch %s: %w", RulesResource, err)
 	}
-	c.Cluster.Watch(RulesResource, rules)
+	c.Cluster.WatchResource(RulesResource, rules)
 	return nil
 }
 
-// NewReader returns a Cache without caches, for a process that reads the API server only occasionally. Callers may use
-// only the methods that read from the API server.
-func NewReader(client *Client, settings Settings) *Cache {
+// NewUncachedReader returns a Cache without caches, for a process that reads the API server only occasionally. Callers
+// may use only the methods that read from the API server.
+func NewUncachedReader(client *Client, settings Settings) *Cache {
 	return &Cache{Settings: settings, Cluster: &observecache.Cluster{}, client: client}
 }
 
 // newInformer returns a cache of the objects of one kind.
 func newInformer[T, L runtime.Object](
-	client Typed[T, L],
+	client TypedClient[T, L],
 	example T,
 	indexers cache.Indexers,
 ) cache.SharedIndexInformer {
@@ -135,9 +140,9 @@ func newInformer[T, L runtime.Object](
 	}, example, 0, indexers)
 }
 
-// stripUnused drops fields that no decision needs: all managed fields except Millwright's own, which show what
+// stripUnusedFields drops fields that no decision needs: all managed fields except Millwright's own, which show what
 // Millwright must remove later.
-func stripUnused(object any) (any, error) {
+func stripUnusedFields(object any) (any, error) {
 	o, err := meta.Accessor(object)
 	if err != nil {
 		return object, nil //nolint:nilerr // the object is a tombstone
@@ -155,19 +160,19 @@ func stripUnused(object any) (any, error) {
 // Client returns the client of the management cluster.
 func (c *Cache) Client() *Client { return c.client }
 
-// Set returns a MachineSet that Millwright reconciles, or a former one that still has Millwright's finalizer.
-func (c *Cache) Set(key string) (*clusterv1.MachineSet, bool) {
+// MachineSet returns a MachineSet that Millwright reconciles, or a former one that still has Millwright's finalizer.
+func (c *Cache) MachineSet(key string) (*clusterv1.MachineSet, bool) {
 	set, found := getByKey[*clusterv1.MachineSet](c, SetsResource, key)
-	return set, found && (c.Ours(set) || HasFinalizer(set))
+	return set, found && (c.IsOurs(set) || HasFinalizer(set))
 }
 
-// Ours reports whether Millwright reconciles a set or a deployment.
-func (c *Cache) Ours(o metav1.Object) bool {
-	return o.GetLabels()[clusterv1.WatchLabel] == c.Filter
+// IsOurs reports whether Millwright reconciles a set or a deployment.
+func (c *Cache) IsOurs(o metav1.Object) bool {
+	return o.GetLabels()[clusterv1.WatchLabel] == c.WatchFilter
 }
 
-// HasFinalizer reports whether a set or a deployment has Millwright's finalizer. If Millwright no longer reconciles the object,
-// the object was handed over, and Millwright must remove the finalizer.
+// HasFinalizer reports whether a set or a deployment has Millwright's finalizer. If Millwright no longer reconciles the
+// object, the object was handed over, and Millwright must remove the finalizer.
 func HasFinalizer(o metav1.Object) bool { return slices.Contains(o.GetFinalizers(), Finalizer) }
 
 // Machine returns a Machine of Cluster API.
@@ -180,44 +185,44 @@ func (c *Cache) Deployment(key string) (*clusterv1.MachineDeployment, bool) {
 	return getByKey[*clusterv1.MachineDeployment](c, DeploymentsResource, key)
 }
 
-// OwnDeployment returns a MachineDeployment that Millwright reconciles, or a former one that still has Millwright's
-// finalizer.
-func (c *Cache) OwnDeployment(key string) (*clusterv1.MachineDeployment, bool) {
+// ReconciledDeployment returns a MachineDeployment that Millwright reconciles, or a former one that still has
+// Millwright's finalizer.
+func (c *Cache) ReconciledDeployment(key string) (*clusterv1.MachineDeployment, bool) {
 	d, found := c.Deployment(key)
-	return d, found && (c.Ours(d) || HasFinalizer(d))
+	return d, found && (c.IsOurs(d) || HasFinalizer(d))
 }
 
-// ClusterNamed returns the Cluster with this key.
-func (c *Cache) ClusterNamed(key string) (*clusterv1.Cluster, bool) {
+// ClusterByKey returns the Cluster with this key.
+func (c *Cache) ClusterByKey(key string) (*clusterv1.Cluster, bool) {
 	return getByKey[*clusterv1.Cluster](c, ClustersResource, key)
 }
 
-// ClusterOf returns the Cluster of a set.
-func (c *Cache) ClusterOf(set *clusterv1.MachineSet) (*clusterv1.Cluster, bool) {
-	return c.ClusterNamed(set.Namespace + "/" + set.Spec.ClusterName)
+// ClusterOfSet returns the Cluster of a set.
+func (c *Cache) ClusterOfSet(set *clusterv1.MachineSet) (*clusterv1.Cluster, bool) {
+	return c.ClusterByKey(set.Namespace + "/" + set.Spec.ClusterName)
 }
 
-// MachinesOf returns the machines that a set controls, unsorted.
-func (c *Cache) MachinesOf(set *clusterv1.MachineSet) []*clusterv1.Machine {
-	return observecache.Indexed[*clusterv1.Machine](
+// MachinesOfSet returns the machines that a set controls, unsorted.
+func (c *Cache) MachinesOfSet(set *clusterv1.MachineSet) []*clusterv1.Machine {
+	return observecache.IndexedObjects[*clusterv1.Machine](
 		c.Cluster.Informer(MachinesResource),
 		observecache.ByOwner,
 		string(set.UID),
 	)
 }
 
-// FreeMachines returns the machines of a namespace that have no controller, unsorted.
-func (c *Cache) FreeMachines(namespace string) []*clusterv1.Machine {
-	return observecache.Indexed[*clusterv1.Machine](
+// MachinesWithoutController returns the machines of a namespace that have no controller, unsorted.
+func (c *Cache) MachinesWithoutController(namespace string) []*clusterv1.Machine {
+	return observecache.IndexedObjects[*clusterv1.Machine](
 		c.Cluster.Informer(MachinesResource),
 		observecache.ByOwner,
-		observecache.OrphansOf(namespace),
+		observecache.OrphanKey(namespace),
 	)
 }
 
-// SetsOf returns the sets that a deployment controls, whichever controller reconciles these sets, unsorted.
-func (c *Cache) SetsOf(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-	return observecache.Indexed[*clusterv1.MachineSet](
+// SetsOfDeployment returns the sets that a deployment controls, whichever controller reconciles these sets, unsorted.
+func (c *Cache) SetsOfDeployment(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+	return observecache.IndexedObjects[*clusterv1.MachineSet](
 		c.Cluster.Informer(SetsResource),
 		observecache.ByOwner,
 		string(d.UID),
@@ -226,70 +231,75 @@ func (c *Cache) SetsOf(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
 
 // SetsWithoutController returns the sets of a namespace that have no controller, unsorted.
 func (c *Cache) SetsWithoutController(namespace string) []*clusterv1.MachineSet {
-	return observecache.Indexed[*clusterv1.MachineSet](
+	return observecache.IndexedObjects[*clusterv1.MachineSet](
 		c.Cluster.Informer(SetsResource),
 		observecache.ByOwner,
-		observecache.OrphansOf(namespace),
+		observecache.OrphanKey(namespace),
 	)
 }
 
-// actsOn reports whether Millwright reconciles a set or a deployment, and acts in its namespace.
-func (c *Cache) actsOn(o metav1.Object) bool { return c.Ours(o) && c.Cluster.ActsIn(o.GetNamespace()) }
+// actsOnObject reports whether Millwright reconciles a set or a deployment, and acts in its namespace.
+func (c *Cache) actsOnObject(o metav1.Object) bool {
+	return c.IsOurs(o) && c.Cluster.ActsInNamespace(o.GetNamespace())
+}
 
 // Deployments returns all deployments on which Millwright acts, unsorted.
 func (c *Cache) Deployments() []*clusterv1.MachineDeployment {
 	return slices.DeleteFunc(
-		observecache.All[*clusterv1.MachineDeployment](c.Cluster.Informer(DeploymentsResource)),
-		func(d *clusterv1.MachineDeployment) bool { return !c.actsOn(d) },
+		observecache.AllObjects[*clusterv1.MachineDeployment](c.Cluster.Informer(DeploymentsResource)),
+		func(d *clusterv1.MachineDeployment) bool { return !c.actsOnObject(d) },
 	)
 }
 
-// Sets returns all sets on which Millwright acts, unsorted.
-func (c *Cache) Sets() []*clusterv1.MachineSet {
+// MachineSets returns all sets on which Millwright acts, unsorted.
+func (c *Cache) MachineSets() []*clusterv1.MachineSet {
 	return slices.DeleteFunc(
-		observecache.All[*clusterv1.MachineSet](c.Cluster.Informer(SetsResource)),
-		func(s *clusterv1.MachineSet) bool { return !c.actsOn(s) },
+		observecache.AllObjects[*clusterv1.MachineSet](c.Cluster.Informer(SetsResource)),
+		func(s *clusterv1.MachineSet) bool { return !c.actsOnObject(s) },
 	)
 }
 
-// RefersTo reports whether a set or its Cluster names this object of a provider: a template or a control plane.
-func (c *Cache) RefersTo(set *clusterv1.MachineSet, o *unstructured.Unstructured) bool {
-	cluster, found := c.ClusterOf(set)
+// RefersToObject reports whether a set or its Cluster names this object of a provider: a template or a control plane.
+func (c *Cache) RefersToObject(set *clusterv1.MachineSet, o *unstructured.Unstructured) bool {
+	cluster, found := c.ClusterOfSet(set)
 	return set.Namespace == o.GetNamespace() &&
-		(found && refersTo(o)(cluster.Spec.ControlPlaneRef) || NamesTemplate(&set.Spec.Template.Spec, o))
+		(found && referenceMatcher(o)(cluster.Spec.ControlPlaneRef) || SpecNamesTemplate(&set.Spec.Template.Spec, o))
 }
 
-// NamesTemplate reports whether the spec of a machine names this template. NamesTemplate does not compare namespaces.
-func NamesTemplate(spec *clusterv1.MachineSpec, o *unstructured.Unstructured) bool {
-	return slices.ContainsFunc(templatesOf(spec), refersTo(o))
+// SpecNamesTemplate reports whether the spec of a machine names this template. SpecNamesTemplate does not compare
+// namespaces.
+func SpecNamesTemplate(spec *clusterv1.MachineSpec, o *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(templatesOfSpec(spec), referenceMatcher(o))
 }
 
-func refersTo(o *unstructured.Unstructured) func(clusterv1.ContractVersionedObjectReference) bool {
+func referenceMatcher(o *unstructured.Unstructured) func(clusterv1.ContractVersionedObjectReference) bool {
 	return func(ref clusterv1.ContractVersionedObjectReference) bool {
 		kind := o.GroupVersionKind()
 		return ref.Name == o.GetName() && ref.Kind == kind.Kind && ref.APIGroup == kind.Group
 	}
 }
 
-// Selects reports whether the selector of a set matches a machine. An empty selector, or a selector that does not
-// parse, matches no machine.
-func Selects(set *clusterv1.MachineSet, m *clusterv1.Machine) bool {
+// SelectsMachine reports whether the selector of a set matches a machine. An empty selector, or a selector that does
+// not parse, matches no machine.
+func SelectsMachine(set *clusterv1.MachineSet, m *clusterv1.Machine) bool {
 	selector, err := metav1.LabelSelectorAsSelector(&set.Spec.Selector)
 	return err == nil && !selector.Empty() && selector.Matches(labels.Set(m.Labels))
 }
 
-// ReleasedBy reports whether a set released a machine because the set's selector no longer matched the machine.
-func ReleasedBy(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
+// IsReleasedBySet reports whether a set released a machine because the set's selector no longer matched the machine.
+func IsReleasedBySet(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
 	return m.Annotations[v1alpha1.AnnotationReleasedBy] == string(set.UID)
 }
 
-// IsSet reports whether an owner reference names a MachineSet of Cluster API.
-func IsSet(ref metav1.OwnerReference) bool { return isOfKind(ref, "MachineSet") }
+// IsSetReference reports whether an owner reference names a MachineSet of Cluster API.
+func IsSetReference(ref metav1.OwnerReference) bool { return isOwnerOfKind(ref, "MachineSet") }
 
-// IsDeployment reports whether an owner reference names a MachineDeployment of Cluster API.
-func IsDeployment(ref metav1.OwnerReference) bool { return isOfKind(ref, "MachineDeployment") }
+// IsDeploymentReference reports whether an owner reference names a MachineDeployment of Cluster API.
+func IsDeploymentReference(ref metav1.OwnerReference) bool {
+	return isOwnerOfKind(ref, "MachineDeployment")
+}
 
-func isOfKind(ref metav1.OwnerReference, kind string) bool {
+func isOwnerOfKind(ref metav1.OwnerReference, kind string) bool {
 	return ref.Kind == kind && strings.HasPrefix(ref.APIVersion, clusterv1.GroupVersion.Group+"/")
 }
 
@@ -309,8 +319,9 @@ func getByKey[T any](c *Cache, resource observecache.Resource, key string) (T, b
 // activity is 2 s, and two templates and a control plane share it.
 const fillTimeout = 500 * time.Millisecond
 
-// ProviderObject returns an object of a provider: a template or a control plane. A nil object with read true does not exist. A
-// nil object with read false is unknown, because its cache is not filled yet. The first call for a kind adds the cache.
+// ProviderObject returns an object of a provider: a template or a control plane. A nil object with read true does not
+// exist. A nil object with read false is unknown, because its cache is not filled yet. The first call for a kind adds
+// the cache.
 func (c *Cache) ProviderObject(
 	ctx context.Context,
 	namespace string,
@@ -320,7 +331,7 @@ func (c *Cache) ProviderObject(
 	if err != nil {
 		return nil, resource, false, err
 	}
-	informer := c.track(resource)
+	informer := c.trackResource(resource)
 	bounded, cancel := context.WithTimeout(ctx, fillTimeout)
 	defer cancel()
 	if !cache.WaitFor(bounded, "", informer.HasSyncedChecker()) {
@@ -338,18 +349,18 @@ func ResourceName(resource schema.GroupVersionResource) observecache.Resource {
 	return observecache.Resource(resource.GroupResource().String())
 }
 
-// track returns the cache of a provider's resource.
-func (c *Cache) track(resource schema.GroupVersionResource) cache.SharedIndexInformer {
+// trackResource returns the cache of a provider's resource.
+func (c *Cache) trackResource(resource schema.GroupVersionResource) cache.SharedIndexInformer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if informer, found := c.foreignInformers[resource]; found {
+	if informer, found := c.providerInformers[resource]; found {
 		return informer
 	}
 	informer := dynamicinformer.NewFilteredDynamicInformer(c.client.Objects, resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).
 		Informer()
-	_ = informer.SetTransform(stripUnused) // SetTransform fails only after the informer has started
-	c.foreignInformers[resource] = informer
-	c.Cluster.Track(ResourceName(resource), informer)
+	_ = informer.SetTransform(stripUnusedFields) // SetTransform fails only after the informer has started
+	c.providerInformers[resource] = informer
+	c.Cluster.TrackResource(ResourceName(resource), informer)
 	for _, tell := range c.onTrackFuncs {
 		tell(ResourceName(resource), informer)
 	}
@@ -357,12 +368,12 @@ func (c *Cache) track(resource schema.GroupVersionResource) cache.SharedIndexInf
 	return informer
 }
 
-// OnTrack calls do for each existing cache of a provider's resource, and later for each added cache. OnTrack calls do
-// while it holds the lock of c, so do must not call Foreign.
-func (c *Cache) OnTrack(do func(observecache.Resource, cache.SharedIndexInformer)) {
+// OnTrackedResource calls do for each existing cache of a provider's resource, and later for each added cache.
+// OnTrackedResource calls do while it holds the lock of c, so do must not call Foreign.
+func (c *Cache) OnTrackedResource(do func(observecache.Resource, cache.SharedIndexInformer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for resource, informer := range c.foreignInformers {
+	for resource, informer := range c.providerInformers {
 		do(ResourceName(resource), informer)
 	}
 	c.onTrackFuncs = append(c.onTrackFuncs, do)

@@ -25,7 +25,9 @@ import (
 )
 
 // templateKind returns the kind of the infrastructure template.
-func templateKind() schema.GroupKind { return capitest.Infrastructure().GroupVersionKind().GroupKind() }
+func templateKind() schema.GroupKind {
+	return capitest.InfrastructureTemplate().GroupVersionKind().GroupKind()
+}
 
 // The version of a provider's resource is the newest version of the newest contract in the labels of the
 // CustomResourceDefinition.
@@ -48,7 +50,10 @@ func TestVersionOfAContract(t *testing.T) {
 		{"no labels", nil, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c, _ := capitest.Watching(t, capitest.Definition(capitest.Infrastructure().GroupVersionKind(), row.labels))
+			c, _ := capitest.StartCaches(
+				t,
+				capitest.NewDefinition(capitest.InfrastructureTemplate().GroupVersionKind(), row.labels),
+			)
 			resource, err := c.Resource(t.Context(), templateKind())
 			if row.want == "" {
 				require.ErrorIs(t, err, capi.ErrNoKind)
@@ -66,7 +71,7 @@ func TestVersionOfAContract(t *testing.T) {
 }
 
 func TestKindsAreRemembered(t *testing.T) {
-	c, server := capitest.Watching(t)
+	c, server := capitest.StartCaches(t)
 	for range 3 {
 		_, err := c.Resource(t.Context(), templateKind())
 		require.NoError(t, err)
@@ -83,7 +88,7 @@ func TestKindsAreRemembered(t *testing.T) {
 
 // If the API server does not answer, a kind is unknown, not missing. The cache does not keep such an error.
 func TestAnErrorIsNoMissingKind(t *testing.T) {
-	c, server := capitest.Watching(t)
+	c, server := capitest.StartCaches(t)
 	fails := true
 	server.Definitions.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return fails, nil, errors.New("connection refused")
@@ -91,7 +96,7 @@ func TestAnErrorIsNoMissingKind(t *testing.T) {
 	_, err := c.Resource(t.Context(), templateKind())
 	require.ErrorContains(t, err, "connection refused")
 	require.NotErrorIs(t, err, capi.ErrNoKind)
-	_, err = c.Read(t.Context(), capitest.Set("s", 1))
+	_, err = c.ReadRelated(t.Context(), capitest.NewSet("s", 1))
 	require.ErrorContains(t, err, "connection refused", "nobody may take the template for missing")
 	fails = false
 	_, err = c.Resource(t.Context(), templateKind())
@@ -114,30 +119,39 @@ func TestTemplatesAndClones(t *testing.T) {
 
 // populatedObjects returns one object of each kind, and objects that belong to others.
 func populatedObjects() []runtime.Object {
-	s := capitest.Set("s", 1, capitest.OfDeployment)
-	other := capitest.Set("other", 1)
-	elsewhere := capitest.Machine("elsewhere", s, capitest.Unowned)
+	s := capitest.NewSet("s", 1, capitest.WithDeploymentOwner)
+	other := capitest.NewSet("other", 1)
+	elsewhere := capitest.NewMachine("elsewhere", s, capitest.WithoutOwner)
 	elsewhere.Namespace = "garden"
 	return []runtime.Object{
-		s, other, capitest.Machine("a", s), capitest.Machine("b", s, capitest.Going), capitest.Machine("c", other),
-		capitest.Machine("free", s, capitest.Unowned), elsewhere,
-		capitest.Cluster(), capitest.Deployment(), capitest.Bootstrap(), capitest.Infrastructure(), capitest.ControlPlane(),
+		s,
+		other,
+		capitest.NewMachine("a", s),
+		capitest.NewMachine("b", s, capitest.AsDeletingObject),
+		capitest.NewMachine("c", other),
+		capitest.NewMachine("free", s, capitest.WithoutOwner),
+		elsewhere,
+		capitest.NewCluster(),
+		capitest.NewDeployment(),
+		capitest.BootstrapTemplate(),
+		capitest.InfrastructureTemplate(),
+		capitest.NewControlPlane(),
 	}
 }
 
 // The caches and the API server give the same objects related to a set.
 func TestReadAndReadLiveAgree(t *testing.T) {
-	c, _ := capitest.Watching(t, populatedObjects()...)
-	s, found := c.Set("shop/s")
+	c, _ := capitest.StartCaches(t, populatedObjects()...)
+	s, found := c.MachineSet("shop/s")
 	require.True(t, found)
-	live, err := c.ReadLive(t.Context(), s)
+	live, err := c.ReadRelatedLive(t.Context(), s)
 	require.NoError(t, err)
-	cached, err := c.Read(t.Context(), s)
+	cached, err := c.ReadRelated(t.Context(), s)
 	require.NoError(t, err)
-	for name, a := range map[string]capi.Related{"live": live, "cached": cached} {
+	for name, a := range map[string]capi.RelatedObjects{"live": live, "cached": cached} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, []string{"a", "b"}, observetest.Names(a.Members))
-			assert.Equal(t, []string{"free"}, observetest.Names(a.Orphans))
+			assert.Equal(t, []string{"a", "b"}, observetest.ObjectNames(a.Members))
+			assert.Equal(t, []string{"free"}, observetest.ObjectNames(a.Orphans))
 			assert.Equal(t, []string{"c", "d"}, []string{a.Cluster.Name, a.Deployment.Name})
 			require.Len(t, a.Templates, 2)
 			assert.Equal(
@@ -161,7 +175,7 @@ func TestReadAndReadLiveAgree(t *testing.T) {
 				"kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io":       "900",
 				"examplemachinetemplates.infrastructure.cluster.x-k8s.io": "900",
 				"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io":      "900",
-			}, a.Versions())
+			}, a.ResourceVersions())
 		})
 	}
 }
@@ -171,10 +185,10 @@ func TestReadWithMissingObjects(t *testing.T) {
 	ghost := func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.InfrastructureRef.APIGroup = "not.installed.example.com"
 	}
-	c, _ := capitest.Watching(t, capitest.Set("s", 1, ghost, capitest.OfDeployment))
-	s, _ := c.Set("shop/s")
-	for name, read := range map[string]func() (capi.Related, error){
-		"live": func() (capi.Related, error) { return c.ReadLive(t.Context(), s) }, "cached": func() (capi.Related, error) { return c.Read(t.Context(), s) },
+	c, _ := capitest.StartCaches(t, capitest.NewSet("s", 1, ghost, capitest.WithDeploymentOwner))
+	s, _ := c.MachineSet("shop/s")
+	for name, read := range map[string]func() (capi.RelatedObjects, error){
+		"live": func() (capi.RelatedObjects, error) { return c.ReadRelatedLive(t.Context(), s) }, "cached": func() (capi.RelatedObjects, error) { return c.ReadRelated(t.Context(), s) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := read()
@@ -184,9 +198,9 @@ func TestReadWithMissingObjects(t *testing.T) {
 			assert.Nil(t, a.Deployment)
 			assert.Nil(t, a.ControlPlane)
 			require.Len(t, a.Templates, 2)
-			assert.True(t, a.Templates[0].Missing(), "the object")
+			assert.True(t, a.Templates[0].IsMissing(), "the object")
 			assert.False(t, a.Templates[0].Resource.Empty())
-			assert.True(t, a.Templates[1].Missing(), "the kind")
+			assert.True(t, a.Templates[1].IsMissing(), "the kind")
 		})
 	}
 }
@@ -194,11 +208,11 @@ func TestReadWithMissingObjects(t *testing.T) {
 // A set needs no bootstrap provider if the bootstrap data are in a Secret. A reference to an object that is not a
 // template is not cloned.
 func TestOnlyTemplatesAreRead(t *testing.T) {
-	c, _ := capitest.Watching(t, capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
+	c, _ := capitest.StartCaches(t, capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
-	}), capitest.Infrastructure())
-	s, _ := c.Set("shop/s")
-	a, err := c.Read(t.Context(), s)
+	}), capitest.InfrastructureTemplate())
+	s, _ := c.MachineSet("shop/s")
+	a, err := c.ReadRelated(t.Context(), s)
 	require.NoError(t, err)
 	require.Len(t, a.Templates, 1)
 	assert.Equal(t, "small", a.Templates[0].Object.GetName())
@@ -207,13 +221,13 @@ func TestOnlyTemplatesAreRead(t *testing.T) {
 // A cache that is not yet filled does not prove that a template is missing. A decision that writes reads the template
 // from the API server.
 func TestATemplateWhoseCacheIsNotFilled(t *testing.T) {
-	c, server := capitest.Watching(
+	c, server := capitest.StartCaches(
 		t,
-		capitest.Set("s", 1),
-		capitest.Bootstrap(),
-		capitest.Infrastructure(),
-		capitest.Cluster(),
-		capitest.ControlPlane(),
+		capitest.NewSet("s", 1),
+		capitest.BootstrapTemplate(),
+		capitest.InfrastructureTemplate(),
+		capitest.NewCluster(),
+		capitest.NewControlPlane(),
 	)
 	var silent atomic.Bool // no reactor is added later, because retried lists read the reactors at the same time
 	server.Objects.PrependReactor(
@@ -223,41 +237,41 @@ func TestATemplateWhoseCacheIsNotFilled(t *testing.T) {
 			return a.GetVerb() == "list" || a.GetVerb() == "get" && silent.Load(), nil, errors.New("connection refused")
 		},
 	)
-	s, _ := c.Set("shop/s")
-	a, err := c.Read(t.Context(), s)
+	s, _ := c.MachineSet("shop/s")
+	a, err := c.ReadRelated(t.Context(), s)
 	require.NoError(t, err)
-	assert.True(t, a.Templates[0].Read)
-	assert.False(t, a.Templates[1].Read)
-	assert.False(t, a.Templates[1].Missing())
+	assert.True(t, a.Templates[0].WasRead)
+	assert.False(t, a.Templates[1].WasRead)
+	assert.False(t, a.Templates[1].IsMissing())
 	assert.Equal(
 		t,
 		[]string{"templates or control plane were not read yet"},
-		capiset.Observed(c, s, a, capitest.Noon, 0).Stopped,
+		capiset.ScaleFacts(c, s, a, capitest.Noon, 0).Stopped,
 	)
 
-	a, err = c.ReadToAct(t.Context(), s)
+	a, err = c.ReadRelatedForWrite(t.Context(), s)
 	require.NoError(t, err)
 	assert.Equal(t, "small", a.Templates[1].Object.GetName())
 	require.NoError(
 		t,
-		server.Objects.Tracker().Delete(capitest.ResourceOf(capitest.Infrastructure()), capitest.Shop, "small"),
+		server.Objects.Tracker().Delete(capitest.ResourceOfObject(capitest.InfrastructureTemplate()), capitest.Shop, "small"),
 	)
-	a, err = c.ReadToAct(t.Context(), s)
+	a, err = c.ReadRelatedForWrite(t.Context(), s)
 	require.NoError(t, err)
-	assert.True(t, a.Templates[1].Missing())
+	assert.True(t, a.Templates[1].IsMissing())
 	silent.Store(true)
-	_, err = c.ReadToAct(t.Context(), s)
+	_, err = c.ReadRelatedForWrite(t.Context(), s)
 	require.ErrorContains(t, err, "connection refused")
 }
 
 func TestTemplatesAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, server := capitest.Watching(t, capitest.Set("s", 1), capitest.Bootstrap())
+		c, server := capitest.StartCaches(t, capitest.NewSet("s", 1), capitest.BootstrapTemplate())
 		var told []cache.Resource
-		s, _ := c.Set("shop/s")
-		_, err := c.Read(t.Context(), s)
+		s, _ := c.MachineSet("shop/s")
+		_, err := c.ReadRelated(t.Context(), s)
 		require.NoError(t, err)
-		c.OnTrack(func(resource cache.Resource, _ toolscache.SharedIndexInformer) { told = append(told, resource) })
+		c.OnTrackedResource(func(resource cache.Resource, _ toolscache.SharedIndexInformer) { told = append(told, resource) })
 		slices.Sort(told)
 		assert.Equal(
 			t,
@@ -276,99 +290,106 @@ func TestTemplatesAreWatched(t *testing.T) {
 		require.NoError(
 			t,
 			server.Objects.Tracker().
-				Create(capitest.ResourceOf(capitest.Infrastructure()), capitest.Infrastructure(), capitest.Shop),
+				Create(capitest.ResourceOfObject(capitest.InfrastructureTemplate()), capitest.InfrastructureTemplate(), capitest.Shop),
 		)
 		synctest.Wait()
-		a, err := c.Read(t.Context(), s)
+		a, err := c.ReadRelated(t.Context(), s)
 		require.NoError(t, err)
 		assert.NotNil(t, a.Templates[1].Object)
 	})
 }
 
 func TestWhichSetsMillwrightReconciles(t *testing.T) {
-	label := func(value string) capitest.OnSet {
+	label := func(value string) capitest.SetChange {
 		return func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = value }
 	}
 	bare := func(s *clusterv1.MachineSet) { s.Finalizers = nil }
-	c, _ := capitest.Watching(
+	c, _ := capitest.StartCaches(
 		t,
-		capitest.Set("ours", 1),
-		capitest.Set("new", 1, bare),
-		capitest.Set("theirs", 1, label("theirs"), bare),
-		capitest.Set(
+		capitest.NewSet("ours", 1),
+		capitest.NewSet("new", 1, bare),
+		capitest.NewSet("theirs", 1, label("theirs"), bare),
+		capitest.NewSet(
 			"none",
 			1,
 			func(s *clusterv1.MachineSet) { s.Labels = nil },
 			bare,
 		),
-		capitest.Set("handed-over", 1, label("theirs")),
+		capitest.NewSet("handed-over", 1, label("theirs")),
 	)
-	assert.Equal(t, []string{"new", "ours"}, observetest.Names(c.Sets()))
+	assert.Equal(t, []string{"new", "ours"}, observetest.ObjectNames(c.MachineSets()))
 	for name, want := range map[string]bool{"ours": true, "new": true, "theirs": false, "none": false, "handed-over": true, "nobody": false} {
-		_, found := c.Set("shop/" + name)
+		_, found := c.MachineSet("shop/" + name)
 		assert.Equal(t, want, found, name)
 	}
 }
 
 func TestNames(t *testing.T) {
-	c, _ := capitest.Watching(t, capitest.Set("s", 1), capitest.Cluster())
-	s, _ := c.Set("shop/s")
-	rename := func(name string) capitest.OnForeign { return func(o *unstructured.Unstructured) { o.SetName(name) } }
+	c, _ := capitest.StartCaches(t, capitest.NewSet("s", 1), capitest.NewCluster())
+	s, _ := c.MachineSet("shop/s")
+	rename := func(name string) capitest.ProviderObjectChange {
+		return func(o *unstructured.Unstructured) { o.SetName(name) }
+	}
 	move := func(o *unstructured.Unstructured) { o.SetNamespace("garden") }
 	for _, row := range []struct {
 		name string
 		o    *unstructured.Unstructured
 		want bool
 	}{
-		{"its infrastructure template", capitest.Infrastructure(), true},
-		{"whatever the version", capitest.Infrastructure(func(o *unstructured.Unstructured) { o.SetAPIVersion("infrastructure.cluster.x-k8s.io/v1") }), true},
-		{"its bootstrap template", capitest.Bootstrap(), true},
-		{"the control plane of its Cluster", capitest.ControlPlane(), true},
-		{"another name", capitest.Infrastructure(rename("x")), false},
-		{"another namespace", capitest.Infrastructure(move), false},
-		{"another kind", capitest.Infrastructure(rename("join")), false},
-		{"another group", capitest.Infrastructure(func(o *unstructured.Unstructured) { o.SetAPIVersion("example.com/v1beta2") }), false},
-		{"another control plane", capitest.ControlPlane(rename("x")), false},
+		{"its infrastructure template", capitest.InfrastructureTemplate(), true},
+		{"whatever the version", capitest.InfrastructureTemplate(func(o *unstructured.Unstructured) { o.SetAPIVersion("infrastructure.cluster.x-k8s.io/v1") }), true},
+		{"its bootstrap template", capitest.BootstrapTemplate(), true},
+		{"the control plane of its Cluster", capitest.NewControlPlane(), true},
+		{"another name", capitest.InfrastructureTemplate(rename("x")), false},
+		{"another namespace", capitest.InfrastructureTemplate(move), false},
+		{"another kind", capitest.InfrastructureTemplate(rename("join")), false},
+		{"another group", capitest.InfrastructureTemplate(func(o *unstructured.Unstructured) { o.SetAPIVersion("example.com/v1beta2") }), false},
+		{"another control plane", capitest.NewControlPlane(rename("x")), false},
 	} {
-		assert.Equal(t, row.want, c.RefersTo(s, row.o), row.name)
+		assert.Equal(t, row.want, c.RefersToObject(s, row.o), row.name)
 	}
 }
 
-func TestSelects(t *testing.T) {
-	m := capitest.Machine("m", capitest.Set("s", 1))
+func TestSelectsMachine(t *testing.T) {
+	m := capitest.NewMachine("m", capitest.NewSet("s", 1))
 	for _, row := range []struct {
 		name   string
-		change capitest.OnSet
+		change capitest.SetChange
 		want   bool
 	}{
 		{"its labels", func(*clusterv1.MachineSet) {}, true},
-		{"other labels", capitest.Selecting(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}), false},
-		{"an empty selector", capitest.Selecting(metav1.LabelSelector{}), false},
-		{"an unreadable one", capitest.Selecting(*observetest.Unreadable()), false},
-		{"by an expression", capitest.Selecting(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpExists}}}), true},
+		{"other labels", capitest.WithSelector(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}), false},
+		{"an empty selector", capitest.WithSelector(metav1.LabelSelector{}), false},
+		{"an unreadable one", capitest.WithSelector(*observetest.UnreadableSelector()), false},
+		{"by an expression", capitest.WithSelector(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpExists}}}), true},
 	} {
-		assert.Equal(t, row.want, capi.Selects(capitest.Set("s", 1, row.change), m), row.name)
+		assert.Equal(t, row.want, capi.SelectsMachine(capitest.NewSet("s", 1, row.change), m), row.name)
 	}
 }
 
-func TestIsSet(t *testing.T) {
+func TestIsSetReference(t *testing.T) {
 	for want, refs := range map[bool][]metav1.OwnerReference{
 		true:  {{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet"}, {APIVersion: "cluster.x-k8s.io/v1beta1", Kind: "MachineSet"}},
 		false: {{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: "MachineSet"}, {APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine"}, {}},
 	} {
 		for _, ref := range refs {
-			assert.Equal(t, want, capi.IsSet(ref), ref)
+			assert.Equal(t, want, capi.IsSetReference(ref), ref)
 		}
 	}
 }
 
 // The caches keep only Millwright's managed fields, which show what Millwright must remove later.
 func TestManagedFieldsInTheCaches(t *testing.T) {
-	s := capitest.Set("s", 1)
-	c, _ := capitest.Watching(
+	s := capitest.NewSet("s", 1)
+	c, _ := capitest.StartCaches(
 		t,
 		s,
-		capitest.Machine("m", s, capitest.Applied("kubelet", "a", "b"), capitest.Applied(capi.FieldManager, "c", "d")),
+		capitest.NewMachine(
+			"m",
+			s,
+			capitest.WithManagedFields("kubelet", "a", "b"),
+			capitest.WithManagedFields(capi.FieldManager, "c", "d"),
+		),
 	)
 	m, found := c.Machine("shop/m")
 	require.True(t, found)
@@ -377,7 +398,7 @@ func TestManagedFieldsInTheCaches(t *testing.T) {
 }
 
 func TestOwners(t *testing.T) {
-	cluster := capi.ClusterReference(capitest.Cluster())
+	cluster := capi.ClusterReference(capitest.NewCluster())
 	assert.Equal(
 		t,
 		metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: "c", UID: "uid-c"},
@@ -403,92 +424,94 @@ func TestOwners(t *testing.T) {
 			assert.Equal(t, before, row.refs, "they belong to a cache")
 		})
 	}
-	s := capitest.Set("s", 1)
-	m := capitest.Machine("m", s)
-	assert.True(t, capi.Owned(m, "uid-s"))
-	assert.False(t, capi.Owned(m, "uid-x"))
-	clone := capitest.Infrastructure(func(o *unstructured.Unstructured) { o.SetOwnerReferences(m.OwnerReferences) })
-	assert.False(t, capi.OwnedByMachine(clone), "its set owns it")
+	s := capitest.NewSet("s", 1)
+	m := capitest.NewMachine("m", s)
+	assert.True(t, capi.HasOwner(m, "uid-s"))
+	assert.False(t, capi.HasOwner(m, "uid-x"))
+	clone := capitest.InfrastructureTemplate(
+		func(o *unstructured.Unstructured) { o.SetOwnerReferences(m.OwnerReferences) },
+	)
+	assert.False(t, capi.IsOwnedByMachine(clone), "its set owns it")
 	clone.SetOwnerReferences(
 		[]metav1.OwnerReference{*metav1.NewControllerRef(m, clusterv1.GroupVersion.WithKind("Machine"))},
 	)
-	assert.True(t, capi.OwnedByMachine(clone))
+	assert.True(t, capi.IsOwnedByMachine(clone))
 	clone.SetOwnerReferences(
 		[]metav1.OwnerReference{{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: "Machine", UID: "x"}},
 	)
-	assert.False(t, capi.OwnedByMachine(clone), "a machine of another API")
+	assert.False(t, capi.IsOwnedByMachine(clone), "a machine of another API")
 }
 
-func TestUnowned(t *testing.T) {
+func TestUnownedTemplates(t *testing.T) {
 	owner := func(o *unstructured.Unstructured) {
-		o.SetOwnerReferences([]metav1.OwnerReference{capi.ClusterReference(capitest.Cluster())})
+		o.SetOwnerReferences([]metav1.OwnerReference{capi.ClusterReference(capitest.NewCluster())})
 	}
-	related := func(change ...capitest.OnForeign) capi.Related {
-		a := capitest.Related()
-		a.Templates[1] = capitest.Found(capitest.Infrastructure(change...))
+	related := func(change ...capitest.ProviderObjectChange) capi.RelatedObjects {
+		a := capitest.RelatedObjects()
+		a.Templates[1] = capitest.FoundObject(capitest.InfrastructureTemplate(change...))
 		return a
 	}
-	assert.Empty(t, capi.Unowned(capitest.Related()))
-	for name, a := range map[string]capi.Related{
+	assert.Empty(t, capi.UnownedTemplates(capitest.RelatedObjects()))
+	for name, a := range map[string]capi.RelatedObjects{
 		"neither": related(), "the label is missing": related(owner),
-		"the owner is missing": related(capitest.Owned, capitest.Unowned),
+		"the owner is missing": related(capitest.WithClusterOwner, capitest.WithoutOwner),
 		"the label of another Cluster": related(owner, func(o *unstructured.Unstructured) {
 			o.SetLabels(map[string]string{clusterv1.ClusterNameLabel: "x"})
 		}),
 	} {
-		all := capi.Unowned(a)
+		all := capi.UnownedTemplates(a)
 		require.Len(t, all, 1, name)
 		assert.Equal(t, "small", all[0].Object.GetName())
 	}
 	a := related()
 	a.Cluster = nil
-	assert.Empty(t, capi.Unowned(a), "without a Cluster")
-	a = capitest.Related()
-	a.Templates[1] = capitest.Gone(capitest.Infrastructure())
-	assert.Empty(t, capi.Unowned(a), "what does not exist")
+	assert.Empty(t, capi.UnownedTemplates(a), "without a Cluster")
+	a = capitest.RelatedObjects()
+	a.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+	assert.Empty(t, capi.UnownedTemplates(a), "what does not exist")
 }
 
 // Related contains the set that takes over a set's surplus, both from the caches and from the API server.
 func TestTheReceiverIsRead(t *testing.T) {
-	to := capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")
-	next := capitest.Set("next", 1)
+	to := capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")
+	next := capitest.NewSet("next", 1)
 	next.ResourceVersion = "77777"
-	c, _ := capitest.Watching(
+	c, _ := capitest.StartCaches(
 		t,
-		capitest.Set("s", 1, to),
+		capitest.NewSet("s", 1, to),
 		next,
-		capitest.Bootstrap(),
-		capitest.Infrastructure(),
-		capitest.Cluster(),
-		capitest.ControlPlane(),
+		capitest.BootstrapTemplate(),
+		capitest.InfrastructureTemplate(),
+		capitest.NewCluster(),
+		capitest.NewControlPlane(),
 	)
-	s, _ := c.Set("shop/s")
-	cached, err := c.Read(t.Context(), s)
+	s, _ := c.MachineSet("shop/s")
+	cached, err := c.ReadRelated(t.Context(), s)
 	assert.NoError(t, err)
-	live, err := c.ReadLive(t.Context(), s)
+	live, err := c.ReadRelatedLive(t.Context(), s)
 	assert.NoError(t, err)
-	for _, a := range []capi.Related{cached, live} {
+	for _, a := range []capi.RelatedObjects{cached, live} {
 		assert.Equal(t, "next", a.Receiver.Name)
-		assert.Equal(t, "77777", a.Versions()[capi.SetsResource])
+		assert.Equal(t, "77777", a.ResourceVersions()[capi.SetsResource])
 	}
 }
 
 func TestMetadataPatch(t *testing.T) {
-	m := capitest.Machine(
+	m := capitest.NewMachine(
 		"m",
-		capitest.Set("s", 1),
-		capitest.Applied(capi.FieldManager, "old", "former"),
-		capitest.Applied("other", "theirs", "foreign"),
+		capitest.NewSet("s", 1),
+		capitest.WithManagedFields(capi.FieldManager, "old", "former"),
+		capitest.WithManagedFields("other", "theirs", "foreign"),
 	)
 	assert.Equal(t, map[string]any{"metadata": map[string]any{
 		"labels":      map[string]any{"old": nil, "new": "1"},
 		"annotations": map[string]any{"former": "again"},
 	}}, capi.MetadataPatch(m, map[string]string{"new": "1"}, map[string]string{"former": "again"}))
 
-	clone := capitest.Machine(
+	clone := capitest.NewMachine(
 		"m",
-		capitest.Set("s", 1),
-		capitest.Applied(capi.FieldManager, "old", clusterv1.UpdateInProgressAnnotation),
+		capitest.NewSet("s", 1),
+		capitest.WithManagedFields(capi.FieldManager, "old", clusterv1.UpdateInProgressAnnotation),
 	)
 	assert.Equal(t, map[string]any{"metadata": map[string]any{
 		"labels": map[string]any{"old": nil}, "annotations": map[string]any{},

@@ -22,8 +22,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// Typed is a client for the objects of one kind in one namespace.
-type Typed[T, L any] interface {
+// TypedClient is a client for the objects of one kind in one namespace.
+type TypedClient[T, L any] interface {
 	Create(context.Context, T, metav1.CreateOptions) (T, error)
 	Update(context.Context, T, metav1.UpdateOptions) (T, error)
 	UpdateStatus(context.Context, T, metav1.UpdateOptions) (T, error)
@@ -36,11 +36,11 @@ type Typed[T, L any] interface {
 
 // Client reads and writes the objects of Cluster API and of its providers.
 type Client struct {
-	Sets        func(namespace string) Typed[*clusterv1.MachineSet, *clusterv1.MachineSetList]
-	Machines    func(namespace string) Typed[*clusterv1.Machine, *clusterv1.MachineList]
-	Deployments func(namespace string) Typed[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList]
-	Clusters    func(namespace string) Typed[*clusterv1.Cluster, *clusterv1.ClusterList]
-	Rules       func(namespace string) Typed[*clusterv1.MachineDrainRule, *clusterv1.MachineDrainRuleList]
+	MachineSets func(namespace string) TypedClient[*clusterv1.MachineSet, *clusterv1.MachineSetList]
+	Machines    func(namespace string) TypedClient[*clusterv1.Machine, *clusterv1.MachineList]
+	Deployments func(namespace string) TypedClient[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList]
+	Clusters    func(namespace string) TypedClient[*clusterv1.Cluster, *clusterv1.ClusterList]
+	DrainRules  func(namespace string) TypedClient[*clusterv1.MachineDrainRule, *clusterv1.MachineDrainRuleList]
 
 	Objects     dynamic.Interface  // client for templates, clones and control planes
 	Definitions metadata.Interface // client for CustomResourceDefinitions: their labels list contracts
@@ -76,7 +76,7 @@ func NewClient(config *rest.Config) (*Client, error) {
 	}
 	codec := runtime.NewParameterCodec(scheme)
 	return &Client{
-		Sets: typedClient[*clusterv1.MachineSet, *clusterv1.MachineSetList](
+		MachineSets: typedClient[*clusterv1.MachineSet, *clusterv1.MachineSetList](
 			core,
 			codec,
 			"machinesets",
@@ -104,7 +104,7 @@ func NewClient(config *rest.Config) (*Client, error) {
 			func() *clusterv1.Cluster { return &clusterv1.Cluster{} },
 			func() *clusterv1.ClusterList { return &clusterv1.ClusterList{} },
 		),
-		Rules: typedClient[*clusterv1.MachineDrainRule, *clusterv1.MachineDrainRuleList](
+		DrainRules: typedClient[*clusterv1.MachineDrainRule, *clusterv1.MachineDrainRuleList](
 			core,
 			codec,
 			"machinedrainrules",
@@ -122,8 +122,8 @@ func NewClient(config *rest.Config) (*Client, error) {
 func typedClient[T interface {
 	runtime.Object
 	metav1.Object
-}, L runtime.Object](core rest.Interface, codec runtime.ParameterCodec, resource string, object func() T, list func() L) func(string) Typed[T, L] {
-	return func(namespace string) Typed[T, L] {
+}, L runtime.Object](core rest.Interface, codec runtime.ParameterCodec, resource string, object func() T, list func() L) func(string) TypedClient[T, L] {
+	return func(namespace string) TypedClient[T, L] {
 		return gentype.NewClientWithList(resource, core, codec, namespace, object, list)
 	}
 }

@@ -41,7 +41,7 @@ func SetConditions(
 			LastTransitionTime: now,
 			ObservedGeneration: generation,
 		}
-		before := ConditionOf(was, next.Type)
+		before := ConditionOfType(was, next.Type)
 		switch {
 		case !c.Since.IsZero():
 			next.LastTransitionTime = metav1.NewTime(c.Since).Rfc3339Copy()
@@ -85,9 +85,9 @@ func conditionPosition(kind string) int {
 	}
 }
 
-// SaysBlocked returns the condition Blocked; nil if nothing is blocked.
-func SaysBlocked(blocked explain.Summary) []Condition {
-	if !blocked.Blocked() {
+// BlockedConditions returns the condition Blocked; nil if nothing is blocked.
+func BlockedConditions(blocked explain.Summary) []Condition {
+	if !blocked.IsBlocked() {
 		return nil
 	}
 	return []Condition{
@@ -112,17 +112,17 @@ func SelectorText(s *metav1.LabelSelector) string {
 	return selector.String()
 }
 
-// ConditionOf returns the condition of this type; the zero value if there is none.
-func ConditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
+// ConditionOfType returns the condition of this type; the zero value if there is none.
+func ConditionOfType(conditions []metav1.Condition, kind string) metav1.Condition {
 	if c := meta.FindStatusCondition(conditions, kind); c != nil {
 		return *c
 	}
 	return metav1.Condition{}
 }
 
-// TheirConditions returns the conditions that Cluster API's own controllers also write. After a handover, Cluster API's
-// controllers do not update other conditions, so Millwright's other conditions would stay forever.
-func TheirConditions(conditions []metav1.Condition) []metav1.Condition {
+// UpstreamConditions returns the conditions that Cluster API's own controllers also write. After a handover, Cluster
+// API's controllers do not update other conditions, so Millwright's other conditions would stay forever.
+func UpstreamConditions(conditions []metav1.Condition) []metav1.Condition {
 	own := []string{
 		vocabulary.ConditionMachinesCreated,
 		vocabulary.ConditionProgressing,

@@ -21,8 +21,9 @@ import (
 // Millwright knows.
 var ErrNoKind = errors.New("the kind is not installed, or follows no known contract of Cluster API")
 
-// contracts lists the contracts that providers may follow, the newest first. Source: Cluster API v1.14 accepts both.
-var contracts = []string{"v1beta2", "v1beta1"}
+// contractVersions lists the contracts that providers may follow, the newest first. Source: Cluster API v1.14 accepts
+// both.
+var contractVersions = []string{"v1beta2", "v1beta1"}
 
 // Lifetimes of cached lookups of kinds. Sources: definitionTTL is Cluster API's own resync period. absenceTTL is a
 // short delay for a person who installs a provider, and saves a request per decision.
@@ -39,8 +40,8 @@ var definitionsResource = schema.GroupVersionResource{
 
 // kindCache caches the resources of the kinds in references.
 type kindCache struct {
-	mu    sync.Mutex
-	known map[schema.GroupKind]knownKind
+	mu         sync.Mutex
+	knownKinds map[schema.GroupKind]knownKind
 }
 
 type knownKind struct {
@@ -54,9 +55,9 @@ type knownKind struct {
 func (c *Cache) Resource(ctx context.Context, kind schema.GroupKind) (schema.GroupVersionResource, error) {
 	c.kinds.mu.Lock()
 	defer c.kinds.mu.Unlock()
-	known := c.kinds.known[kind]
+	known := c.kinds.knownKinds[kind]
 	if time.Now().After(known.expiresAt) {
-		resource, err := c.lookUp(ctx, kind)
+		resource, err := c.lookUpResource(ctx, kind)
 		if err != nil {
 			return resource, err
 		}
@@ -64,10 +65,10 @@ func (c *Cache) Resource(ctx context.Context, kind schema.GroupKind) (schema.Gro
 		if resource.Empty() {
 			known.expiresAt = time.Now().Add(absenceTTL)
 		}
-		if c.kinds.known == nil {
-			c.kinds.known = map[schema.GroupKind]knownKind{}
+		if c.kinds.knownKinds == nil {
+			c.kinds.knownKinds = map[schema.GroupKind]knownKind{}
 		}
-		c.kinds.known[kind] = known
+		c.kinds.knownKinds[kind] = known
 	}
 	if known.resource.Empty() {
 		return known.resource, fmt.Errorf("%s: %w", kind, ErrNoKind)
@@ -75,8 +76,11 @@ func (c *Cache) Resource(ctx context.Context, kind schema.GroupKind) (schema.Gro
 	return known.resource, nil
 }
 
-// lookUp reads the resource of a kind from the API server; zero if there is no such resource.
-func (c *Cache) lookUp(ctx context.Context, kind schema.GroupKind) (none schema.GroupVersionResource, err error) {
+// lookUpResource reads the resource of a kind from the API server; zero if there is no such resource.
+func (c *Cache) lookUpResource(
+	ctx context.Context,
+	kind schema.GroupKind,
+) (none schema.GroupVersionResource, err error) {
 	mapping, err := c.client.Mapper.RESTMapping(kind)
 	switch {
 	case meta.IsNoMatchError(err):
@@ -102,7 +106,7 @@ func (c *Cache) lookUp(ctx context.Context, kind schema.GroupKind) (none schema.
 // contractVersion returns the newest version in the labels of a CustomResourceDefinition for the newest known contract;
 // empty if the labels list no known contract.
 func contractVersion(labels map[string]string) string {
-	for _, contract := range contracts {
+	for _, contract := range contractVersions {
 		if list := labels[clusterv1.GroupVersion.Group+"/"+contract]; list != "" {
 			return slices.MaxFunc(strings.Split(list, "_"), version.CompareKubeAwareVersionStrings)
 		}
@@ -124,17 +128,17 @@ func CloneKind(ref clusterv1.ContractVersionedObjectReference) schema.GroupKind 
 	return schema.GroupKind{Group: ref.APIGroup, Kind: strings.TrimSuffix(ref.Kind, templateSuffix)}
 }
 
-// templatesOf returns the template references in a machine's spec: the bootstrap template, then the infrastructure
+// templatesOfSpec returns the template references in a machine's spec: the bootstrap template, then the infrastructure
 // template.
-func templatesOf(spec *clusterv1.MachineSpec) []clusterv1.ContractVersionedObjectReference {
+func templatesOfSpec(spec *clusterv1.MachineSpec) []clusterv1.ContractVersionedObjectReference {
 	return slices.DeleteFunc(
 		[]clusterv1.ContractVersionedObjectReference{spec.Bootstrap.ConfigRef, spec.InfrastructureRef},
 		func(ref clusterv1.ContractVersionedObjectReference) bool { return !IsTemplate(ref) },
 	)
 }
 
-// Value returns the value of an API pointer; the zero value for nil.
-func Value[T any](p *T) T {
+// ValueOrZero returns the value of an API pointer; the zero value for nil.
+func ValueOrZero[T any](p *T) T {
 	if p == nil {
 		return *new(T)
 	}

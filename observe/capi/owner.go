@@ -10,8 +10,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// Applied returns the keys of the labels and annotations that a field manager has written on an object.
-func Applied(o metav1.Object, manager string) (labels, annotations []string) {
+// AppliedKeys returns the keys of the labels and annotations that a field manager has written on an object.
+func AppliedKeys(o metav1.Object, manager string) (labels, annotations []string) {
 	for _, entry := range o.GetManagedFields() {
 		if entry.Manager != manager || entry.FieldsV1 == nil {
 			continue
@@ -46,7 +46,7 @@ func MetadataPatch(o metav1.Object, labels, annotations map[string]string) map[s
 		}
 		return result
 	}
-	ownLabels, ownAnnotations := Applied(o, FieldManager)
+	ownLabels, ownAnnotations := AppliedKeys(o, FieldManager)
 	return map[string]any{"metadata": map[string]any{
 		"labels": patch(labels, ownLabels), "annotations": patch(annotations, ownAnnotations),
 	}}
@@ -61,9 +61,9 @@ func fieldKeys(fields map[string]any) (names []string) {
 	return names
 }
 
-// Contested reports whether another controller also reconciles an object of Millwright: the object has Millwright's
+// IsContested reports whether another controller also reconciles an object of Millwright: the object has Millwright's
 // finalizer and the given finalizer, which is Cluster API's for the kind.
-func Contested(o metav1.Object, finalizer string) bool {
+func IsContested(o metav1.Object, finalizer string) bool {
 	return slices.Contains(o.GetFinalizers(), Finalizer) && slices.Contains(o.GetFinalizers(), finalizer)
 }
 
@@ -90,32 +90,33 @@ func WithOwner(refs []metav1.OwnerReference, owner metav1.OwnerReference) []meta
 	return append(refs, owner)
 }
 
-// SameObject reports whether two states of a set are equal.
-func SameObject(a, b *clusterv1.MachineSet) bool { return equality.Semantic.DeepEqual(a, b) }
+// AreEqualSets reports whether two states of a set are equal.
+func AreEqualSets(a, b *clusterv1.MachineSet) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// Owned reports whether an object has an owner reference with this UID.
-func Owned(o metav1.Object, uid string) bool {
+// HasOwner reports whether an object has an owner reference with this UID.
+func HasOwner(o metav1.Object, uid string) bool {
 	return slices.ContainsFunc(
 		o.GetOwnerReferences(),
 		func(ref metav1.OwnerReference) bool { return string(ref.UID) == uid },
 	)
 }
 
-// OwnedByMachine reports whether a Machine of Cluster API owns an object.
-func OwnedByMachine(o metav1.Object) bool {
+// IsOwnedByMachine reports whether a Machine of Cluster API owns an object.
+func IsOwnedByMachine(o metav1.Object) bool {
 	return slices.ContainsFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool {
 		return ref.Kind == "Machine" && strings.HasPrefix(ref.APIVersion, clusterv1.GroupVersion.Group+"/")
 	})
 }
 
-// Unowned returns the templates of a set that lack the owner reference to the set's Cluster, or the Cluster's label.
-func Unowned(related Related) (all []ProviderObject) {
+// UnownedTemplates returns the templates of a set that lack the owner reference to the set's Cluster, or the Cluster's
+// label.
+func UnownedTemplates(related RelatedObjects) (all []ProviderObject) {
 	if related.Cluster == nil {
 		return nil
 	}
 	for _, f := range related.Templates {
 		if f.Object != nil &&
-			(!Owned(f.Object, string(related.Cluster.UID)) || f.Object.GetLabels()[clusterv1.ClusterNameLabel] != related.Cluster.Name) {
+			(!HasOwner(f.Object, string(related.Cluster.UID)) || f.Object.GetLabels()[clusterv1.ClusterNameLabel] != related.Cluster.Name) {
 			all = append(all, f)
 		}
 	}

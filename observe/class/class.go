@@ -19,32 +19,39 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-// Neighbours holds the objects of one namespace that determine the finalizers of the namespace's classes and Secrets.
-type Neighbours struct {
+// NamespaceObjects holds the objects of one namespace that determine the finalizers of the namespace's classes and
+// Secrets.
+type NamespaceObjects struct {
 	Classes  []*v1alpha1.MachineClass
 	Machines []*v1alpha1.Machine
 	Secrets  []*metav1.PartialObjectMetadata
 }
 
-// Read returns the neighbours of a namespace from the caches. The result has no Secrets if Secrets are not watched.
-func Read(c *observecache.Cluster, namespace string) Neighbours {
-	n := Neighbours{
-		Classes: observecache.Indexed[*v1alpha1.MachineClass](
+// ReadNamespace returns the neighbours of a namespace from the caches. The result has no Secrets if Secrets are not
+// watched.
+func ReadNamespace(c *observecache.Cluster, namespace string) NamespaceObjects {
+	n := NamespaceObjects{
+		Classes: observecache.IndexedObjects[*v1alpha1.MachineClass](
 			c.Informer(observecache.Classes),
 			cache.NamespaceIndex,
 			namespace,
 		),
-		Machines: observecache.Indexed[*v1alpha1.Machine](c.Informer(observecache.Machines), cache.NamespaceIndex, namespace),
+		Machines: observecache.IndexedObjects[*v1alpha1.Machine](
+			c.Informer(observecache.Machines),
+			cache.NamespaceIndex,
+			namespace,
+		),
 	}
-	if secrets := c.Informer(observecache.Secrets); secrets != nil && !c.Unguarded {
-		n.Secrets = observecache.Indexed[*metav1.PartialObjectMetadata](secrets, cache.NamespaceIndex, namespace)
+	if secrets := c.Informer(observecache.Secrets); secrets != nil && !c.WithoutSecretFinalizers {
+		n.Secrets = observecache.IndexedObjects[*metav1.PartialObjectMetadata](secrets, cache.NamespaceIndex, namespace)
 	}
 	return n
 }
 
-// ReadLive reads the neighbours of a namespace from the API server. ReadLive reads only the metadata of Secrets.
-func ReadLive(ctx context.Context, c *observecache.Cluster, namespace string) (Neighbours, error) {
-	var n Neighbours
+// ReadLiveNamespace reads the neighbours of a namespace from the API server. ReadLiveNamespace reads only the metadata
+// of Secrets.
+func ReadLiveNamespace(ctx context.Context, c *observecache.Cluster, namespace string) (NamespaceObjects, error) {
+	var n NamespaceObjects
 	classes, err := c.Client().MachineV1alpha1().MachineClasses(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return n, fmt.Errorf("list classes of namespace %s: %w", namespace, err)
@@ -53,34 +60,34 @@ func ReadLive(ctx context.Context, c *observecache.Cluster, namespace string) (N
 	if err != nil {
 		return n, fmt.Errorf("list machines of namespace %s: %w", namespace, err)
 	}
-	n.Classes, n.Machines = observecache.Pointers(classes.Items), observecache.Pointers(machines.Items)
-	if c.Informer(observecache.Secrets) == nil || c.Unguarded {
+	n.Classes, n.Machines = observecache.PointersToItems(classes.Items), observecache.PointersToItems(machines.Items)
+	if c.Informer(observecache.Secrets) == nil || c.WithoutSecretFinalizers {
 		return n, nil
 	}
 	secrets, err := c.SecretMetadata(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return n, fmt.Errorf("list metadata of secrets of namespace %s: %w", namespace, err)
 	}
-	n.Secrets = observecache.Pointers(secrets.Items)
+	n.Secrets = observecache.PointersToItems(secrets.Items)
 	return n, nil
 }
 
 // Facts returns the facts from which decide derives the pending work of a class.
-func Facts(class *v1alpha1.MachineClass, n Neighbours) attention.ClassFacts {
+func Facts(class *v1alpha1.MachineClass, n NamespaceObjects) attention.ClassFacts {
 	return attention.ClassFacts{
 		Deleting:         class.DeletionTimestamp != nil,
 		Finalizer:        observecache.HasFinalizer(class.Finalizers),
 		Machines:         n.machineCount(class.Name),
 		Unguarded:        len(n.SecretsWithoutFinalizer(class)),
-		Unused:           len(n.Unused()),
-		Reported:         SaysServed(class),
-		ReportedUnserved: Unserved(class) != "",
+		Unused:           len(n.UnusedSecrets()),
+		Reported:         HasServedCondition(class),
+		ReportedUnserved: UnservedMessage(class) != "",
 	}
 }
 
-// Unserved returns the message in a class's status that no worker serves the class's provider. Unserved is empty if a
-// worker serves the provider, or if the status has no such condition.
-func Unserved(class *v1alpha1.MachineClass) string {
+// UnservedMessage returns the message in a class's status that no worker serves the class's provider. UnservedMessage
+// is empty if a worker serves the provider, or if the status has no such condition.
+func UnservedMessage(class *v1alpha1.MachineClass) string {
 	if c := meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed); c != nil &&
 		c.Status == metav1.ConditionFalse {
 		return c.Message
@@ -88,13 +95,13 @@ func Unserved(class *v1alpha1.MachineClass) string {
 	return ""
 }
 
-// SaysServed reports whether the status of a class has the condition Served, whether True or False.
-func SaysServed(class *v1alpha1.MachineClass) bool {
+// HasServedCondition reports whether the status of a class has the condition Served, whether True or False.
+func HasServedCondition(class *v1alpha1.MachineClass) bool {
 	return meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed) != nil
 }
 
 // Class returns the class with this UID; nil if there is no such class.
-func (n Neighbours) Class(uid string) *v1alpha1.MachineClass {
+func (n NamespaceObjects) Class(uid string) *v1alpha1.MachineClass {
 	i := slices.IndexFunc(n.Classes, func(class *v1alpha1.MachineClass) bool { return string(class.UID) == uid })
 	if i < 0 {
 		return nil
@@ -102,56 +109,56 @@ func (n Neighbours) Class(uid string) *v1alpha1.MachineClass {
 	return n.Classes[i]
 }
 
-// SecretsWithoutFinalizer returns the Secrets that a class needs and that lack Millwright's finalizer, sorted by name. Unguarded
-// leaves out Secrets that are being deleted, because the API server accepts no new finalizer on them.
-func (n Neighbours) SecretsWithoutFinalizer(class *v1alpha1.MachineClass) []*metav1.PartialObjectMetadata {
+// SecretsWithoutFinalizer returns the Secrets that a class needs and that lack Millwright's finalizer, sorted by name.
+// Unguarded leaves out Secrets that are being deleted, because the API server accepts no new finalizer on them.
+func (n NamespaceObjects) SecretsWithoutFinalizer(class *v1alpha1.MachineClass) []*metav1.PartialObjectMetadata {
 	if !n.needsSecrets(class) {
 		return nil
 	}
 	return n.secretsWhere(func(s *metav1.PartialObjectMetadata) bool {
-		return !GuardsSecret(s.Finalizers) && s.DeletionTimestamp == nil && refersTo(class, s.Namespace, s.Name)
+		return !HasSecretFinalizer(s.Finalizers) && s.DeletionTimestamp == nil && refersToSecret(class, s.Namespace, s.Name)
 	})
 }
 
-// Unused returns the Secrets that have Millwright's finalizer and that no class needs, sorted by name.
-func (n Neighbours) Unused() []*metav1.PartialObjectMetadata {
+// UnusedSecrets returns the Secrets that have Millwright's finalizer and that no class needs, sorted by name.
+func (n NamespaceObjects) UnusedSecrets() []*metav1.PartialObjectMetadata {
 	return n.secretsWhere(func(s *metav1.PartialObjectMetadata) bool {
-		return GuardsSecret(s.Finalizers) && !slices.ContainsFunc(n.Classes, func(class *v1alpha1.MachineClass) bool {
-			return refersTo(class, s.Namespace, s.Name) && n.needsSecrets(class)
+		return HasSecretFinalizer(s.Finalizers) && !slices.ContainsFunc(n.Classes, func(class *v1alpha1.MachineClass) bool {
+			return refersToSecret(class, s.Namespace, s.Name) && n.needsSecrets(class)
 		})
 	})
 }
 
-// Versions returns the newest resource versions of the objects in n.
-func (n Neighbours) Versions() observecache.MinVersions {
+// ResourceVersions returns the newest resource versions of the objects in n.
+func (n NamespaceObjects) ResourceVersions() observecache.MinVersions {
 	versions := observecache.MinVersions{}
 	for _, class := range n.Classes {
-		versions.Raise(observecache.Classes, class.ResourceVersion)
+		versions.RaiseVersion(observecache.Classes, class.ResourceVersion)
 	}
 	for _, m := range n.Machines {
-		versions.Raise(observecache.Machines, m.ResourceVersion)
+		versions.RaiseVersion(observecache.Machines, m.ResourceVersion)
 	}
 	for _, s := range n.Secrets {
-		versions.Raise(observecache.Secrets, s.ResourceVersion)
+		versions.RaiseVersion(observecache.Secrets, s.ResourceVersion)
 	}
 	return versions
 }
 
-// GuardsSecret reports whether the list contains Millwright's finalizer for Secrets.
-func GuardsSecret(finalizers []string) bool {
+// HasSecretFinalizer reports whether the list contains Millwright's finalizer for Secrets.
+func HasSecretFinalizer(finalizers []string) bool {
 	return slices.Contains(finalizers, v1alpha1.FinalizerSecret)
 }
 
 // needsSecrets reports whether a class still needs its Secrets. A class that is being deleted and has no machine no
 // longer needs its Secrets, even before the class is gone. If a deleted class needed its Secrets, two deleted classes
 // with a common Secret would wait for each other.
-func (n Neighbours) needsSecrets(class *v1alpha1.MachineClass) bool {
+func (n NamespaceObjects) needsSecrets(class *v1alpha1.MachineClass) bool {
 	return class.DeletionTimestamp == nil || n.machineCount(class.Name) > 0
 }
 
 // machineCount counts the machines that refer to a class by name, including machines that are being deleted. A
 // provider's calls also find the class by name and ignore the kind in the machine's reference.
-func (n Neighbours) machineCount(class string) int {
+func (n NamespaceObjects) machineCount(class string) int {
 	count := 0
 	for _, m := range n.Machines {
 		if m.Spec.Class.Name == class {
@@ -162,7 +169,7 @@ func (n Neighbours) machineCount(class string) int {
 }
 
 // secretsWhere returns the Secrets for which the condition holds, sorted by name.
-func (n Neighbours) secretsWhere(holds func(*metav1.PartialObjectMetadata) bool) []*metav1.PartialObjectMetadata {
+func (n NamespaceObjects) secretsWhere(holds func(*metav1.PartialObjectMetadata) bool) []*metav1.PartialObjectMetadata {
 	var found []*metav1.PartialObjectMetadata
 	for _, s := range n.Secrets {
 		if holds(s) {
@@ -176,17 +183,17 @@ func (n Neighbours) secretsWhere(holds func(*metav1.PartialObjectMetadata) bool)
 // ClassesOfSecret returns the classes of all namespaces that refer to a Secret, unsorted.
 func ClassesOfSecret(c *observecache.Cluster, namespace, name string) []*v1alpha1.MachineClass {
 	var classes []*v1alpha1.MachineClass
-	for _, class := range observecache.All[*v1alpha1.MachineClass](c.Informer(observecache.Classes)) {
-		if refersTo(class, namespace, name) {
+	for _, class := range observecache.AllObjects[*v1alpha1.MachineClass](c.Informer(observecache.Classes)) {
+		if refersToSecret(class, namespace, name) {
 			classes = append(classes, class)
 		}
 	}
 	return classes
 }
 
-// SecretsOf returns the Secrets to which a class refers, without duplicates, including Secrets that do not exist. A
-// reference without a namespace means the namespace of the class. The result includes references without a name.
-func SecretsOf(class *v1alpha1.MachineClass) (keys []types.NamespacedName) {
+// SecretsOfClass returns the Secrets to which a class refers, without duplicates, including Secrets that do not exist.
+// A reference without a namespace means the namespace of the class. The result includes references without a name.
+func SecretsOfClass(class *v1alpha1.MachineClass) (keys []types.NamespacedName) {
 	for _, ref := range []*corev1.SecretReference{class.SecretRef, class.CredentialsSecretRef} {
 		if ref == nil {
 			continue
@@ -199,9 +206,9 @@ func SecretsOf(class *v1alpha1.MachineClass) (keys []types.NamespacedName) {
 	return keys
 }
 
-// Allows reports whether classes of a namespace may use a Secret. The Secret's own namespace may, and so may the
-// namespaces in the Secret's annotation.
-func Allows(secret metav1.Object, namespace string) bool {
+// AllowsNamespace reports whether classes of a namespace may use a Secret. The Secret's own namespace may, and so may
+// the namespaces in the Secret's annotation.
+func AllowsNamespace(secret metav1.Object, namespace string) bool {
 	allowed := strings.Split(secret.GetAnnotations()[v1alpha1.AnnotationAllowedClassNamespaces], ",")
 	return secret.GetNamespace() == namespace || slices.ContainsFunc(allowed, func(name string) bool {
 		name = strings.TrimSpace(name)
@@ -209,34 +216,34 @@ func Allows(secret metav1.Object, namespace string) bool {
 	})
 }
 
-// ForeignSecrets returns the Secrets of other namespaces to which a class refers, without duplicates.
-func ForeignSecrets(class *v1alpha1.MachineClass) []types.NamespacedName {
-	return slices.DeleteFunc(SecretsOf(class), func(key types.NamespacedName) bool {
+// SecretsOfOtherNamespaces returns the Secrets of other namespaces to which a class refers, without duplicates.
+func SecretsOfOtherNamespaces(class *v1alpha1.MachineClass) []types.NamespacedName {
+	return slices.DeleteFunc(SecretsOfClass(class), func(key types.NamespacedName) bool {
 		return key.Name == "" || key.Namespace == class.Namespace
 	})
 }
 
-// Versions returns the cached versions of a class and of the Secrets to which it refers, as one text. Two provider
-// calls with equal texts can share one read of the class and its Secrets. Versions is empty if a Secret is not in the
-// caches.
-func Versions(c *observecache.Cluster, class *v1alpha1.MachineClass) string {
-	versions := VersionOf(class)
-	for _, key := range SecretsOf(class) {
+// VersionsText returns the cached versions of a class and of the Secrets to which it refers, as one text. Two provider
+// calls with equal texts can share one read of the class and its Secrets. VersionsText is empty if a Secret is not in
+// the caches.
+func VersionsText(c *observecache.Cluster, class *v1alpha1.MachineClass) string {
+	versions := VersionText(class)
+	for _, key := range SecretsOfClass(class) {
 		secret, found := c.Secret(key.String())
 		if !found {
 			return ""
 		}
-		versions += VersionOf(secret)
+		versions += VersionText(secret)
 	}
 	return versions
 }
 
-// VersionOf returns one object's part of the text that the function Versions returns.
-func VersionOf(o metav1.Object) string {
+// VersionText returns one object's part of the text that the function VersionsText returns.
+func VersionText(o metav1.Object) string {
 	return string(o.GetUID()) + "/" + o.GetResourceVersion() + " "
 }
 
-// refersTo reports whether one of a class's two references names this Secret.
-func refersTo(class *v1alpha1.MachineClass, namespace, name string) bool {
-	return slices.Contains(SecretsOf(class), types.NamespacedName{Namespace: namespace, Name: name})
+// refersToSecret reports whether one of a class's two references names this Secret.
+func refersToSecret(class *v1alpha1.MachineClass, namespace, name string) bool {
+	return slices.Contains(SecretsOfClass(class), types.NamespacedName{Namespace: namespace, Name: name})
 }

@@ -22,11 +22,11 @@ import (
 	"millwright/observe/observetest"
 )
 
-// secret returns the metadata of a Secret.
-func secret(name string, change ...func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
+// newSecret returns the metadata of a Secret.
+func newSecret(name string, change ...func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
 	s := &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: observetest.Meta(name),
+		ObjectMeta: observetest.NewMetadata(name),
 	}
 	for _, f := range change {
 		f(s)
@@ -38,9 +38,9 @@ func withFinalizer(s *metav1.PartialObjectMetadata) {
 	s.Finalizers = []string{v1alpha1.FinalizerSecret}
 }
 
-func secretIsDeleting(s *metav1.PartialObjectMetadata) { s.DeletionTimestamp = observetest.Now() }
+func asDeletingSecret(s *metav1.PartialObjectMetadata) { s.DeletionTimestamp = observetest.Now() }
 
-func classIsDeleting(c *v1alpha1.MachineClass) { c.DeletionTimestamp = observetest.Now() }
+func asDeletingClass(c *v1alpha1.MachineClass) { c.DeletionTimestamp = observetest.Now() }
 
 // withSecretRef sets a class's secretRef to a Secret.
 func withSecretRef(namespace, name string) func(*v1alpha1.MachineClass) {
@@ -76,65 +76,65 @@ func startWithSecrets(
 	return cluster, client
 }
 
-// servedClass returns a class whose condition Served has this status.
-func servedClass(as metav1.ConditionStatus) *v1alpha1.MachineClass {
-	return observetest.Class("small", func(c *v1alpha1.MachineClass) {
+// classWithServedStatus returns a class whose condition Served has this status.
+func classWithServedStatus(as metav1.ConditionStatus) *v1alpha1.MachineClass {
+	return observetest.NewClass("small", func(c *v1alpha1.MachineClass) {
 		c.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ClassServed, Status: as, Message: "as asked"}}
 	})
 }
 
 func TestClassFacts(t *testing.T) {
-	small := observetest.Class("small", withSecretRef("shop", "keys"))
-	going := observetest.Class("small", withSecretRef("shop", "keys"), classIsDeleting)
-	user := observetest.Machine("user")
+	small := observetest.NewClass("small", withSecretRef("shop", "keys"))
+	going := observetest.NewClass("small", withSecretRef("shop", "keys"), asDeletingClass)
+	user := observetest.NewMachine("user")
 	type secrets = []*metav1.PartialObjectMetadata
 	for _, row := range []struct {
 		name  string
 		class *v1alpha1.MachineClass
-		n     class.Neighbours
+		n     class.NamespaceObjects
 		want  attention.ClassFacts
 	}{
-		{"in order", small, class.Neighbours{Secrets: secrets{secret("keys", withFinalizer)}}, attention.ClassFacts{Finalizer: true}},
-		{"without finalizer", observetest.Class("small", func(c *v1alpha1.MachineClass) { c.Finalizers = []string{"other"} }), class.Neighbours{}, attention.ClassFacts{}},
-		{"its Secret is missing", small, class.Neighbours{}, attention.ClassFacts{Finalizer: true}},
-		{"machines that refer to it, terminating ones included", going, class.Neighbours{Machines: []*v1alpha1.Machine{
-			user, observetest.Machine("going", observetest.GoingMachine), observetest.Machine("large", withClass("MachineClass", "large")), observetest.Machine("old", withClass("AWSMachineClass", "small")),
+		{"in order", small, class.NamespaceObjects{Secrets: secrets{newSecret("keys", withFinalizer)}}, attention.ClassFacts{Finalizer: true}},
+		{"without finalizer", observetest.NewClass("small", func(c *v1alpha1.MachineClass) { c.Finalizers = []string{"other"} }), class.NamespaceObjects{}, attention.ClassFacts{}},
+		{"its Secret is missing", small, class.NamespaceObjects{}, attention.ClassFacts{Finalizer: true}},
+		{"machines that refer to it, terminating ones included", going, class.NamespaceObjects{Machines: []*v1alpha1.Machine{
+			user, observetest.NewMachine("going", observetest.AsDeletingMachine), observetest.NewMachine("large", withClass("MachineClass", "large")), observetest.NewMachine("old", withClass("AWSMachineClass", "small")),
 		}}, attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 3}},
-		{"its Secret lacks our finalizer", small, class.Neighbours{Secrets: secrets{
-			secret("keys", func(s *metav1.PartialObjectMetadata) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }), secret("other"),
+		{"its Secret lacks our finalizer", small, class.NamespaceObjects{Secrets: secrets{
+			newSecret("keys", func(s *metav1.PartialObjectMetadata) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }), newSecret("other"),
 		}}, attention.ClassFacts{Finalizer: true, Unguarded: 1}},
-		{"so does that of its credentials alone", observetest.Class("small", withCredentials("", "keys")), class.Neighbours{
-			Secrets: secrets{secret("keys")},
+		{"so does that of its credentials alone", observetest.NewClass("small", withCredentials("", "keys")), class.NamespaceObjects{
+			Secrets: secrets{newSecret("keys")},
 		}, attention.ClassFacts{Finalizer: true, Unguarded: 1}},
-		{"one Secret for both", observetest.Class("small", withSecretRef("", "keys"), withCredentials("shop", "keys")), class.Neighbours{
-			Secrets: secrets{secret("keys")},
+		{"one Secret for both", observetest.NewClass("small", withSecretRef("", "keys"), withCredentials("shop", "keys")), class.NamespaceObjects{
+			Secrets: secrets{newSecret("keys")},
 		}, attention.ClassFacts{Finalizer: true, Unguarded: 1}},
-		{"two Secrets", observetest.Class("small", withSecretRef("", "keys"), withCredentials("shop", "more")), class.Neighbours{
-			Secrets: secrets{secret("keys"), secret("more")},
+		{"two Secrets", observetest.NewClass("small", withSecretRef("", "keys"), withCredentials("shop", "more")), class.NamespaceObjects{
+			Secrets: secrets{newSecret("keys"), newSecret("more")},
 		}, attention.ClassFacts{Finalizer: true, Unguarded: 2}},
-		{"a Secret of another namespace is not ours, whatever lies here under its name", observetest.Class("small", withSecretRef("keys", "keys"), withCredentials("keys", "more")), class.Neighbours{
-			Secrets: secrets{secret("keys"), secret("more", withFinalizer)},
+		{"a Secret of another namespace is not ours, whatever lies here under its name", observetest.NewClass("small", withSecretRef("keys", "keys"), withCredentials("keys", "more")), class.NamespaceObjects{
+			Secrets: secrets{newSecret("keys"), newSecret("more", withFinalizer)},
 		}, attention.ClassFacts{Finalizer: true, Unused: 1}},
-		{"a Secret that goes gets no finalizer any more", small, class.Neighbours{Secrets: secrets{secret("keys", secretIsDeleting)}}, attention.ClassFacts{Finalizer: true}},
-		{"a Secret that goes is kept while the class needs it", small, class.Neighbours{Secrets: secrets{secret("keys", withFinalizer, secretIsDeleting)}}, attention.ClassFacts{Finalizer: true}},
-		{"a class that goes needs its Secret while a machine refers to it", going, class.Neighbours{
-			Machines: []*v1alpha1.Machine{observetest.Machine("going", observetest.GoingMachine)}, Secrets: secrets{secret("keys")},
+		{"a Secret that goes gets no finalizer any more", small, class.NamespaceObjects{Secrets: secrets{newSecret("keys", asDeletingSecret)}}, attention.ClassFacts{Finalizer: true}},
+		{"a Secret that goes is kept while the class needs it", small, class.NamespaceObjects{Secrets: secrets{newSecret("keys", withFinalizer, asDeletingSecret)}}, attention.ClassFacts{Finalizer: true}},
+		{"a class that goes needs its Secret while a machine refers to it", going, class.NamespaceObjects{
+			Machines: []*v1alpha1.Machine{observetest.NewMachine("going", observetest.AsDeletingMachine)}, Secrets: secrets{newSecret("keys")},
 		}, attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 1, Unguarded: 1}},
-		{"then no more", going, class.Neighbours{Secrets: secrets{secret("keys", withFinalizer)}}, attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}},
-		{"nor gets its Secret the finalizer back", going, class.Neighbours{Secrets: secrets{secret("keys")}}, attention.ClassFacts{Deleting: true, Finalizer: true}},
-		{"unless another class needs it", going, class.Neighbours{
-			Classes: []*v1alpha1.MachineClass{observetest.Class("large", withCredentials("", "keys"))}, Secrets: secrets{secret("keys", withFinalizer)},
+		{"then no more", going, class.NamespaceObjects{Secrets: secrets{newSecret("keys", withFinalizer)}}, attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}},
+		{"nor gets its Secret the finalizer back", going, class.NamespaceObjects{Secrets: secrets{newSecret("keys")}}, attention.ClassFacts{Deleting: true, Finalizer: true}},
+		{"unless another class needs it", going, class.NamespaceObjects{
+			Classes: []*v1alpha1.MachineClass{observetest.NewClass("large", withCredentials("", "keys"))}, Secrets: secrets{newSecret("keys", withFinalizer)},
 		}, attention.ClassFacts{Deleting: true, Finalizer: true}},
-		{"one that goes with its machines", going, class.Neighbours{
-			Classes:  []*v1alpha1.MachineClass{observetest.Class("large", withSecretRef("", "keys"), classIsDeleting)},
-			Machines: []*v1alpha1.Machine{observetest.Machine("m", withClass("MachineClass", "large"))}, Secrets: secrets{secret("keys", withFinalizer)},
+		{"one that goes with its machines", going, class.NamespaceObjects{
+			Classes:  []*v1alpha1.MachineClass{observetest.NewClass("large", withSecretRef("", "keys"), asDeletingClass)},
+			Machines: []*v1alpha1.Machine{observetest.NewMachine("m", withClass("MachineClass", "large"))}, Secrets: secrets{newSecret("keys", withFinalizer)},
 		}, attention.ClassFacts{Deleting: true, Finalizer: true}},
-		{"but not one that goes as well: neither would release it", going, class.Neighbours{
-			Classes: []*v1alpha1.MachineClass{observetest.Class("large", withSecretRef("", "keys"), classIsDeleting)}, Secrets: secrets{secret("keys", withFinalizer)},
+		{"but not one that goes as well: neither would release it", going, class.NamespaceObjects{
+			Classes: []*v1alpha1.MachineClass{observetest.NewClass("large", withSecretRef("", "keys"), asDeletingClass)}, Secrets: secrets{newSecret("keys", withFinalizer)},
 		}, attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}},
-		{"a worker serves its provider", servedClass(metav1.ConditionTrue), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Reported: true}},
-		{"no worker does", servedClass(metav1.ConditionFalse), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Reported: true, ReportedUnserved: true}},
-		{"a Secret that no class names any more", small, class.Neighbours{Secrets: secrets{secret("keys", withFinalizer), secret("former", withFinalizer)}}, attention.ClassFacts{Finalizer: true, Unused: 1}},
+		{"a worker serves its provider", classWithServedStatus(metav1.ConditionTrue), class.NamespaceObjects{}, attention.ClassFacts{Finalizer: true, Reported: true}},
+		{"no worker does", classWithServedStatus(metav1.ConditionFalse), class.NamespaceObjects{}, attention.ClassFacts{Finalizer: true, Reported: true, ReportedUnserved: true}},
+		{"a Secret that no class names any more", small, class.NamespaceObjects{Secrets: secrets{newSecret("keys", withFinalizer), newSecret("former", withFinalizer)}}, attention.ClassFacts{Finalizer: true, Unused: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.n.Classes = append(row.n.Classes, row.class)
@@ -144,13 +144,13 @@ func TestClassFacts(t *testing.T) {
 }
 
 func TestSecretsOfADecisionAreInOrder(t *testing.T) {
-	n := class.Neighbours{
-		Classes: []*v1alpha1.MachineClass{observetest.Class("small", withSecretRef("", "z"), withCredentials("", "y"))},
+	n := class.NamespaceObjects{
+		Classes: []*v1alpha1.MachineClass{observetest.NewClass("small", withSecretRef("", "z"), withCredentials("", "y"))},
 		Secrets: []*metav1.PartialObjectMetadata{
-			secret("z"),
-			secret("b", withFinalizer),
-			secret("y"),
-			secret("a", withFinalizer),
+			newSecret("z"),
+			newSecret("b", withFinalizer),
+			newSecret("y"),
+			newSecret("a", withFinalizer),
 		},
 	}
 	assert.Equal(
@@ -158,35 +158,41 @@ func TestSecretsOfADecisionAreInOrder(t *testing.T) {
 		[]string{"y", "z"},
 		[]string{n.SecretsWithoutFinalizer(n.Classes[0])[0].Name, n.SecretsWithoutFinalizer(n.Classes[0])[1].Name},
 	)
-	assert.Equal(t, []string{"a", "b"}, []string{n.Unused()[0].Name, n.Unused()[1].Name})
+	assert.Equal(t, []string{"a", "b"}, []string{n.UnusedSecrets()[0].Name, n.UnusedSecrets()[1].Name})
 }
 
-func TestNeighbours(t *testing.T) {
-	foreignSecret, foreignClass, foreignMachine := secret("keys"), observetest.Class("small"), observetest.Machine("m")
+func TestNamespaceObjects(t *testing.T) {
+	foreignSecret, foreignClass, foreignMachine := newSecret(
+		"keys",
+	), observetest.NewClass(
+		"small",
+	), observetest.NewMachine(
+		"m",
+	)
 	for _, o := range []metav1.Object{foreignSecret, foreignClass, foreignMachine} {
 		o.SetNamespace("other")
 		o.SetResourceVersion("100")
 	}
-	small, m, keys := observetest.Class("small"), observetest.Machine("m"), secret("keys")
+	small, m, keys := observetest.NewClass("small"), observetest.NewMachine("m"), newSecret("keys")
 	small.ResourceVersion, m.ResourceVersion, keys.ResourceVersion = "7", "9", "8"
 	cluster, client := startWithSecrets(
 		t,
 		[]runtime.Object{keys, foreignSecret},
 		small,
 		foreignClass,
-		observetest.Class("large"),
+		observetest.NewClass("large"),
 		m,
-		observetest.Machine("n"),
+		observetest.NewMachine("n"),
 		foreignMachine,
 	)
-	live, err := class.ReadLive(t.Context(), cluster, "shop")
+	live, err := class.ReadLiveNamespace(t.Context(), cluster, "shop")
 	require.NoError(t, err)
-	for way, n := range map[string]class.Neighbours{"cached": class.Read(cluster, "shop"), "live": live} {
+	for way, n := range map[string]class.NamespaceObjects{"cached": class.ReadNamespace(cluster, "shop"), "live": live} {
 		t.Run(way, func(t *testing.T) {
-			assert.Equal(t, []string{"large", "small"}, observetest.Names(n.Classes))
-			assert.Equal(t, []string{"m", "n"}, observetest.Names(n.Machines))
-			assert.Equal(t, []string{"keys"}, observetest.Names(n.Secrets))
-			assert.Equal(t, cache.MinVersions{cache.Classes: "7", cache.Machines: "9", cache.Secrets: "8"}, n.Versions())
+			assert.Equal(t, []string{"large", "small"}, observetest.ObjectNames(n.Classes))
+			assert.Equal(t, []string{"m", "n"}, observetest.ObjectNames(n.Machines))
+			assert.Equal(t, []string{"keys"}, observetest.ObjectNames(n.Secrets))
+			assert.Equal(t, cache.MinVersions{cache.Classes: "7", cache.Machines: "9", cache.Secrets: "8"}, n.ResourceVersions())
 			assert.Equal(t, "small", n.Class("uid-small").Name)
 			assert.Nil(t, n.Class("uid-of-a-former-one"))
 		})
@@ -194,16 +200,16 @@ func TestNeighbours(t *testing.T) {
 	client.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("away")
 	})
-	_, err = class.ReadLive(t.Context(), cluster, "shop")
+	_, err = class.ReadLiveNamespace(t.Context(), cluster, "shop")
 	require.EqualError(t, err, "list metadata of secrets of namespace shop: away")
 }
 
-func TestNeighboursWithoutSecrets(t *testing.T) {
-	cluster, _ := observetest.Start(t, nil, observetest.Class("small"))
+func TestNamespaceObjectsWithoutSecrets(t *testing.T) {
+	cluster, _ := observetest.StartCaches(t, nil, observetest.NewClass("small"))
 	assert.Nil(t, cluster.Informer(cache.Secrets))
-	live, err := class.ReadLive(t.Context(), cluster, "shop")
+	live, err := class.ReadLiveNamespace(t.Context(), cluster, "shop")
 	require.NoError(t, err)
-	for _, n := range []class.Neighbours{class.Read(cluster, "shop"), live} {
+	for _, n := range []class.NamespaceObjects{class.ReadNamespace(cluster, "shop"), live} {
 		assert.Len(t, n.Classes, 1)
 		assert.Empty(t, n.Secrets)
 	}
@@ -211,14 +217,14 @@ func TestNeighboursWithoutSecrets(t *testing.T) {
 
 // kubectl apply leaves a copy of a Secret in the Secret's annotations, and no cache may keep this copy.
 func TestTheCacheKeepsNoDataOfASecret(t *testing.T) {
-	s := secret("keys", withFinalizer, secretIsDeleting)
+	s := newSecret("keys", withFinalizer, asDeletingSecret)
 	s.ResourceVersion, s.Labels = "7", map[string]string{"a": "b"}
 	s.Annotations = map[string]string{
 		"kubectl.kubernetes.io/last-applied-configuration": `{"data":{"password":"c2VjcmV0"}}`,
 	}
 	s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	cluster, _ := startWithSecrets(t, []runtime.Object{s})
-	kept := class.Read(cluster, "shop").Secrets
+	kept := class.ReadNamespace(cluster, "shop").Secrets
 	require.Len(t, kept, 1)
 	assert.Equal(t, metav1.ObjectMeta{
 		Namespace: "shop", Name: "keys", UID: "uid-keys", ResourceVersion: "7",
@@ -239,11 +245,11 @@ func TestWhichNamespacesMayUseASecret(t *testing.T) {
 		{"farm,*", []string{"shop", "bakery", "farm", "bake"}},
 		{",", []string{"shop"}},
 	} {
-		s := secret("keys")
+		s := newSecret("keys")
 		s.Annotations = map[string]string{v1alpha1.AnnotationAllowedClassNamespaces: row.allows}
 		var users []string
 		for _, namespace := range []string{"shop", "bakery", "farm", "bake"} {
-			if class.Allows(s, namespace) {
+			if class.AllowsNamespace(s, namespace) {
 				users = append(users, namespace)
 			}
 		}
@@ -253,34 +259,34 @@ func TestWhichNamespacesMayUseASecret(t *testing.T) {
 
 func TestTheSecretsOfOtherNamespaces(t *testing.T) {
 	for want, c := range map[string]*v1alpha1.MachineClass{
-		"[]":            observetest.Class("own", withSecretRef("shop", "keys"), withCredentials("", "keys")),
-		"[other/keys]":  observetest.Class("both", withSecretRef("other", "keys"), withCredentials("other", "keys")),
-		"[x/keys y/it]": observetest.Class("two", withSecretRef("x", "keys"), withCredentials("y", "it")),
-		"[z/keys]":      observetest.Class("one", withSecretRef("shop", "keys"), withCredentials("z", "keys")),
+		"[]":            observetest.NewClass("own", withSecretRef("shop", "keys"), withCredentials("", "keys")),
+		"[other/keys]":  observetest.NewClass("both", withSecretRef("other", "keys"), withCredentials("other", "keys")),
+		"[x/keys y/it]": observetest.NewClass("two", withSecretRef("x", "keys"), withCredentials("y", "it")),
+		"[z/keys]":      observetest.NewClass("one", withSecretRef("shop", "keys"), withCredentials("z", "keys")),
 	} {
-		assert.Equal(t, want, fmt.Sprint(class.ForeignSecrets(c)))
+		assert.Equal(t, want, fmt.Sprint(class.SecretsOfOtherNamespaces(c)))
 	}
-	assert.Empty(t, class.ForeignSecrets(observetest.Class("no name", withSecretRef("other", ""))))
+	assert.Empty(t, class.SecretsOfOtherNamespaces(observetest.NewClass("no name", withSecretRef("other", ""))))
 }
 
 func TestClassesOfSecret(t *testing.T) {
-	cluster, _ := observetest.Start(
+	cluster, _ := observetest.StartCaches(
 		t,
 		nil,
-		observetest.Class("none"),
-		observetest.Class("user-data", withSecretRef("shop", "keys")),
-		observetest.Class("both", withSecretRef("shop", "keys"), withCredentials("shop", "keys")),
-		observetest.Class(
+		observetest.NewClass("none"),
+		observetest.NewClass("user-data", withSecretRef("shop", "keys")),
+		observetest.NewClass("both", withSecretRef("shop", "keys"), withCredentials("shop", "keys")),
+		observetest.NewClass(
 			"credentials",
 			withCredentials("shop", "keys"),
 		),
-		observetest.Class("other", withSecretRef("shop", "other")),
-		observetest.Class("other-namespace", withSecretRef("other", "keys")),
-		observetest.Class("no-namespace", withSecretRef("", "keys")),
+		observetest.NewClass("other", withSecretRef("shop", "other")),
+		observetest.NewClass("other-namespace", withSecretRef("other", "keys")),
+		observetest.NewClass("no-namespace", withSecretRef("", "keys")),
 	)
 	assert.Equal(
 		t,
 		[]string{"both", "credentials", "no-namespace", "user-data"},
-		observetest.Names(class.ClassesOfSecret(cluster, "shop", "keys")),
+		observetest.ObjectNames(class.ClassesOfSecret(cluster, "shop", "keys")),
 	)
 }

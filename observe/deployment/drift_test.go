@@ -16,28 +16,28 @@ func TestFollowDeployment(t *testing.T) {
 	stays := func(*v1alpha1.MachineSet) {}
 	for _, row := range []struct {
 		name       string
-		deployment observetest.OnDeployment
-		set        observetest.OnSet // change of the set before FollowDeployment
-		becomes    observetest.OnSet // expected change of the set afterwards
+		deployment observetest.DeploymentChange
+		set        observetest.SetChange // change of the set before FollowDeployment
+		becomes    observetest.SetChange // expected change of the set afterwards
 		same       bool
 	}{
 		{"nothing differs", func(*v1alpha1.MachineDeployment) {}, stays, stays, true},
-		{"an annotation is copied", noteDeployment("note", "x"), stays, observetest.NoteSet("note", "x"), false},
-		{"one has another value", noteDeployment("note", "x"), observetest.NoteSet("note", "y"), observetest.NoteSet("note", "x"), false},
-		{"one is there", noteDeployment("note", "x"), observetest.NoteSet("note", "x"), stays, true},
-		{"one is empty and missing", noteDeployment("note", ""), stays, observetest.NoteSet("note", ""), false},
-		{"those of others stay", func(*v1alpha1.MachineDeployment) {}, observetest.NoteSet("mine", "y"), stays, true},
-		{"one that the deployment has no more stays: somebody else may have set it", noteDeployment("note", "x"), observetest.NoteSet("once", "y"), observetest.NoteSet("note", "x"), false},
-		{"when the autoscaler changed the size", noteDeployment(v1alpha1.AnnotationLastScalerChange, "t"), stays, observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "t"), false},
-		{"what the dependency-watchdog measured", noteDeployment(v1alpha1.AnnotationEffectiveCreationTimeout, "7m"), stays, observetest.NoteSet(v1alpha1.AnnotationEffectiveCreationTimeout, "7m"), false},
-		{"why a revision was made", noteDeployment(v1alpha1.AnnotationChangeCause, "x"), stays, observetest.NoteSet(v1alpha1.AnnotationChangeCause, "x"), false},
+		{"an annotation is copied", withDeploymentAnnotation("note", "x"), stays, observetest.WithSetAnnotation("note", "x"), false},
+		{"one has another value", withDeploymentAnnotation("note", "x"), observetest.WithSetAnnotation("note", "y"), observetest.WithSetAnnotation("note", "x"), false},
+		{"one is there", withDeploymentAnnotation("note", "x"), observetest.WithSetAnnotation("note", "x"), stays, true},
+		{"one is empty and missing", withDeploymentAnnotation("note", ""), stays, observetest.WithSetAnnotation("note", ""), false},
+		{"those of others stay", func(*v1alpha1.MachineDeployment) {}, observetest.WithSetAnnotation("mine", "y"), stays, true},
+		{"one that the deployment has no more stays: somebody else may have set it", withDeploymentAnnotation("note", "x"), observetest.WithSetAnnotation("once", "y"), observetest.WithSetAnnotation("note", "x"), false},
+		{"when the autoscaler changed the size", withDeploymentAnnotation(v1alpha1.AnnotationLastScalerChange, "t"), stays, observetest.WithSetAnnotation(v1alpha1.AnnotationLastScalerChange, "t"), false},
+		{"what the dependency-watchdog measured", withDeploymentAnnotation(v1alpha1.AnnotationEffectiveCreationTimeout, "7m"), stays, observetest.WithSetAnnotation(v1alpha1.AnnotationEffectiveCreationTimeout, "7m"), false},
+		{"why a revision was made", withDeploymentAnnotation(v1alpha1.AnnotationChangeCause, "x"), stays, observetest.WithSetAnnotation(v1alpha1.AnnotationChangeCause, "x"), false},
 		{"minReadySeconds", func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 5 }, stays, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 5 }, false},
 		{"back to the default", func(*v1alpha1.MachineDeployment) {}, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 5 }, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 0 }, false},
 		{"how many failed ones are kept", func(d *v1alpha1.MachineDeployment) { d.Spec.AutoPreserveFailedMachineMax = 2 }, stays, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 2 }, false},
 		{"timeouts", func(d *v1alpha1.MachineDeployment) {
-			d.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+			d.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
 		}, stays, func(s *v1alpha1.MachineSet) {
-			s.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+			s.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
 		}, false},
 		{"the node template", func(d *v1alpha1.MachineDeployment) {
 			d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"a": "b"}
@@ -45,13 +45,13 @@ func TestFollowDeployment(t *testing.T) {
 			s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"a": "b"}
 		}, false},
 		{"the kind of the class", func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Kind = "Other" }, stays, func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Kind = "Other" }, false},
-		{"its name rolls machines, and makes another set", observetest.RolledOut, stays, stays, true},
+		{"its name rolls machines, and makes another set", observetest.WithNewClass, stays, stays, true},
 		{"labels of the template do, too", func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Labels["tier"] = "front" }, stays, stays, true},
 		{"the size is a decision's", func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 9 }, stays, stays, true},
 		{"labels of the deployment are its own", func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{"name": "d"} }, stays, stays, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d, s := observetest.Deployment("d", row.deployment), observetest.Set("s", row.set)
+			d, s := observetest.NewDeployment("d", row.deployment), observetest.NewSet("s", row.set)
 			want, before := s.DeepCopy(), d.DeepCopy()
 			row.becomes(want)
 			assert.Equal(t, !row.same, deployment.FollowDeployment(s, d))
@@ -71,8 +71,8 @@ func TestFollowDeploymentSkipsAnnotationsOfTheDeployment(t *testing.T) {
 		v1alpha1.AnnotationLastRequest, v1alpha1.AnnotationRolloutPausedBy, v1alpha1.AnnotationAutomaticRollbackTo,
 	} {
 		t.Run(key, func(t *testing.T) {
-			d := observetest.Deployment("d", noteDeployment(key, "the deployment's"))
-			without, with := observetest.Set("s"), observetest.Set("s", observetest.NoteSet(key, "its own"))
+			d := observetest.NewDeployment("d", withDeploymentAnnotation(key, "the deployment's"))
+			without, with := observetest.NewSet("s"), observetest.NewSet("s", observetest.WithSetAnnotation(key, "its own"))
 			assert.False(t, deployment.FollowDeployment(without, d))
 			assert.NotContains(t, without.Annotations, key)
 			assert.False(t, deployment.FollowDeployment(with, d))
@@ -83,11 +83,11 @@ func TestFollowDeploymentSkipsAnnotationsOfTheDeployment(t *testing.T) {
 
 // A later change of the set must not change the deployment.
 func TestFollowDeploymentSharesNothing(t *testing.T) {
-	d := observetest.Deployment("d", noteDeployment("note", "x"), func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+	d := observetest.NewDeployment("d", withDeploymentAnnotation("note", "x"), func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
 		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"a": "b"}
 	})
-	before, s := d.DeepCopy(), observetest.Set("s")
+	before, s := d.DeepCopy(), observetest.NewSet("s")
 	assert.True(t, deployment.FollowDeployment(s, d))
 	s.Annotations["note"], s.Spec.Template.Spec.NodeTemplateSpec.Labels["a"] = "y", "y"
 	s.Spec.Template.Spec.MachineDrainTimeout.Duration = 0

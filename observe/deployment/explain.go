@@ -14,17 +14,17 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// Explained returns the facts that explain what blocks a deployment, its sets and its machines. The plan contains the
-// conditions that the deployment's status should have. The parameter hold is the reason why failed machines are not
-// replaced now; empty if they are replaced or no machine has failed.
-func Explained(f Tree, plan rollout.Planned, hold string, now time.Time) explain.Deployment {
+// ExplanationFacts returns the facts that explain what blocks a deployment, its sets and its machines. The plan
+// contains the conditions that the deployment's status should have. The parameter hold is the reason why failed
+// machines are not replaced now; empty if they are replaced or no machine has failed.
+func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, hold string, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
 		Namespace: d.Namespace,
 		Name:      d.Name,
 		Hold:      hold,
 		Busy:      plan.Decision.NoSet || !plan.Decision.Complete,
-		HoldSince: transitionTimeOf(
+		HoldSince: conditionTransitionTime(
 			d,
 			string(v1alpha1.MachineDeploymentReplacementHeld),
 			string(v1alpha1.ConditionTrue),
@@ -33,14 +33,14 @@ func Explained(f Tree, plan rollout.Planned, hold string, now time.Time) explain
 		Of: max(len(f.Members), int(d.Spec.Replicas)),
 	}
 	if p := plan.Decision.Pause; p != nil && !p.Approve {
-		e.Step, e.Until = p.Reached(), p.Until
+		e.Step, e.Until = p.ReachedClause(), p.Until
 	}
 	for _, c := range plan.Status.Conditions {
 		// Only Progressing has an update time here. A new reason changes the update time of a condition, but not its
 		// transition time.
 		since := c.Updated
 		if since.IsZero() {
-			since = transitionTimeOf(d, c.Type, c.Status, now)
+			since = conditionTransitionTime(d, c.Type, c.Status, now)
 		}
 		e.Conditions = append(
 			e.Conditions,
@@ -51,21 +51,21 @@ func Explained(f Tree, plan rollout.Planned, hold string, now time.Time) explain
 		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) // newest set first
 	})
 	for _, set := range sets {
-		e.Sets = append(e.Sets, observeset.ExplainedAlone(set, d, now))
+		e.Sets = append(e.Sets, observeset.ExplanationFactsWithoutMachines(set, d, now))
 	}
 	for _, m := range f.Members {
 		var class *v1alpha1.MachineClass
-		if f.ClassOf != nil {
-			class = f.ClassOf(m)
+		if f.ClassOfMachine != nil {
+			class = f.ClassOfMachine(m)
 		}
-		e.Machines = append(e.Machines, machine.Explained(m, class, now))
+		e.Machines = append(e.Machines, machine.ExplanationFacts(m, class, now))
 	}
 	return e
 }
 
-// transitionTimeOf returns the transition time of a deployment's condition if the condition has this status; otherwise
-// now.
-func transitionTimeOf(d *v1alpha1.MachineDeployment, kind, status string, now time.Time) time.Time {
+// conditionTransitionTime returns the transition time of a deployment's condition if the condition has this status;
+// otherwise now.
+func conditionTransitionTime(d *v1alpha1.MachineDeployment, kind, status string, now time.Time) time.Time {
 	for _, c := range d.Status.Conditions {
 		if string(c.Type) == kind && string(c.Status) == status {
 			return c.LastTransitionTime.Time
@@ -74,8 +74,8 @@ func transitionTimeOf(d *v1alpha1.MachineDeployment, kind, status string, now ti
 	return now
 }
 
-// MessageOf returns the message of a deployment's condition; empty if the deployment has no such condition.
-func MessageOf(d *v1alpha1.MachineDeployment, kind v1alpha1.MachineDeploymentConditionType) string {
+// ConditionMessage returns the message of a deployment's condition; empty if the deployment has no such condition.
+func ConditionMessage(d *v1alpha1.MachineDeployment, kind v1alpha1.MachineDeploymentConditionType) string {
 	for _, c := range d.Status.Conditions {
 		if c.Type == kind {
 			return c.Message
@@ -84,20 +84,20 @@ func MessageOf(d *v1alpha1.MachineDeployment, kind v1alpha1.MachineDeploymentCon
 	return ""
 }
 
-// IsExplained reports whether the status of a deployment shows what blocks the deployment.
-func IsExplained(s *v1alpha1.MachineDeploymentStatus, blocked explain.Summary) bool {
+// StatusShowsBlockers reports whether the status of a deployment shows what blocks the deployment.
+func StatusShowsBlockers(s *v1alpha1.MachineDeploymentStatus, blocked explain.Summary) bool {
 	for _, c := range s.Conditions {
 		if c.Type == v1alpha1.MachineDeploymentBlocked {
 			return c.Reason == blocked.Reason && c.Message == blocked.Message
 		}
 	}
-	return !blocked.Blocked()
+	return !blocked.IsBlocked()
 }
 
 // ApplyBlocked sets the condition Blocked in a deployment's status, or removes the condition if nothing blocks the
 // deployment.
 func ApplyBlocked(s *v1alpha1.MachineDeploymentStatus, blocked explain.Summary, now metav1.Time) {
-	if !blocked.Blocked() {
+	if !blocked.IsBlocked() {
 		s.Conditions = slices.DeleteFunc(
 			s.Conditions,
 			func(c v1alpha1.MachineDeploymentCondition) bool { return c.Type == v1alpha1.MachineDeploymentBlocked },

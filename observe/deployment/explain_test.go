@@ -39,7 +39,7 @@ func TestSinceWhenARolloutIsHeld(t *testing.T) {
 					LastUpdateTime:     metav1.NewTime(step),
 				},
 			}
-			var plan rollout.Planned
+			var plan rollout.PlanResult
 			plan.Status.Conditions = []rollout.Condition{
 				{
 					Type:    vocabulary.ConditionProgressing,
@@ -49,7 +49,7 @@ func TestSinceWhenARolloutIsHeld(t *testing.T) {
 					Updated: row.updated,
 				},
 			}
-			blocked := deployment.Explained(deployment.Tree{Deployment: d}, plan, "", now).Blocked(now)
+			blocked := deployment.ExplanationFacts(deployment.ObjectTree{Deployment: d}, plan, "", now).BlockedSummary(now)
 			assert.Equal(t, "Hold", blocked.Reason)
 			assert.Equal(t, row.want, blocked.Since)
 		})

@@ -19,48 +19,48 @@ import (
 )
 
 func TestLookups(t *testing.T) {
-	s, d := observetest.Set("s"), observetest.Deployment("d")
-	s.OwnerReferences = observetest.OwnedBy(d, "MachineDeployment")
-	class := &v1alpha1.MachineClass{ObjectMeta: observetest.Meta("small")}
-	loose := observetest.Machine("loose")
+	s, d := observetest.NewSet("s"), observetest.NewDeployment("d")
+	s.OwnerReferences = observetest.ControllerReferences(d, "MachineDeployment")
+	class := &v1alpha1.MachineClass{ObjectMeta: observetest.NewMetadata("small")}
+	loose := observetest.NewMachine("loose")
 	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: "uid-s"}} // controller: unset
-	elsewhere := observetest.Machine("elsewhere", observetest.Of(s))
+	elsewhere := observetest.NewMachine("elsewhere", observetest.WithOwnerSet(s))
 	elsewhere.Spec.Class.Name = "large"
-	cluster, _ := observetest.Start(
+	cluster, _ := observetest.StartCaches(
 		t,
-		[]runtime.Object{observetest.Node()},
+		[]runtime.Object{observetest.NewNode()},
 		s,
 		d,
 		class,
 		loose,
 		elsewhere,
-		observetest.Machine("a", observetest.Of(s), observetest.OnNode("n")),
-		observetest.Machine("b", observetest.Of(s)),
+		observetest.NewMachine("a", observetest.WithOwnerSet(s), observetest.WithNodeLabel("n")),
+		observetest.NewMachine("b", observetest.WithOwnerSet(s)),
 	)
 
 	for key, found := range map[string]bool{"shop/a": true, "shop/x": false, "other/a": false} {
 		_, ok := cluster.Machine(key)
 		assert.Equal(t, found, ok, key)
 	}
-	_, setFound := cluster.Set("shop/s")
+	_, setFound := cluster.MachineSet("shop/s")
 	_, deploymentFound := cluster.Deployment("shop/d")
 	_, classFound := cluster.Class("shop/small")
 	_, nodeFound := cluster.Node("n")
 	assert.True(t, setFound && deploymentFound && classFound && nodeFound)
 
-	assert.Equal(t, []string{"a", "b", "elsewhere"}, observetest.Names(cluster.MachinesOf("uid-s")))
-	assert.Empty(t, cluster.MachinesOf("uid-other"))
-	assert.Equal(t, []string{"a", "b", "loose"}, observetest.Names(cluster.MachinesOfClass("shop/small")))
-	assert.Equal(t, []string{"a"}, observetest.Names(cluster.MachinesOfNode("n")))
+	assert.Equal(t, []string{"a", "b", "elsewhere"}, observetest.ObjectNames(cluster.MachinesOfOwner("uid-s")))
+	assert.Empty(t, cluster.MachinesOfOwner("uid-other"))
+	assert.Equal(t, []string{"a", "b", "loose"}, observetest.ObjectNames(cluster.MachinesOfClass("shop/small")))
+	assert.Equal(t, []string{"a"}, observetest.ObjectNames(cluster.MachinesOfNode("n")))
 	assert.Empty(t, cluster.MachinesOfNode(""), "machines without a node share none")
-	assert.Equal(t, []string{"s"}, observetest.Names(cluster.SetsOf("uid-d")))
+	assert.Equal(t, []string{"s"}, observetest.ObjectNames(cluster.SetsOfOwner("uid-d")))
 }
 
 func TestCachesDropUnusedFields(t *testing.T) {
-	big := observetest.Node()
+	big := observetest.NewNode()
 	big.Status.Images = []corev1.ContainerImage{{Names: []string{"pause"}}}
 	big.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
-	cluster, _ := observetest.Start(t, []runtime.Object{big})
+	cluster, _ := observetest.StartCaches(t, []runtime.Object{big})
 	kept, _ := cluster.Node("n")
 	assert.Empty(t, kept.Status.Images)
 	assert.Empty(t, kept.ManagedFields)
@@ -75,48 +75,50 @@ func TestStartFailsWhenItsContextEndsFirst(t *testing.T) {
 }
 
 func TestLiveSetsOf(t *testing.T) {
-	d := observetest.Deployment("d")
+	d := observetest.NewDeployment("d")
 	owned := func(name string, owner metav1.Object) *v1alpha1.MachineSet {
-		return observetest.Set(
+		return observetest.NewSet(
 			name,
-			func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.OwnedBy(owner, "MachineDeployment") },
+			func(s *v1alpha1.MachineSet) {
+				s.OwnerReferences = observetest.ControllerReferences(owner, "MachineDeployment")
+			},
 		)
 	}
-	cluster, _ := observetest.Start(
+	cluster, _ := observetest.StartCaches(
 		t,
 		nil,
 		d,
 		owned("mine", d),
-		owned("foreign", observetest.Deployment("other")),
-		observetest.Set("orphan"),
+		owned("foreign", observetest.NewDeployment("other")),
+		observetest.NewSet("orphan"),
 		owned(
 			"restored",
-			observetest.Deployment("d", func(d *v1alpha1.MachineDeployment) { d.UID = "uid-before-the-restore" }),
+			observetest.NewDeployment("d", func(d *v1alpha1.MachineDeployment) { d.UID = "uid-before-the-restore" }),
 		),
 	)
-	sets, free, err := cluster.LiveSetsOf(t.Context(), d)
+	sets, free, err := cluster.LiveSetsOfDeployment(t.Context(), d)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"mine"}, observetest.Names(sets))
-	assert.Equal(t, []string{"orphan", "restored"}, observetest.Names(free))
-	assert.Equal(t, []string{"orphan", "restored"}, observetest.Names(cluster.SetsWithoutController(d)))
+	assert.Equal(t, []string{"mine"}, observetest.ObjectNames(sets))
+	assert.Equal(t, []string{"orphan", "restored"}, observetest.ObjectNames(free))
+	assert.Equal(t, []string{"orphan", "restored"}, observetest.ObjectNames(cluster.SetsWithoutController(d)))
 }
 
 func TestOverlappingDeployments(t *testing.T) {
 	selecting := func(name, app string, change ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
-		d := observetest.Deployment(name, change...)
+		d := observetest.NewDeployment(name, change...)
 		d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 		return d
 	}
 	d := selecting("d", "web")
-	everything := observetest.Deployment("everything")
+	everything := observetest.NewDeployment("everything")
 	everything.Spec.Selector = &metav1.LabelSelector{}
 	elsewhere := selecting("elsewhere", "web")
 	elsewhere.Namespace = "other"
-	broken := observetest.Deployment("broken")
+	broken := observetest.NewDeployment("broken")
 	broken.Spec.Selector = &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Nonsense"}},
 	}
-	cluster, _ := observetest.Start(
+	cluster, _ := observetest.StartCaches(
 		t,
 		nil,
 		d,

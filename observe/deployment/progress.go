@@ -23,22 +23,26 @@ func RecordedSteps(r *v1alpha1.RolloutStatus, revision int64) []v1alpha1.Rollout
 	return r.Steps
 }
 
-// Progress returns the progress in the record of a rollout; a nil record gives the zero Progress.
-func Progress(r *v1alpha1.RolloutStatus) rollout.Progress {
+// RecordedProgress returns the progress in the record of a rollout; a nil record gives the zero Progress.
+func RecordedProgress(r *v1alpha1.RolloutStatus) rollout.Progress {
 	if r == nil {
 		return rollout.Progress{}
 	}
 	return rollout.Progress{
 		Revision: r.Revision,
 		Step:     int(r.Step),
-		Reached:  cache.TimeOf(r.ReachedAt),
+		Reached:  cache.TimeOrZero(r.ReachedAt),
 		Failed:   r.FailedMachines,
 	}
 }
 
-// Record returns the record of a progress. If the old record is for the same revision, Record keeps the old record's
-// steps; a new revision gets the steps of the policy.
-func Record(was *v1alpha1.RolloutStatus, p rollout.Progress, policy *v1alpha1.RolloutPolicy) *v1alpha1.RolloutStatus {
+// RolloutRecord returns the record of a progress. If the old record is for the same revision, RolloutRecord keeps the
+// old record's steps; a new revision gets the steps of the policy.
+func RolloutRecord(
+	was *v1alpha1.RolloutStatus,
+	p rollout.Progress,
+	policy *v1alpha1.RolloutPolicy,
+) *v1alpha1.RolloutStatus {
 	steps := RecordedSteps(was, p.Revision)
 	if steps == nil {
 		steps = append([]v1alpha1.RolloutStep{}, policy.PolicySpec().Steps...)
@@ -61,18 +65,20 @@ func Revision(o metav1.Object) int64 {
 
 // CurrentRevision returns the revision of the set with the current template; 0 if no set has the current template.
 // Among several sets with the current template, the oldest counts.
-func CurrentRevision(sets []rollout.Set) int64 {
-	current := slices.DeleteFunc(slices.Clone(sets), func(s rollout.Set) bool { return !s.Current || s.Deleting })
+func CurrentRevision(sets []rollout.MachineSet) int64 {
+	current := slices.DeleteFunc(slices.Clone(sets), func(s rollout.MachineSet) bool { return !s.Current || s.Deleting })
 	if len(current) == 0 {
 		return 0
 	}
-	byAge := func(a, b rollout.Set) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) }
+	byAge := func(a, b rollout.MachineSet) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	}
 	return slices.MinFunc(current, byAge).Revision
 }
 
-// Requests reads an operator's requests about the rollout of one revision: held is the reason of a hold, empty without
-// a hold; approved is the number of approved steps. Requests ignores requests about another revision.
-func Requests(d metav1.Object, revision int64) (held string, approved int) {
+// OperatorRequests reads an operator's requests about the rollout of one revision: held is the reason of a hold, empty
+// without a hold; approved is the number of approved steps. OperatorRequests ignores requests about another revision.
+func OperatorRequests(d metav1.Object, revision int64) (held string, approved int) {
 	if revision == 0 {
 		return "", 0
 	}
@@ -88,9 +94,9 @@ func Requests(d metav1.Object, revision int64) (held string, approved int) {
 	return held, approved
 }
 
-// reportedRollout returns the part of a deployment's status that rollout.Plan computes.
+// reportedRollout returns the part of a deployment's status that rollout.PlanDeployment computes.
 func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
-	r := rollout.Status{Counts: rollout.Counts{
+	r := rollout.Status{Counts: rollout.MachineCounts{
 		Replicas:        int(s.Replicas),
 		Updated:         int(s.UpdatedReplicas),
 		Ready:           int(s.ReadyReplicas),

@@ -14,21 +14,21 @@ import (
 	"millwright/observe/machine"
 )
 
-// Selects reports whether the selector of a deployment matches the labels of a set. An empty selector, or a selector
+// SelectsSet reports whether the selector of a deployment matches the labels of a set. An empty selector, or a selector
 // that does not parse, matches no set.
-func Selects(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
+func SelectsSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	return err == nil && !selector.Empty() && selector.Matches(labels.Set(set.Labels))
 }
 
-// DeploymentsSelecting returns the deployments of a set's namespace whose selector matches the set's labels, and the
-// deployment that released the set, unsorted.
-func DeploymentsSelecting(c *cache.Cluster, set *v1alpha1.MachineSet) []*v1alpha1.MachineDeployment {
+// DeploymentsThatSelectSet returns the deployments of a set's namespace whose selector matches the set's labels, and
+// the deployment that released the set, unsorted.
+func DeploymentsThatSelectSet(c *cache.Cluster, set *v1alpha1.MachineSet) []*v1alpha1.MachineDeployment {
 	return slices.DeleteFunc(
-		cache.All[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)),
+		cache.AllObjects[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)),
 		func(d *v1alpha1.MachineDeployment) bool {
 			return d.Namespace != set.Namespace ||
-				!Selects(d, set) && set.Annotations[v1alpha1.AnnotationReleasedBy] != string(d.UID)
+				!SelectsSet(d, set) && set.Annotations[v1alpha1.AnnotationReleasedBy] != string(d.UID)
 		},
 	)
 }
@@ -37,7 +37,7 @@ func DeploymentsSelecting(c *cache.Cluster, set *v1alpha1.MachineSet) []*v1alpha
 // labels of this deployment's template. Two such deployments would claim the same machines.
 func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []string {
 	var names []string
-	for _, other := range cache.All[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)) {
+	for _, other := range cache.AllObjects[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)) {
 		if other.Namespace != d.Namespace || other.UID == d.UID || other.DeletionTimestamp != nil {
 			continue
 		}
@@ -50,23 +50,23 @@ func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []s
 	return names
 }
 
-// ReplaceObserved returns the facts from which the replacements of a deployment's machines are decided. The parameter
+// ReplacementFacts returns the facts from which the replacements of a deployment's machines are decided. The parameter
 // members holds the machines of the deployment's sets.
-func ReplaceObserved(
+func ReplacementFacts(
 	c *cache.Cluster,
 	d *v1alpha1.MachineDeployment,
 	members []*v1alpha1.Machine,
 	now time.Time,
-) replace.Observed {
-	o := replace.Observed{
-		Budget: Number(c.PolicyOf(d).PolicySpec().EffectiveMaxReplacements()),
+) replace.Facts {
+	o := replace.Facts{
+		Budget: ParseIntOrPercent(c.PolicyOfObject(d).PolicySpec().EffectiveMaxReplacements()),
 		Nodes:  machine.JoinedNodes(c, d.Namespace, now),
 		Now:    now,
 	}
 	active := 0 // members that are not being deleted
 	for _, m := range members {
 		class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)
-		f := replaceFacts(m, machine.FailureDomain(m, class))
+		f := machineReplacementFacts(m, machine.FailureDomain(m, class))
 		f.Free = machine.IsNodeDeletedByHand(c, m)
 		o.Machines = append(o.Machines, f)
 		if m.DeletionTimestamp == nil {
@@ -75,21 +75,21 @@ func ReplaceObserved(
 	}
 	o.Missing = max(int(d.Spec.Replicas)-active, 0)
 	for _, r := range d.Status.Replacements {
-		o.Grants = append(o.Grants, replace.Grant{
+		o.Grants = append(o.Grants, replace.ReplacementGrant{
 			UID: string(r.UID), Name: r.Name, Domain: r.FailureDomain, Reason: r.Reason, At: r.GrantedAt.Time,
 		})
 	}
 	return o
 }
 
-func replaceFacts(m *v1alpha1.Machine, domain string) replace.Machine {
+func machineReplacementFacts(m *v1alpha1.Machine, domain string) replace.Machine {
 	phase := m.Status.CurrentStatus.Phase
 	f := replace.Machine{
 		Name:      m.Name,
 		UID:       string(m.UID),
 		Domain:    domain,
-		Granted:   machine.IsGranted(m),
-		Preserved: machine.IsKeptNow(m),
+		Granted:   machine.IsReplacementGranted(m),
+		Preserved: machine.IsOrWillBePreserved(m),
 		Deleting:  m.DeletionTimestamp != nil,
 		Failed:    phase == v1alpha1.MachineFailed,
 		Created:   m.CreationTimestamp.Time,
@@ -98,7 +98,7 @@ func replaceFacts(m *v1alpha1.Machine, domain string) replace.Machine {
 	if f.Failed { // without the condition ReplacementDue, the phase counts
 		f.Due, f.DueSince, f.Reason = true, m.Status.CurrentStatus.LastUpdateTime.Time, string(phase)
 	}
-	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineReplacementDue); c != nil &&
+	if c := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineReplacementDue); c != nil &&
 		c.Status == corev1.ConditionTrue {
 		f.Due, f.DueSince, f.Reason = true, c.LastTransitionTime.Time, c.Reason
 	}

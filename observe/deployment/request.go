@@ -8,17 +8,18 @@ import (
 	"millwright/decide/rollout"
 )
 
-// Request returns the facts from which a command on a deployment is decided. The parameters o and next are the
-// observation and the decision of the same time. Request knows the step at which the rollout waits only if no other
-// work has priority.
-func Request(d *v1alpha1.MachineDeployment, o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
-	f := RequestAbout(d, o, next)
+// RequestFacts returns the facts from which a command on a deployment is decided. The parameters o and next are the
+// observation and the decision of the same time. RequestFacts knows the step at which the rollout waits only if no
+// other work has priority.
+func RequestFacts(d *v1alpha1.MachineDeployment, o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
+	f := SharedRequestFacts(d, o, next)
 	f.RestartedAt = d.Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt]
 	return f
 }
 
-// RequestAbout does the same as Request for a deployment of either API, but without the time of the last restart.
-func RequestAbout(d metav1.Object, o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
+// SharedRequestFacts does the same as RequestFacts for a deployment of either API, but without the time of the last
+// restart.
+func SharedRequestFacts(d metav1.Object, o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
 	f := request.DeploymentFacts{
 		Name:       d.GetNamespace() + "/" + d.GetName(),
 		UID:        string(d.GetUID()),
@@ -43,12 +44,12 @@ func RequestAbout(d metav1.Object, o rollout.Observed, next rollout.Decision) re
 		}
 		f.Rolling = f.Rolling || s.Replicas > 0 || len(s.Machines) > 0
 		switch {
-		case s.Revision == 0 || s.Twin(): // the set's template is the current template
-		case s.Lacks() != "":
+		case s.Revision == 0 || s.IsTwin(): // the set's template is the current template
+		case s.MissingObject() != "":
 			if f.Lacking == nil {
 				f.Lacking = map[int64]string{}
 			}
-			f.Lacking[s.Revision] = s.Lacks()
+			f.Lacking[s.Revision] = s.MissingObject()
 		default:
 			f.Revisions = append(f.Revisions, s.Revision)
 		}

@@ -26,8 +26,8 @@ func setWithMachines(
 	machines int32,
 	change ...func(*v1alpha1.MachineSet),
 ) (*v1alpha1.MachineSet, []*v1alpha1.Machine) {
-	s := observetest.Set(name, append([]func(*v1alpha1.MachineSet){func(s *v1alpha1.MachineSet) {
-		s.OwnerReferences = observetest.OwnedBy(d, "MachineDeployment")
+	s := observetest.NewSet(name, append([]func(*v1alpha1.MachineSet){func(s *v1alpha1.MachineSet) {
+		s.OwnerReferences = observetest.ControllerReferences(d, "MachineDeployment")
 		s.Annotations = map[string]string{v1alpha1.AnnotationRevision: revision}
 		s.Spec.Replicas, s.Status.Replicas, s.Status.ObservedReplicas = machines, machines, machines
 	}}, change...)...)
@@ -35,31 +35,35 @@ func setWithMachines(
 	for i := range machines {
 		members = append(
 			members,
-			observetest.Machine(name+"-"+string('a'+i), observetest.Phase(v1alpha1.MachineRunning), func(m *v1alpha1.Machine) {
-				m.OwnerReferences = observetest.OwnedBy(s, "MachineSet")
-			}),
+			observetest.NewMachine(
+				name+"-"+string('a'+i),
+				observetest.WithPhase(v1alpha1.MachineRunning),
+				func(m *v1alpha1.Machine) {
+					m.OwnerReferences = observetest.ControllerReferences(s, "MachineSet")
+				},
+			),
 		)
 	}
 	return s, members
 }
 
-func withOtherClass(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
+func withOldClass(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
 
-// midRollout returns a deployment of four machines; one of the machines has the new template.
-func midRollout(change ...func(*v1alpha1.MachineDeployment)) deployment.Tree {
-	d := observetest.Deployment("d", append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
+// treeInRollout returns a deployment of four machines; one of the machines has the new template.
+func treeInRollout(change ...func(*v1alpha1.MachineDeployment)) deployment.ObjectTree {
+	d := observetest.NewDeployment("d", append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Replicas, d.Annotations = 4, map[string]string{v1alpha1.AnnotationRevision: "7"}
 		d.Spec.Strategy.Type = v1alpha1.RollingUpdateMachineDeploymentStrategyType
 	}}, change...)...)
-	oldest, _ := setWithMachines(d, "d-1", "3", 0, withOtherClass)
-	old, oldMachines := setWithMachines(d, "d-2", "6", 3, withOtherClass)
-	leaving, leavingMachines := setWithMachines(d, "d-3", "5", 0, withOtherClass, observetest.GoingSet)
+	oldest, _ := setWithMachines(d, "d-1", "3", 0, withOldClass)
+	old, oldMachines := setWithMachines(d, "d-2", "6", 3, withOldClass)
+	leaving, leavingMachines := setWithMachines(d, "d-3", "5", 0, withOldClass, observetest.AsDeletingSet)
 	current, newMachines := setWithMachines(d, "d-4", "7", 1)
 	deployment.FollowDeployment(current, d)
 	for _, s := range []*v1alpha1.MachineSet{old, current} {
 		s.Annotations[v1alpha1.AnnotationDesiredReplicas], s.Annotations[v1alpha1.AnnotationMaxReplicas] = "4", "5"
 	}
-	return deployment.Tree{
+	return deployment.ObjectTree{
 		Policy: policyWithSteps(
 			v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true},
 			v1alpha1.RolloutStep{Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
@@ -70,19 +74,19 @@ func midRollout(change ...func(*v1alpha1.MachineDeployment)) deployment.Tree {
 }
 
 func TestDeploymentRequestOfARollout(t *testing.T) {
-	f := deploymentRequest(midRollout(func(d *v1alpha1.MachineDeployment) {
+	f := deploymentRequest(treeInRollout(func(d *v1alpha1.MachineDeployment) {
 		d.Annotations[v1alpha1.AnnotationLastRequest] = "2026-11-21T12:00:00Z ann requested start"
 		d.Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt] = "2026-11-21T12:00:00Z"
-	}), observetest.Asked)
+	}), observetest.RequestTime)
 	assert.Equal(t, []int64{6, 7, 3}, f.Revisions, "the template of d-4 has another time: it is no longer the current one")
 	assert.Zero(t, f.Revision, "the set has yet to be made")
 	assert.Equal(t, "2026-11-21T12:00:00Z", f.RestartedAt)
 	assert.Equal(t, "2026-11-21T12:00:00Z ann requested start", f.Last)
 
 	assert.Equal(t, request.DeploymentFacts{
-		Name: "shop/d", UID: "uid-d", Now: observetest.Asked, Rolling: true, Revision: 7, Revisions: []int64{6, 3},
+		Name: "shop/d", UID: "uid-d", Now: observetest.RequestTime, Rolling: true, Revision: 7, Revisions: []int64{6, 3},
 		WaitsAt: 1, Steps: 2,
-	}, deploymentRequest(midRollout(), observetest.Asked))
+	}, deploymentRequest(treeInRollout(), observetest.RequestTime))
 }
 
 func TestDeploymentRequestOfWhatStopsARollout(t *testing.T) {
@@ -103,36 +107,36 @@ func TestDeploymentRequestOfWhatStopsARollout(t *testing.T) {
 			}, func(f request.DeploymentFacts) bool { return f.OnDelete && f.Steps == 0 },
 		},
 	} {
-		f := deploymentRequest(midRollout(c.change), observetest.Asked)
+		f := deploymentRequest(treeInRollout(c.change), observetest.RequestTime)
 		assert.True(t, c.check(f), "%s: %+v", name, f)
 	}
 }
 
 // If a former set becomes current again, the set still has its old revision when an operator writes a request.
 func TestDeploymentRequestsNameTheNextRevision(t *testing.T) {
-	tree := midRollout(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "old" })
+	tree := treeInRollout(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "old" })
 	for _, s := range tree.Sets {
 		if s.Name == "d-1" {
 			s.Spec.Template.Spec.Class.Name = "older"
 		}
 	}
-	f := deploymentRequest(tree, observetest.Asked)
+	f := deploymentRequest(tree, observetest.RequestTime)
 	assert.EqualValues(t, 8, f.Revision)
 	assert.Equal(t, []int64{7, 3}, f.Revisions)
 	assert.True(t, f.Rolling)
 }
 
 func TestDeploymentRequestWithoutARollout(t *testing.T) {
-	tree := midRollout()
+	tree := treeInRollout()
 	for _, s := range tree.Sets {
 		if s.Name == "d-2" {
 			s.Spec.Replicas = 0
 		}
 	}
 	members := tree.Members
-	assert.True(t, deploymentRequest(tree, observetest.Asked).Rolling, "its machines are still there")
+	assert.True(t, deploymentRequest(tree, observetest.RequestTime).Rolling, "its machines are still there")
 	tree.Members = members[3:]
-	assert.False(t, deploymentRequest(tree, observetest.Asked).Rolling)
+	assert.False(t, deploymentRequest(tree, observetest.RequestTime).Rolling)
 }
 
 func TestRequestPatch(t *testing.T) {
@@ -180,10 +184,10 @@ func TestRequestPatch(t *testing.T) {
 
 // The record of a request concerns the deployment, and not its sets.
 func TestRecordOfARequestIsNotCopiedToSets(t *testing.T) {
-	d := observetest.Deployment("d", func(d *v1alpha1.MachineDeployment) {
+	d := observetest.NewDeployment("d", func(d *v1alpha1.MachineDeployment) {
 		d.Annotations = map[string]string{v1alpha1.AnnotationLastRequest: "x"}
 	})
-	s := observetest.Set("s")
+	s := observetest.NewSet("s")
 	deployment.FollowDeployment(s, d)
 	assert.NotContains(t, s.Annotations, v1alpha1.AnnotationLastRequest)
 	assert.True(t, v1alpha1.IsOwnMetadataKey(v1alpha1.AnnotationLastRequest))
@@ -191,13 +195,13 @@ func TestRecordOfARequestIsNotCopiedToSets(t *testing.T) {
 
 // A start must change the template; otherwise there would be no rollout.
 func TestStartMakesAnotherTemplate(t *testing.T) {
-	d := observetest.Deployment("d")
+	d := observetest.NewDeployment("d")
 	before := d.Spec.Template.DeepCopy()
 	d.Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt] = "2026-11-21T12:00:00Z"
-	assert.False(t, set.SameTemplate(before, &d.Spec.Template))
+	assert.False(t, set.IsSameTemplate(before, &d.Spec.Template))
 }
 
-func deploymentRequest(tree deployment.Tree, now time.Time) request.DeploymentFacts {
-	o := deployment.Observed(tree, now)
-	return deployment.Request(tree.Deployment, o, rollout.Decide(o))
+func deploymentRequest(tree deployment.ObjectTree, now time.Time) request.DeploymentFacts {
+	o := deployment.RolloutFacts(tree, now)
+	return deployment.RequestFacts(tree.Deployment, o, rollout.Decide(o))
 }

@@ -12,11 +12,11 @@ import (
 	"millwright/observe/observetest"
 )
 
-func TestReturnTo(t *testing.T) {
-	former := observetest.Set("d-1", func(s *v1alpha1.MachineSet) {
+func TestReturnToSet(t *testing.T) {
+	former := observetest.NewSet("d-1", func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Labels[v1alpha1.LabelMachineTemplateHash] = "111"
 		s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "old"}
-		s.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		s.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
 		s.Annotations = map[string]string{
 			"team": "shop", v1alpha1.AnnotationChangeCause: "the first image",
 			v1alpha1.AnnotationRevision: "1", v1alpha1.AnnotationRevisionHistory: "1,3", v1alpha1.AnnotationDesiredReplicas: "3",
@@ -31,7 +31,7 @@ func TestReturnTo(t *testing.T) {
 		v1alpha1.AnnotationLastScalerChange:                "2026-03-01T00:00:00Z",
 		"kubectl.kubernetes.io/last-applied-configuration": "{}",
 	}
-	d := observetest.Deployment("d", func(d *v1alpha1.MachineDeployment) {
+	d := observetest.NewDeployment("d", func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Labels = map[string]string{"app": "web", "tier": "front"}
 		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "new"}
 		d.Spec.Template.Spec.Class.Name = "large"
@@ -39,19 +39,19 @@ func TestReturnTo(t *testing.T) {
 		maps.Copy(d.Annotations, kept)
 	})
 	before := former.DeepCopy()
-	deployment.ReturnTo(d, former, false)
+	deployment.ReturnToSet(d, former, false)
 	assert.Equal(t, before, former, "nothing that it reads is changed")
 
-	want := observetest.Template()
+	want := observetest.NewTemplate()
 	want.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "old"}
-	want.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+	want.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
 	assert.Equal(t, want, d.Spec.Template, "as a whole, without the hash")
 	kept["team"], kept[v1alpha1.AnnotationChangeCause] = "shop", "the first image"
 	assert.Equal(t, kept, d.Annotations)
 
-	deployment.ReturnTo(d, former, true)
+	deployment.ReturnToSet(d, former, true)
 	assert.Equal(t, "uid-d-1", d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
-	deployment.ReturnTo(d, former, false)
+	deployment.ReturnToSet(d, former, false)
 	assert.Equal(t, kept, d.Annotations, "a person has asked for it")
 
 	d.Spec.Template.Labels["app"] = "changed"

@@ -24,50 +24,50 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// Tree is a deployment with its sets and machines, all read at the same time.
-type Tree struct {
-	Deployment *v1alpha1.MachineDeployment
-	Sets       []*v1alpha1.MachineSet // sets that the deployment controls, unsorted
-	Orphans    []*v1alpha1.MachineSet // sets of its namespace without an existing controller, unsorted
-	Members    []*v1alpha1.Machine    // machines that these sets control, unsorted
-	Read       string                 // the machines are at least as new as this resource version; empty: unknown
-	// Node returns the node that is proven to be a machine's; nil if the machine has no such node. A nil function means
-	// that nodes are unknown.
-	Node func(*v1alpha1.Machine) *corev1.Node
-	// ClassOf returns the class of a machine; nil if the class does not exist. A nil function means that classes are
-	// unknown.
-	ClassOf func(*v1alpha1.Machine) *v1alpha1.MachineClass
-	// Guard means that rollouts stop the cluster autoscaler from scaling down nodes.
-	Guard  bool
-	AsMCM  bool                    // the flag --as-mcm; see cache.Cluster
-	Policy *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
+// ObjectTree is a deployment with its sets and machines, all read at the same time.
+type ObjectTree struct {
+	Deployment      *v1alpha1.MachineDeployment
+	Sets            []*v1alpha1.MachineSet // sets that the deployment controls, unsorted
+	Orphans         []*v1alpha1.MachineSet // sets of its namespace without an existing controller, unsorted
+	Members         []*v1alpha1.Machine    // machines that these sets control, unsorted
+	MachinesVersion string                 // the machines are at least as new as this resource version; empty: unknown
+	// NodeOfMachine returns the node that is proven to be a machine's; nil if the machine has no such node. A nil function
+	// means that nodes are unknown.
+	NodeOfMachine func(*v1alpha1.Machine) *corev1.Node
+	// ClassOfMachine returns the class of a machine; nil if the class does not exist. A nil function means that classes
+	// are unknown.
+	ClassOfMachine func(*v1alpha1.Machine) *v1alpha1.MachineClass
+	// GuardsNodes means that rollouts stop the cluster autoscaler from scaling down nodes.
+	GuardsNodes  bool
+	BehavesAsMCM bool                    // the flag --as-mcm; see cache.Cluster
+	Policy       *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
 	// Absences are the times when no worker was working.
 	Absences cache.Absences
 }
 
-// Read returns a deployment with its sets and machines from the caches.
-func Read(c *cache.Cluster, d *v1alpha1.MachineDeployment) Tree {
+// ReadTree returns a deployment with its sets and machines from the caches.
+func ReadTree(c *cache.Cluster, d *v1alpha1.MachineDeployment) ObjectTree {
 	// The version is read before the machines, so that the machines are at least as new.
-	sets, read := c.SetsOf(string(d.UID)), c.Applied(cache.Machines)
-	return Tree{
-		Deployment: d,
-		Sets:       sets,
-		Orphans:    c.SetsWithoutController(d),
-		Members:    c.MembersOf(sets),
-		Read:       read,
-		Node:       c.OwnNode,
-		ClassOf:    c.ClassOf,
-		Guard:      !c.Unguided,
-		AsMCM:      c.AsMCM,
-		Policy:     c.PolicyOf(d),
-		Absences:   c.Absences(),
+	sets, read := c.SetsOfOwner(string(d.UID)), c.AppliedVersion(cache.Machines)
+	return ObjectTree{
+		Deployment:      d,
+		Sets:            sets,
+		Orphans:         c.SetsWithoutController(d),
+		Members:         c.MachinesOfSets(sets),
+		MachinesVersion: read,
+		NodeOfMachine:   c.OwnNodeOfMachine,
+		ClassOfMachine:  c.ClassOfMachine,
+		GuardsNodes:     !c.WithoutAutoscalerGuard,
+		BehavesAsMCM:    c.BehavesAsMCM,
+		Policy:          c.PolicyOfObject(d),
+		Absences:        c.Absences(),
 	}
 }
 
-// Observed returns the facts from which a rollout is planned.
-func Observed(f Tree, now time.Time) rollout.Observed {
+// RolloutFacts returns the facts from which a rollout is planned.
+func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 	d := f.Deployment
-	o := rollout.Observed{
+	o := rollout.Facts{
 		Now:      now,
 		Settings: rollout.Settings{Replicas: int(d.Spec.Replicas)},
 		Deletion: scale.Deletion{
@@ -78,13 +78,13 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 		Invalid: cmp.Or(invalidReason(d), InvalidSteps(f.Policy)),
 		MCM: rollout.MCMDeployment{
 			Frozen:    cache.IsFrozen(d),
-			Thaws:     f.AsMCM,
-			Guard:     f.Guard,
+			Thaws:     f.BehavesAsMCM,
+			Guard:     f.GuardsNodes,
 			Trigger:   d.Annotations[v1alpha1.AnnotationTriggerDeletion],
 			Scaled:    d.Annotations[v1alpha1.AnnotationLastScalerChange],
 			Replacing: len(d.Status.Replacements),
 		},
-		Requests: rollout.Requests{
+		OperatorRequests: rollout.OperatorRequests{
 			Paused:   d.Spec.Paused,
 			PausedBy: strings.TrimSpace(d.Annotations[v1alpha1.AnnotationRolloutPausedBy]),
 		},
@@ -94,18 +94,18 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 		Reported:           reportedRollout(&d.Status),
 	}
 	_, o.MCM.Unfreeze = d.Annotations[v1alpha1.AnnotationUnfreeze]
-	o.Progress = Progress(d.Status.Rollout)
+	o.Progress = RecordedProgress(d.Status.Rollout)
 	for _, c := range o.Reported.Conditions {
 		if c.Type == string(v1alpha1.MachineDeploymentProgressing) {
-			o.Absent = f.Absences.Between(c.Updated, now)
+			o.Absent = f.Absences.DurationBetween(c.Updated, now)
 		}
 	}
-	o.Strategy, o.Surge, o.Unavailable = strategyOf(&d.Spec.Strategy)
+	o.Strategy, o.Surge, o.Unavailable = strategyOfSpec(&d.Spec.Strategy)
 	applySpec(&o, &d.Spec)
 	ApplyPolicy(&o, f.Policy.PolicySpec())
 	members := map[types.UID][]*v1alpha1.Machine{}
 	for _, m := range f.Members {
-		if machine.IsWaiting(m) {
+		if machine.WaitsForGrant(m) {
 			o.MCM.Due++
 		}
 		if owner := metav1.GetControllerOf(m); owner != nil {
@@ -113,28 +113,28 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 		}
 	}
 	for _, s := range f.Sets {
-		o.Sets = append(o.Sets, rolloutSet(f, s, members[s.UID], now))
+		o.Sets = append(o.Sets, rolloutSetFacts(f, s, members[s.UID], now))
 	}
 	for _, s := range f.Orphans {
 		o.Orphans = append(o.Orphans, rollout.Orphan{
 			Name:     s.Name,
 			UID:      string(s.UID),
 			Version:  s.ResourceVersion,
-			Matches:  Selects(d, s),
+			Matches:  SelectsSet(d, s),
 			Deleting: s.DeletionTimestamp != nil,
 			Released: s.Annotations[v1alpha1.AnnotationReleasedBy] == string(d.UID),
 		})
 	}
 	current := CurrentRevision(o.Sets)
 	if kept := RecordedSteps(d.Status.Rollout, current); kept != nil {
-		o.Steps = Steps(kept)
+		o.Steps = ConvertSteps(kept)
 	}
-	o.Held, o.Approved = Requests(d, current)
+	o.Held, o.Approved = OperatorRequests(d, current)
 	return o
 }
 
 // applySpec reads the fields of the spec that control a rollout, without the strategy.
-func applySpec(o *rollout.Observed, spec *v1alpha1.MachineDeploymentSpec) {
+func applySpec(o *rollout.Facts, spec *v1alpha1.MachineDeploymentSpec) {
 	if limit := spec.RevisionHistoryLimit; limit != nil {
 		o.HistoryLimit = new(int(*limit))
 	}
@@ -147,9 +147,9 @@ func applySpec(o *rollout.Observed, spec *v1alpha1.MachineDeploymentSpec) {
 }
 
 // ApplyPolicy adds a policy's settings for rollouts to the facts about a rollout.
-func ApplyPolicy(o *rollout.Observed, policy *v1alpha1.RolloutPolicySpec) {
+func ApplyPolicy(o *rollout.Facts, policy *v1alpha1.RolloutPolicySpec) {
 	o.FreeWhenDeleting = policy.MachineReplacementPolicy == v1alpha1.MachineTerminationStarted
-	o.Steps = Steps(policy.Steps)
+	o.Steps = ConvertSteps(policy.Steps)
 	if auto := policy.AutomaticRollback; auto != nil {
 		o.Automatic.OnDeadline = auto.OnProgressDeadline
 		if auto.MaxFailedMachines != nil {
@@ -158,10 +158,10 @@ func ApplyPolicy(o *rollout.Observed, policy *v1alpha1.RolloutPolicySpec) {
 	}
 }
 
-// Steps converts the steps of a rollout.
-func Steps(of []v1alpha1.RolloutStep) (steps []rollout.Step) {
+// ConvertSteps converts the steps of a rollout.
+func ConvertSteps(of []v1alpha1.RolloutStep) (steps []rollout.Step) {
 	for _, s := range of {
-		step := rollout.Step{Size: Number(s.Replicas), Approve: s.Approve}
+		step := rollout.Step{Size: ParseIntOrPercent(s.Replicas), Approve: s.Approve}
 		if s.Wait != nil {
 			step.Wait = s.Wait.Duration
 		}
@@ -170,8 +170,10 @@ func Steps(of []v1alpha1.RolloutStep) (steps []rollout.Step) {
 	return steps
 }
 
-// strategyOf reads how new machines replace old machines.
-func strategyOf(s *v1alpha1.MachineDeploymentStrategy) (kind rollout.Strategy, surge, unavailable rollout.Bound) {
+// strategyOfSpec reads how new machines replace old machines.
+func strategyOfSpec(
+	s *v1alpha1.MachineDeploymentStrategy,
+) (kind rollout.Strategy, surge, unavailable rollout.IntOrPercent) {
 	maxSurge, maxUnavailable := s.EffectiveRollingUpdate()
 	switch s.EffectiveType() {
 	case v1alpha1.RecreateMachineDeploymentStrategyType:
@@ -187,20 +189,20 @@ func strategyOf(s *v1alpha1.MachineDeploymentStrategy) (kind rollout.Strategy, s
 	default:
 		kind = rollout.RollingUpdate
 	}
-	return kind, Number(maxSurge), Number(maxUnavailable)
+	return kind, ParseIntOrPercent(maxSurge), ParseIntOrPercent(maxUnavailable)
 }
 
-// Number reads a number of machines or a percentage. A string without a percent sign also counts as a percentage, as in
-// MCM. Admission rejects all other strings.
-func Number(v intstr.IntOrString) rollout.Bound {
+// ParseIntOrPercent reads a number of machines or a percentage. A string without a percent sign also counts as a
+// percentage, as in MCM. Admission rejects all other strings.
+func ParseIntOrPercent(v intstr.IntOrString) rollout.IntOrPercent {
 	if v.Type == intstr.Int {
-		return rollout.Bound{Value: int(v.IntVal)}
+		return rollout.IntOrPercent{Value: int(v.IntVal)}
 	}
 	n, err := strconv.Atoi(strings.TrimSuffix(v.StrVal, "%"))
 	if err != nil {
-		return rollout.Bound{}
+		return rollout.IntOrPercent{}
 	}
-	return rollout.Bound{Value: n, Percent: true}
+	return rollout.IntOrPercent{Value: n, Percent: true}
 }
 
 // invalidReason returns why a deployment cannot be rolled out; empty for a valid deployment. Admission rejects most
@@ -253,39 +255,45 @@ func InvalidSteps(policy *v1alpha1.RolloutPolicy) string {
 	return ""
 }
 
-// unreadCount returns how many machines the status of a set counts. unreadCount returns 0 if the tree is at least as
-// new as the status: such a tree contains all counted machines.
-func (f Tree) unreadCount(set *v1alpha1.MachineSet) int {
-	if seen := set.Status.ObservedMachines; seen != "" && (f.Read == seen || cache.Newer(f.Read, seen)) {
+// unreadMachineCount returns how many machines the status of a set counts. unreadMachineCount returns 0 if the tree is
+// at least as new as the status: such a tree contains all counted machines.
+func (f ObjectTree) unreadMachineCount(set *v1alpha1.MachineSet) int {
+	if seen := set.Status.ObservedMachines; seen != "" &&
+		(f.MachinesVersion == seen || cache.IsNewer(f.MachinesVersion, seen)) {
 		return 0
 	}
 	return int(set.Status.Replicas)
 }
 
-// rolloutSet returns the facts about one set of a deployment.
-func rolloutSet(f Tree, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, now time.Time) rollout.Set {
-	s := rollout.Set{
+// rolloutSetFacts returns the facts about one set of a deployment.
+func rolloutSetFacts(
+	f ObjectTree,
+	set *v1alpha1.MachineSet,
+	members []*v1alpha1.Machine,
+	now time.Time,
+) rollout.MachineSet {
+	s := rollout.MachineSet{
 		Name:    set.Name,
 		UID:     string(set.UID),
 		Version: set.ResourceVersion,
 		Created: set.CreationTimestamp.Time,
 		MCM: rollout.MCMSet{
-			Foreign: !Selects(f.Deployment, set),
+			Foreign: !SelectsSet(f.Deployment, set),
 			Frozen:  cache.IsFrozen(set),
 		},
-		Current: observeset.SameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template),
+		Current: observeset.IsSameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template),
 		Deletion: scale.Deletion{
 			Deleting:  set.DeletionTimestamp != nil,
 			Orphaning: cache.IsOrphaning(set),
 			Finalizer: cache.HasFinalizer(set.Finalizers),
 		},
 		Replicas: int(set.Spec.Replicas),
-		Counted:  f.unreadCount(set),
+		Counted:  f.unreadMachineCount(set),
 		ActedOn:  int(set.Status.ObservedReplicas),
 		Revision: Revision(set),
 		History:  set.Annotations[v1alpha1.AnnotationRevisionHistory],
-		Desired:  NumberIn(set.Annotations[v1alpha1.AnnotationDesiredReplicas]),
-		Max:      NumberIn(set.Annotations[v1alpha1.AnnotationMaxReplicas]),
+		Desired:  ParseCount(set.Annotations[v1alpha1.AnnotationDesiredReplicas]),
+		Max:      ParseCount(set.Annotations[v1alpha1.AnnotationMaxReplicas]),
 	}
 	_, s.NoScaleUp = set.Labels[v1alpha1.LabelScaleUpDisabled]
 	if s.Current {
@@ -302,25 +310,28 @@ func rolloutSet(f Tree, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, n
 	}
 	for _, m := range members {
 		var node *corev1.Node
-		if f.Node != nil {
-			node = f.Node(m)
+		if f.NodeOfMachine != nil {
+			node = f.NodeOfMachine(m)
 		}
-		s.Machines = append(s.Machines, rolloutMember(m, set, selector, node, observeset.MinReady(set, f.AsMCM), now))
+		s.Machines = append(
+			s.Machines,
+			rolloutMemberFacts(m, set, selector, node, observeset.MinReadyDuration(set, f.BehavesAsMCM), now),
+		)
 	}
 	return s
 }
 
-// NumberIn parses the value of an annotation as a number; -1 if the value is negative or not a number.
-func NumberIn(text string) int {
+// ParseCount parses the value of an annotation as a number; -1 if the value is negative or not a number.
+func ParseCount(text string) int {
 	if n, err := strconv.Atoi(text); err == nil && n >= 0 {
 		return n
 	}
 	return -1
 }
 
-// rolloutMember returns the facts about a machine. The machine's availability and deletion order come from
+// rolloutMemberFacts returns the facts about a machine. The machine's availability and deletion order come from
 // decide/scale, so that a deployment and its sets agree.
-func rolloutMember(
+func rolloutMemberFacts(
 	m *v1alpha1.Machine,
 	set *v1alpha1.MachineSet,
 	selector labels.Selector,
@@ -328,12 +339,12 @@ func rolloutMember(
 	minReady time.Duration,
 	now time.Time,
 ) rollout.Member {
-	seen := observeset.Member(m, set, selector)
+	seen := observeset.MemberFacts(m, set, selector)
 	r := rollout.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
 		Deleting:  m.DeletionTimestamp != nil,
 		Ready:     m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning,
-		Unhealthy: seen.Unhealthy(),
+		Unhealthy: seen.IsUnhealthy(),
 		Failed:    seen.MCM.Failed,
 		MCM: rollout.MCMMember{
 			Troubled:   m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
@@ -346,8 +357,8 @@ func rolloutMember(
 	}
 	if node != nil {
 		r.MCM.Node = node.Name
-		r.MCM.Preserved = r.MCM.Preserved || seen.MCM.Failed && machine.IsProtected(m, node)
-		inPlace := drain.InPlaceNode(node)
+		r.MCM.Preserved = r.MCM.Preserved || seen.MCM.Failed && machine.IsProtectedFromReplacement(m, node)
+		inPlace := drain.InPlaceFacts(node)
 		done := inPlace.Result == v1alpha1.ValueUpdateSuccessful && inPlace.Reason == v1alpha1.ReasonUpdateSuccessful
 		_, marked := node.Labels[v1alpha1.LabelCandidateForUpdate]
 		r.MCM.Candidate, r.MCM.UpdateLabels = inPlace.Candidate, marked || inPlace.Selected || inPlace.Result != ""
@@ -360,6 +371,6 @@ func rolloutMember(
 		}
 		r.MCM.Tainted = cache.HasTaint(node, v1alpha1.TaintPreferNoSchedule)
 	}
-	r.Available = !r.Deleting && !r.Updating && seen.Available(now, minReady)
+	r.Available = !r.Deleting && !r.Updating && seen.IsAvailable(now, minReady)
 	return r
 }

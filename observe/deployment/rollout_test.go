@@ -26,7 +26,7 @@ import (
 type rolloutRow struct {
 	name       string
 	fact       string
-	deployment observetest.OnDeployment
+	deployment observetest.DeploymentChange
 	policy     *v1alpha1.RolloutPolicy
 	sets       []*v1alpha1.MachineSet
 	orphans    []*v1alpha1.MachineSet
@@ -36,10 +36,10 @@ type rolloutRow struct {
 // assertAllFactsHaveRows asserts that each fact of T has a row whose expected value differs from the default.
 func assertAllFactsHaveRows[T any](t *testing.T, plain T, told map[string][]any) {
 	t.Helper()
-	for _, name := range observetest.FactsWithout("ClusterAPI", reflect.TypeFor[T]()) {
+	for _, name := range observetest.FieldNamesWithout("ClusterAPI", reflect.TypeFor[T]()) {
 		shown := false
 		for _, want := range told[name] {
-			shown = shown || !assert.ObjectsAreEqual(want, observetest.Fact(plain, name))
+			shown = shown || !assert.ObjectsAreEqual(want, observetest.FieldByName(plain, name))
 		}
 		assert.True(t, shown, "fact %s has no row that shows it", name)
 	}
@@ -47,11 +47,11 @@ func assertAllFactsHaveRows[T any](t *testing.T, plain T, told map[string][]any)
 
 func rowTitle(name, fact string) string { return strings.TrimPrefix(name+", "+fact, ", ") }
 
-func noteDeployment(key, value string) observetest.OnDeployment {
+func withDeploymentAnnotation(key, value string) observetest.DeploymentChange {
 	return func(d *v1alpha1.MachineDeployment) { metav1.SetMetaDataAnnotation(&d.ObjectMeta, key, value) }
 }
 
-func withStrategy(s v1alpha1.MachineDeploymentStrategy) observetest.OnDeployment {
+func withStrategy(s v1alpha1.MachineDeploymentStrategy) observetest.DeploymentChange {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.Strategy = s }
 }
 
@@ -60,7 +60,7 @@ func withBounds(
 	kind v1alpha1.MachineDeploymentStrategyType,
 	who v1alpha1.OrchestrationType,
 	surge, unavailable *intstr.IntOrString,
-) observetest.OnDeployment {
+) observetest.DeploymentChange {
 	s := v1alpha1.MachineDeploymentStrategy{Type: kind}
 	bounds := v1alpha1.UpdateConfiguration{MaxSurge: surge, MaxUnavailable: unavailable}
 	if kind == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
@@ -72,44 +72,44 @@ func withBounds(
 }
 
 func policyWithSteps(steps ...v1alpha1.RolloutStep) *v1alpha1.RolloutPolicy {
-	return observetest.Policy(v1alpha1.RolloutPolicySpec{Steps: steps})
+	return observetest.NewPolicy(v1alpha1.RolloutPolicySpec{Steps: steps})
 }
 
 func policyWithMaxFailed(most *int32) *v1alpha1.RolloutPolicy {
-	return observetest.Policy(
+	return observetest.NewPolicy(
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: most}},
 	)
 }
 
 func policyWithReplacement(when v1alpha1.MachineReplacementPolicy) *v1alpha1.RolloutPolicy {
-	return observetest.Policy(v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: when})
+	return observetest.NewPolicy(v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: when})
 }
 
-func withRolloutStatus(r v1alpha1.RolloutStatus) observetest.OnDeployment {
+func withRolloutStatus(r v1alpha1.RolloutStatus) observetest.DeploymentChange {
 	return func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = &r }
 }
 
-func withStatus(s v1alpha1.MachineDeploymentStatus) observetest.OnDeployment {
+func withStatus(s v1alpha1.MachineDeploymentStatus) observetest.DeploymentChange {
 	return func(d *v1alpha1.MachineDeployment) { d.Status = s }
 }
 
-// setOfRevision returns a set with this revision number.
-func setOfRevision(number string, change ...observetest.OnSet) *v1alpha1.MachineSet {
-	return observetest.Set(
+// newSetOfRevision returns a set with this revision number.
+func newSetOfRevision(number string, change ...observetest.SetChange) *v1alpha1.MachineSet {
+	return observetest.NewSet(
 		"s-"+number,
-		append([]observetest.OnSet{observetest.NoteSet(v1alpha1.AnnotationRevision, number)}, change...)...)
+		append([]observetest.SetChange{observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, number)}, change...)...)
 }
 
 // Each row tests one fact about a deployment, with a value that differs from the fact's value for an empty deployment.
 func TestRolloutObserved(t *testing.T) {
 	const rolling, inPlace = v1alpha1.RollingUpdateMachineDeploymentStrategyType, v1alpha1.InPlaceUpdateMachineDeploymentStrategyType
-	spec := func(change func(*v1alpha1.MachineDeploymentSpec)) observetest.OnDeployment {
+	spec := func(change func(*v1alpha1.MachineDeploymentSpec)) observetest.DeploymentChange {
 		return func(d *v1alpha1.MachineDeployment) { change(&d.Spec) }
 	}
 	number := func(n int32) *intstr.IntOrString { return new(intstr.FromInt32(n)) }
 	text := func(s string) *intstr.IntOrString { return new(intstr.FromString(s)) }
 	hold, approve := v1alpha1.AnnotationRolloutHold, v1alpha1.AnnotationRolloutApprove
-	seven := []*v1alpha1.MachineSet{setOfRevision("6", withOtherClass), setOfRevision("7")}
+	seven := []*v1alpha1.MachineSet{newSetOfRevision("6", withOldClass), newSetOfRevision("7")}
 	rows := []rolloutRow{
 		{fact: "Now", want: observetest.Noon},
 		{fact: "Replicas", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Replicas = 3 }), want: 3},
@@ -118,16 +118,20 @@ func TestRolloutObserved(t *testing.T) {
 			deployment: func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() },
 			want:       true,
 		},
-		{fact: "PausedBy", deployment: noteDeployment(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch"), want: "ann: lunch"},
+		{
+			fact:       "PausedBy",
+			deployment: withDeploymentAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch"),
+			want:       "ann: lunch",
+		},
 		{fact: "Orphaning", deployment: func(d *v1alpha1.MachineDeployment) {
 			d.DeletionTimestamp, d.Finalizers = observetest.Now(), []string{"orphan"}
 		}, want: true},
 		{fact: "Orphans", orphans: []*v1alpha1.MachineSet{
-			observetest.Set("ours", func(s *v1alpha1.MachineSet) { s.ResourceVersion = "7" }),
-			observetest.Set(
+			observetest.NewSet("ours", func(s *v1alpha1.MachineSet) { s.ResourceVersion = "7" }),
+			observetest.NewSet(
 				"left",
-				observetest.GoingSet,
-				observetest.NoteSet(v1alpha1.AnnotationReleasedBy, "uid-d"),
+				observetest.AsDeletingSet,
+				observetest.WithSetAnnotation(v1alpha1.AnnotationReleasedBy, "uid-d"),
 				func(s *v1alpha1.MachineSet) { s.Labels = nil },
 			),
 		}, want: []rollout.Orphan{{Name: "ours", UID: "uid-ours", Version: "7", Matches: true}, {Name: "left", UID: "uid-left", Deleting: true, Released: true}}},
@@ -142,12 +146,12 @@ func TestRolloutObserved(t *testing.T) {
 			deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "true"} },
 			want:       false,
 		},
-		{fact: "MCM.Unfreeze", deployment: noteDeployment(v1alpha1.AnnotationUnfreeze, ""), want: true},
+		{fact: "MCM.Unfreeze", deployment: withDeploymentAnnotation(v1alpha1.AnnotationUnfreeze, ""), want: true},
 		{fact: "Paused", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Paused = true }), want: true},
 		{
 			name:       "its sets are paused, and not its rollout",
 			fact:       "Paused",
-			deployment: noteDeployment(v1alpha1.AnnotationPaused, ""),
+			deployment: withDeploymentAnnotation(v1alpha1.AnnotationPaused, ""),
 			want:       false,
 		},
 		{fact: "MCM.Guard", want: true},
@@ -184,43 +188,53 @@ func TestRolloutObserved(t *testing.T) {
 			want:       rollout.InPlaceManual,
 		},
 
-		{name: "left out", fact: "Surge", want: rollout.Bound{Value: 1}},
-		{name: "left out", fact: "Unavailable", want: rollout.Bound{}},
+		{name: "left out", fact: "Surge", want: rollout.IntOrPercent{Value: 1}},
+		{name: "left out", fact: "Unavailable", want: rollout.IntOrPercent{}},
 		{
 			name:       "left out of its block",
 			fact:       "Surge",
 			deployment: withBounds(rolling, "", nil, number(2)),
-			want:       rollout.Bound{Value: 1},
+			want:       rollout.IntOrPercent{Value: 1},
 		},
-		{name: "zero is a number", fact: "Surge", deployment: withBounds(rolling, "", number(0), nil), want: rollout.Bound{}},
+		{
+			name:       "zero is a number",
+			fact:       "Surge",
+			deployment: withBounds(rolling, "", number(0), nil),
+			want:       rollout.IntOrPercent{},
+		},
 		{fact: "Surge.Value", deployment: withBounds(rolling, "", number(3), nil), want: 3},
 		{fact: "Surge.Percent", deployment: withBounds(rolling, "", text("25%"), nil), want: true},
 		{
 			name:       "percent",
 			fact:       "Surge",
 			deployment: withBounds(rolling, "", text("25%"), nil),
-			want:       rollout.Bound{Value: 25, Percent: true},
+			want:       rollout.IntOrPercent{Value: 25, Percent: true},
 		},
 		{
 			name:       "a string without the sign, as in MCM",
 			fact:       "Surge",
 			deployment: withBounds(rolling, "", text("25"), nil),
-			want:       rollout.Bound{Value: 25, Percent: true},
+			want:       rollout.IntOrPercent{Value: 25, Percent: true},
 		},
-		{name: "nonsense", fact: "Surge", deployment: withBounds(rolling, "", text("many"), nil), want: rollout.Bound{}},
+		{
+			name:       "nonsense",
+			fact:       "Surge",
+			deployment: withBounds(rolling, "", text("many"), nil),
+			want:       rollout.IntOrPercent{},
+		},
 		{fact: "Unavailable.Value", deployment: withBounds(rolling, "", nil, number(2)), want: 2},
 		{fact: "Unavailable.Percent", deployment: withBounds(rolling, "", nil, text("10%")), want: true},
 		{
 			name:       "of an in-place update",
 			fact:       "Surge",
 			deployment: withBounds(inPlace, v1alpha1.OrchestrationTypeAuto, text("20%"), number(2)),
-			want:       rollout.Bound{Value: 20, Percent: true},
+			want:       rollout.IntOrPercent{Value: 20, Percent: true},
 		},
 		{
 			name:       "of an in-place update",
 			fact:       "Unavailable",
 			deployment: withBounds(inPlace, v1alpha1.OrchestrationTypeManual, nil, number(2)),
-			want:       rollout.Bound{Value: 2},
+			want:       rollout.IntOrPercent{Value: 2},
 		},
 		{
 			name: "those of a rolling update are not an in-place update's",
@@ -231,51 +245,69 @@ func TestRolloutObserved(t *testing.T) {
 					UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxUnavailable: number(4)},
 				},
 			}),
-			want: rollout.Bound{},
+			want: rollout.IntOrPercent{},
 		},
 
 		{
 			name:       "of another revision",
 			fact:       "Held",
 			sets:       seven,
-			deployment: noteDeployment(hold, "6 ann: it burns"),
+			deployment: withDeploymentAnnotation(hold, "6 ann: it burns"),
 			want:       "",
 		},
-		{fact: "Held", sets: seven, deployment: noteDeployment(hold, "7 ann: it burns"), want: "ann: it burns"},
-		{name: "without a word", fact: "Held", sets: seven, deployment: noteDeployment(hold, "7"), want: "no reason given"},
+		{fact: "Held", sets: seven, deployment: withDeploymentAnnotation(hold, "7 ann: it burns"), want: "ann: it burns"},
+		{
+			name:       "without a word",
+			fact:       "Held",
+			sets:       seven,
+			deployment: withDeploymentAnnotation(hold, "7"),
+			want:       "no reason given",
+		},
 		{
 			name:       "more blanks than one",
 			fact:       "Held",
 			sets:       seven,
-			deployment: noteDeployment(hold, "7   "),
+			deployment: withDeploymentAnnotation(hold, "7   "),
 			want:       "no reason given",
 		},
-		{name: "of no revision", fact: "Held", sets: seven, deployment: noteDeployment(hold, "ann"), want: ""},
-		{name: "nothing", fact: "Held", sets: seven, deployment: noteDeployment(hold, ""), want: ""},
+		{name: "of no revision", fact: "Held", sets: seven, deployment: withDeploymentAnnotation(hold, "ann"), want: ""},
+		{name: "nothing", fact: "Held", sets: seven, deployment: withDeploymentAnnotation(hold, ""), want: ""},
 		{
 			name:       "the current set is going",
 			fact:       "Held",
-			sets:       []*v1alpha1.MachineSet{setOfRevision("7", observetest.GoingSet)},
-			deployment: noteDeployment(hold, "7 ann"),
+			sets:       []*v1alpha1.MachineSet{newSetOfRevision("7", observetest.AsDeletingSet)},
+			deployment: withDeploymentAnnotation(hold, "7 ann"),
 			want:       "",
 		},
 		{
 			name:       "the template is another by now",
 			fact:       "Held",
 			sets:       seven,
-			deployment: observetest.Both(noteDeployment(hold, "7 ann"), observetest.RolledOut),
+			deployment: observetest.CombineChanges(withDeploymentAnnotation(hold, "7 ann"), observetest.WithNewClass),
 			want:       "",
 		},
-		{fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7/2 ann: looks well"), want: 2},
-		{name: "without a word", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7/2"), want: 2},
-		{name: "of another revision", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "6/2 ann"), want: 0},
-		{name: "of no stage", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7 ann"), want: 0},
-		{name: "nonsense", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7/-1"), want: 0},
+		{fact: "Approved", sets: seven, deployment: withDeploymentAnnotation(approve, "7/2 ann: looks well"), want: 2},
+		{
+			name:       "without a word",
+			fact:       "Approved",
+			sets:       seven,
+			deployment: withDeploymentAnnotation(approve, "7/2"),
+			want:       2,
+		},
+		{
+			name:       "of another revision",
+			fact:       "Approved",
+			sets:       seven,
+			deployment: withDeploymentAnnotation(approve, "6/2 ann"),
+			want:       0,
+		},
+		{name: "of no stage", fact: "Approved", sets: seven, deployment: withDeploymentAnnotation(approve, "7 ann"), want: 0},
+		{name: "nonsense", fact: "Approved", sets: seven, deployment: withDeploymentAnnotation(approve, "7/-1"), want: 0},
 
 		{fact: "Steps", policy: policyWithSteps(
 			v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true},
 			v1alpha1.RolloutStep{Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
-		), want: []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}, {Size: rollout.Bound{Value: 50, Percent: true}, Wait: time.Hour}}},
+		), want: []rollout.Step{{Size: rollout.IntOrPercent{Value: 1}, Approve: true}, {Size: rollout.IntOrPercent{Value: 50, Percent: true}, Wait: time.Hour}}},
 		{fact: "FreeWhenDeleting", policy: policyWithReplacement(v1alpha1.MachineTerminationStarted), want: true},
 		{
 			name:   "the other policy",
@@ -294,7 +326,7 @@ func TestRolloutObserved(t *testing.T) {
 			deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.ProgressDeadlineSeconds = new(int32(90)) }),
 			want:       new(90 * time.Second),
 		},
-		{fact: "Automatic.OnDeadline", policy: observetest.Policy(v1alpha1.RolloutPolicySpec{
+		{fact: "Automatic.OnDeadline", policy: observetest.NewPolicy(v1alpha1.RolloutPolicySpec{
 			AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true},
 		}), want: true},
 		{fact: "Automatic.MaxFailed", policy: policyWithMaxFailed(new(int32(2))), want: 2},
@@ -321,20 +353,20 @@ func TestRolloutObserved(t *testing.T) {
 		{
 			name:       "as it stands",
 			fact:       "MCM.Trigger",
-			deployment: noteDeployment(v1alpha1.AnnotationTriggerDeletion, "a~x,b"),
+			deployment: withDeploymentAnnotation(v1alpha1.AnnotationTriggerDeletion, "a~x,b"),
 			want:       "a~x,b",
 		},
 		{
 			fact:       "MCM.Scaled",
-			deployment: noteDeployment(v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"),
+			deployment: withDeploymentAnnotation(v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"),
 			want:       "2026-01-01T00:00:00Z",
 		},
 		{fact: "Progress.Revision", deployment: withRolloutStatus(v1alpha1.RolloutStatus{Revision: 7}), want: int64(7)},
 		{fact: "Progress.Step", deployment: withRolloutStatus(v1alpha1.RolloutStatus{Step: 2}), want: 2},
 		{
 			fact:       "Progress.Reached",
-			deployment: withRolloutStatus(v1alpha1.RolloutStatus{ReachedAt: new(observetest.Ago(5))}),
-			want:       observetest.Ago(5).Time,
+			deployment: withRolloutStatus(v1alpha1.RolloutStatus{ReachedAt: new(observetest.MinutesBeforeNoon(5))}),
+			want:       observetest.MinutesBeforeNoon(5).Time,
 		},
 		{
 			fact:       "Progress.Failed",
@@ -371,12 +403,12 @@ func TestRolloutObserved(t *testing.T) {
 					Status:             "True",
 					Reason:             "R",
 					Message:            "m",
-					LastUpdateTime:     observetest.Ago(3),
-					LastTransitionTime: observetest.Ago(9),
+					LastUpdateTime:     observetest.MinutesBeforeNoon(3),
+					LastTransitionTime: observetest.MinutesBeforeNoon(9),
 				},
 			}}),
 			want: []rollout.Condition{
-				{Type: "Progressing", Status: "True", Reason: "R", Message: "m", Updated: observetest.Ago(3).Time},
+				{Type: "Progressing", Status: "True", Reason: "R", Message: "m", Updated: observetest.MinutesBeforeNoon(3).Time},
 			},
 		},
 		{
@@ -400,7 +432,11 @@ func TestRolloutObserved(t *testing.T) {
 			deployment: withStatus(v1alpha1.MachineDeploymentStatus{Replacements: []v1alpha1.MachineReplacement{{UID: "x"}}}),
 			want:       1,
 		},
-		{fact: "RolledBackTo", deployment: noteDeployment(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
+		{
+			fact:       "RolledBackTo",
+			deployment: withDeploymentAnnotation(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"),
+			want:       "uid-s",
+		},
 	}
 	told := map[string][]any{
 		"Absent":    {time.Minute}, // see TestAbsencesOfARollout
@@ -411,7 +447,7 @@ func TestRolloutObserved(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(rowTitle(row.name, row.fact), func(t *testing.T) {
-			d := observetest.Deployment("d")
+			d := observetest.NewDeployment("d")
 			if row.deployment != nil {
 				row.deployment(d)
 			}
@@ -419,9 +455,9 @@ func TestRolloutObserved(t *testing.T) {
 			assert.Equal(
 				t,
 				row.want,
-				observetest.Fact(
-					deployment.Observed(
-						deployment.Tree{Deployment: d, Sets: row.sets, Orphans: row.orphans, Policy: row.policy, Guard: true},
+				observetest.FieldByName(
+					deployment.RolloutFacts(
+						deployment.ObjectTree{Deployment: d, Sets: row.sets, Orphans: row.orphans, Policy: row.policy, GuardsNodes: true},
 						observetest.Noon,
 					),
 					row.fact,
@@ -433,28 +469,31 @@ func TestRolloutObserved(t *testing.T) {
 	}
 	assertAllFactsHaveRows(
 		t,
-		deployment.Observed(deployment.Tree{Deployment: observetest.Deployment("plain")}, time.Time{}),
+		deployment.RolloutFacts(deployment.ObjectTree{Deployment: observetest.NewDeployment("plain")}, time.Time{}),
 		told,
 	)
 }
 
 // With --as-mcm, a deployment ignores minReadySeconds and unfreezes together with its sets.
 func TestAsMCM(t *testing.T) {
-	set := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 })
-	ready := observetest.Machine("m", observetest.Of(set), func(m *v1alpha1.Machine) {
-		m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning, LastUpdateTime: observetest.Ago(1)}
+	set := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 })
+	ready := observetest.NewMachine("m", observetest.WithOwnerSet(set), func(m *v1alpha1.Machine) {
+		m.Status.CurrentStatus = v1alpha1.CurrentStatus{
+			Phase:          v1alpha1.MachineRunning,
+			LastUpdateTime: observetest.MinutesBeforeNoon(1),
+		}
 		m.Status.Conditions = []corev1.NodeCondition{
-			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: observetest.Ago(1)},
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: observetest.MinutesBeforeNoon(1)},
 		}
 	})
 	for _, asMCM := range []bool{false, true} {
-		tree := deployment.Tree{
-			Deployment: observetest.Deployment("d"),
-			Sets:       []*v1alpha1.MachineSet{set},
-			Members:    []*v1alpha1.Machine{ready},
-			AsMCM:      asMCM,
+		tree := deployment.ObjectTree{
+			Deployment:   observetest.NewDeployment("d"),
+			Sets:         []*v1alpha1.MachineSet{set},
+			Members:      []*v1alpha1.Machine{ready},
+			BehavesAsMCM: asMCM,
 		}
-		o := deployment.Observed(tree, observetest.Noon)
+		o := deployment.RolloutFacts(tree, observetest.Noon)
 		assert.Equal(t, asMCM, o.Sets[0].Machines[0].Available)
 		assert.Equal(t, asMCM, o.MCM.Thaws)
 	}
@@ -462,30 +501,30 @@ func TestAsMCM(t *testing.T) {
 
 // Admission rejects most invalid deployments. An invalid deployment that was stored anyway is not rolled out.
 func TestInvalidDeploymentsAreNotRolledOut(t *testing.T) {
-	selecting := func(selector *metav1.LabelSelector) observetest.OnDeployment {
+	selecting := func(selector *metav1.LabelSelector) observetest.DeploymentChange {
 		return func(d *v1alpha1.MachineDeployment) { d.Spec.Selector = selector }
 	}
 	const inPlace = v1alpha1.InPlaceUpdateMachineDeploymentStrategyType
 	for name, row := range map[string]struct {
-		deployment observetest.OnDeployment
+		deployment observetest.DeploymentChange
 		invalid    string
 	}{
 		"as it should be":                       {func(*v1alpha1.MachineDeployment) {}, ""},
 		"selector mismatch":                     {selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}), "the selector does not match the labels of the template"},
 		"an empty selector":                     {selecting(&metav1.LabelSelector{}), "the selector is empty: it would match every machine"},
 		"no selector":                           {selecting(nil), "the selector does not match the labels of the template"},
-		"one that nobody can read":              {selecting(observetest.Unreadable()), `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
+		"one that nobody can read":              {selecting(observetest.UnreadableSelector()), `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
 		"no name of a class":                    {func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }, "the template names no machine class"},
 		"in place, and nobody picks":            {withStrategy(v1alpha1.MachineDeploymentStrategy{Type: inPlace}), "the strategy InPlaceUpdate needs an orchestrationType, Auto or Manual"},
 		"no surge and no unavailable: defaults": {withBounds("RollingUpdate", "", nil, nil), ""},
 		"the same in place":                     {withBounds(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := observetest.Deployment("d", row.deployment)
-			o := deployment.Observed(deployment.Tree{Deployment: d}, observetest.Noon)
+			d := observetest.NewDeployment("d", row.deployment)
+			o := deployment.RolloutFacts(deployment.ObjectTree{Deployment: d}, observetest.Noon)
 			assert.Equal(t, row.invalid, o.Invalid)
 			next := rollout.Decide(o)
-			assert.Equal(t, row.invalid == "", next.Acts())
+			assert.Equal(t, row.invalid == "", next.HasActions())
 			assert.Equal(t, row.invalid, next.Hold)
 		})
 	}
@@ -501,7 +540,10 @@ func TestStepsThatCannotBeRead(t *testing.T) {
 			v1alpha1.RolloutStep{Replicas: intstr.FromString("10%")},
 			v1alpha1.RolloutStep{Replicas: size},
 		)
-		o := deployment.Observed(deployment.Tree{Deployment: observetest.Deployment("d"), Policy: policy}, observetest.Noon)
+		o := deployment.RolloutFacts(
+			deployment.ObjectTree{Deployment: observetest.NewDeployment("d"), Policy: policy},
+			observetest.Noon,
+		)
 		assert.Equal(t, invalid, o.Invalid)
 	}
 }
@@ -512,17 +554,17 @@ func TestARolloutKeepsItsSteps(t *testing.T) {
 		Revision: 7,
 		Steps:    []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(2), Approve: true}},
 	}
-	sets := []*v1alpha1.MachineSet{setOfRevision("7")}
+	sets := []*v1alpha1.MachineSet{newSetOfRevision("7")}
 	for name, policy := range map[string]*v1alpha1.RolloutPolicy{"deleted": nil, "changed": policyWithSteps(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(5), Approve: true})} {
-		d := observetest.Deployment("d", withRolloutStatus(recorded))
-		o := deployment.Observed(deployment.Tree{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
-		assert.Equal(t, []rollout.Step{{Size: rollout.Bound{Value: 2}, Approve: true}}, o.Steps, name)
+		d := observetest.NewDeployment("d", withRolloutStatus(recorded))
+		o := deployment.RolloutFacts(deployment.ObjectTree{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
+		assert.Equal(t, []rollout.Step{{Size: rollout.IntOrPercent{Value: 2}, Approve: true}}, o.Steps, name)
 		d.Status.Rollout.Revision = 6
-		o = deployment.Observed(deployment.Tree{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
+		o = deployment.RolloutFacts(deployment.ObjectTree{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
 		assert.NotContains(
 			t,
 			o.Steps,
-			rollout.Step{Size: rollout.Bound{Value: 2}, Approve: true},
+			rollout.Step{Size: rollout.IntOrPercent{Value: 2}, Approve: true},
 			"of another revision, %s",
 			name,
 		)
@@ -537,12 +579,12 @@ func TestARolloutWithoutRecordedStepsFollowsThePolicy(t *testing.T) {
 		recorded []v1alpha1.RolloutStep
 		want     []rollout.Step
 	}{
-		"recorded by an earlier version": {nil, []rollout.Step{{Size: rollout.Bound{Value: 2}, Approve: true}}},
+		"recorded by an earlier version": {nil, []rollout.Step{{Size: rollout.IntOrPercent{Value: 2}, Approve: true}}},
 		"began without steps":            {[]v1alpha1.RolloutStep{}, nil},
 	} {
-		d := observetest.Deployment("d", withRolloutStatus(v1alpha1.RolloutStatus{Revision: 7, Steps: row.recorded}))
-		o := deployment.Observed(
-			deployment.Tree{Deployment: d, Sets: []*v1alpha1.MachineSet{setOfRevision("7")}, Policy: policy},
+		d := observetest.NewDeployment("d", withRolloutStatus(v1alpha1.RolloutStatus{Revision: 7, Steps: row.recorded}))
+		o := deployment.RolloutFacts(
+			deployment.ObjectTree{Deployment: d, Sets: []*v1alpha1.MachineSet{newSetOfRevision("7")}, Policy: policy},
 			observetest.Noon,
 		)
 		assert.Equal(t, row.want, o.Steps, name)
@@ -551,23 +593,23 @@ func TestARolloutWithoutRecordedStepsFollowsThePolicy(t *testing.T) {
 
 // A machine counts for the set that controls it, whatever the machine's labels are.
 func TestRolloutObservedGivesEachSetItsMachines(t *testing.T) {
-	a, b := observetest.Set("a"), observetest.Set("b", withOtherClass)
-	loose := observetest.Machine("loose")
+	a, b := observetest.NewSet("a"), observetest.NewSet("b", withOldClass)
+	loose := observetest.NewMachine("loose")
 	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "a", UID: a.UID}} // controller: unset
-	o := deployment.Observed(
-		deployment.Tree{
-			Deployment: observetest.Deployment("d"),
+	o := deployment.RolloutFacts(
+		deployment.ObjectTree{
+			Deployment: observetest.NewDeployment("d"),
 			Sets:       []*v1alpha1.MachineSet{a, b},
 			Members: []*v1alpha1.Machine{
-				observetest.Machine(
+				observetest.NewMachine(
 					"m-1",
-					observetest.Of(a),
+					observetest.WithOwnerSet(a),
 				),
-				observetest.Machine("m-2", observetest.Of(b), observetest.Labelled("api")),
-				observetest.Machine("m-3", observetest.Of(b)),
+				observetest.NewMachine("m-2", observetest.WithOwnerSet(b), observetest.WithAppLabel("api")),
+				observetest.NewMachine("m-3", observetest.WithOwnerSet(b)),
 				loose,
-				observetest.Machine("alone"),
-				observetest.Machine("other", observetest.Of(observetest.Set("other"))),
+				observetest.NewMachine("alone"),
+				observetest.NewMachine("other", observetest.WithOwnerSet(observetest.NewSet("other"))),
 			},
 		},
 		observetest.Noon,
@@ -582,58 +624,74 @@ func TestRolloutObservedGivesEachSetItsMachines(t *testing.T) {
 }
 
 func TestTreeOfTheCaches(t *testing.T) {
-	d := observetest.Deployment("d")
-	s := observetest.Set(
+	d := observetest.NewDeployment("d")
+	s := observetest.NewSet(
 		"s",
-		func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.OwnedBy(d, "MachineDeployment") },
+		func(s *v1alpha1.MachineSet) {
+			s.OwnerReferences = observetest.ControllerReferences(d, "MachineDeployment")
+		},
 	)
-	foreign := observetest.Set("foreign")
-	n := observetest.Node()
-	cluster, _ := observetest.Start(
+	foreign := observetest.NewSet("foreign")
+	n := observetest.NewNode()
+	cluster, _ := observetest.StartCaches(
 		t,
 		[]runtime.Object{n},
 		d,
 		s,
 		foreign,
-		observetest.Machine("a", observetest.Of(s), observetest.Owning("n")),
-		observetest.Machine("b", observetest.Of(foreign)),
+		observetest.NewMachine("a", observetest.WithOwnerSet(s), observetest.WithOwnNode("n")),
+		observetest.NewMachine("b", observetest.WithOwnerSet(foreign)),
 	)
-	tree := deployment.Read(cluster, d)
-	assert.Equal(t, []string{"s"}, observetest.Names(tree.Sets))
-	assert.Equal(t, []string{"a"}, observetest.Names(tree.Members))
-	assert.True(t, tree.Guard, "unless somebody wants none")
-	require.NotNil(t, tree.Node(tree.Members[0]))
-	cluster.Unguided = true
-	assert.False(t, deployment.Read(cluster, d).Guard)
+	tree := deployment.ReadTree(cluster, d)
+	assert.Equal(t, []string{"s"}, observetest.ObjectNames(tree.Sets))
+	assert.Equal(t, []string{"a"}, observetest.ObjectNames(tree.Members))
+	assert.True(t, tree.GuardsNodes, "unless somebody wants none")
+	require.NotNil(t, tree.NodeOfMachine(tree.Members[0]))
+	cluster.WithoutAutoscalerGuard = true
+	assert.False(t, deployment.ReadTree(cluster, d).GuardsNodes)
 }
 
 func TestRequestsAreForTheRevisionOfTheOldestCurrentSet(t *testing.T) {
-	older := setOfRevision("7", func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.Ago(60) })
-	younger := setOfRevision("8", func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.Ago(5) })
-	d := observetest.Deployment("d", noteDeployment(v1alpha1.AnnotationRolloutHold, "7 ann"))
+	older := newSetOfRevision(
+		"7",
+		func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.MinutesBeforeNoon(60) },
+	)
+	younger := newSetOfRevision(
+		"8",
+		func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.MinutesBeforeNoon(5) },
+	)
+	d := observetest.NewDeployment("d", withDeploymentAnnotation(v1alpha1.AnnotationRolloutHold, "7 ann"))
 	for _, sets := range [][]*v1alpha1.MachineSet{{older, younger}, {younger, older}} {
-		assert.Equal(t, "ann", deployment.Observed(deployment.Tree{Deployment: d, Sets: sets}, observetest.Noon).Held)
+		assert.Equal(
+			t,
+			"ann",
+			deployment.RolloutFacts(deployment.ObjectTree{Deployment: d, Sets: sets}, observetest.Noon).Held,
+		)
 	}
-	none := observetest.Deployment("d", noteDeployment(v1alpha1.AnnotationRolloutHold, "0 ann"))
-	assert.Empty(t, deployment.Observed(deployment.Tree{Deployment: none}, observetest.Noon).Held, "no revision is 0")
+	none := observetest.NewDeployment("d", withDeploymentAnnotation(v1alpha1.AnnotationRolloutHold, "0 ann"))
+	assert.Empty(
+		t,
+		deployment.RolloutFacts(deployment.ObjectTree{Deployment: none}, observetest.Noon).Held,
+		"no revision is 0",
+	)
 }
 
 func TestUnknownStrategies(t *testing.T) {
 	for _, who := range []v1alpha1.OrchestrationType{"", "auto"} {
-		d := observetest.Deployment("d", withBounds(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil))
+		d := observetest.NewDeployment("d", withBounds(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil))
 		assert.Contains(
 			t,
-			deployment.Observed(deployment.Tree{Deployment: d}, observetest.Noon).Invalid,
+			deployment.RolloutFacts(deployment.ObjectTree{Deployment: d}, observetest.Noon).Invalid,
 			"needs an orchestrationType, Auto or Manual",
 		)
 	}
-	d := observetest.Deployment("d", withStrategy(v1alpha1.MachineDeploymentStrategy{Type: "Sideways"}))
-	assert.Contains(t, deployment.Observed(deployment.Tree{Deployment: d}, observetest.Noon).Invalid, "Sideways")
+	d := observetest.NewDeployment("d", withStrategy(v1alpha1.MachineDeploymentStrategy{Type: "Sideways"}))
+	assert.Contains(t, deployment.RolloutFacts(deployment.ObjectTree{Deployment: d}, observetest.Noon).Invalid, "Sideways")
 }
 
 // The tree contains the machines that a set has counted, unless the set had read a newer resource version.
 func TestATreeCountsMachinesThatItHasNotRead(t *testing.T) {
-	s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 })
+	s := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 })
 	for _, row := range []struct {
 		name, counted, read string
 		want                int
@@ -648,16 +706,25 @@ func TestATreeCountsMachinesThatItHasNotRead(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s.Status.ObservedMachines = row.counted
-			f := deployment.Tree{Deployment: observetest.Deployment("d"), Sets: []*v1alpha1.MachineSet{s}, Read: row.read}
-			assert.Equal(t, row.want, deployment.Observed(f, observetest.Noon).Sets[0].Counted)
+			f := deployment.ObjectTree{
+				Deployment:      observetest.NewDeployment("d"),
+				Sets:            []*v1alpha1.MachineSet{s},
+				MachinesVersion: row.read,
+			}
+			assert.Equal(t, row.want, deployment.RolloutFacts(f, observetest.Noon).Sets[0].Counted)
 		})
 	}
 }
 
 func TestATreeHoldsTheVersionOfItsMachines(t *testing.T) {
-	d, m := observetest.Deployment("d"), observetest.Machine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "12" })
-	s := observetest.Set("s")
-	cluster, machines := observetest.Start(t, nil, d, s, m)
+	d, m := observetest.NewDeployment(
+		"d",
+	), observetest.NewMachine(
+		"m",
+		func(m *v1alpha1.Machine) { m.ResourceVersion = "12" },
+	)
+	s := observetest.NewSet("s")
+	cluster, machines := observetest.StartCaches(t, nil, d, s, m)
 	machines.PrependReactor("list", "machines", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, &v1alpha1.MachineList{ListMeta: metav1.ListMeta{ResourceVersion: "40"}}, nil
 	})
@@ -665,22 +732,22 @@ func TestATreeHoldsTheVersionOfItsMachines(t *testing.T) {
 		t,
 		cluster.Informer(cache.Machines).
 			GetStore().
-			Update(observetest.Machine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "30" })),
+			Update(observetest.NewMachine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "30" })),
 	)
-	assert.Equal(t, "30", deployment.Read(cluster, d).Read)
-	assert.Equal(t, "30", set.Read(cluster, s).Read)
-	live, err := set.ReadLive(t.Context(), cluster, s)
+	assert.Equal(t, "30", deployment.ReadTree(cluster, d).MachinesVersion)
+	assert.Equal(t, "30", set.ReadRelated(cluster, s).MachinesVersion)
+	live, err := set.ReadRelatedLive(t.Context(), cluster, s)
 	require.NoError(t, err)
-	assert.Equal(t, "40", live.Read, "the API server's list is newer")
+	assert.Equal(t, "40", live.MachinesVersion, "the API server's list is newer")
 }
 
 // A time without a working worker does not count for the progress deadline.
 func TestAbsencesOfARollout(t *testing.T) {
-	d := observetest.Deployment("d")
+	d := observetest.NewDeployment("d")
 	d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{
-		{Type: v1alpha1.MachineDeploymentProgressing, LastUpdateTime: observetest.Ago(10)},
+		{Type: v1alpha1.MachineDeploymentProgressing, LastUpdateTime: observetest.MinutesBeforeNoon(10)},
 	}
-	away := cache.Absences{{From: observetest.Ago(12).Time, To: observetest.Ago(4).Time}}
-	o := deployment.Observed(deployment.Tree{Deployment: d, Absences: away}, observetest.Noon)
+	away := cache.Absences{{From: observetest.MinutesBeforeNoon(12).Time, To: observetest.MinutesBeforeNoon(4).Time}}
+	o := deployment.RolloutFacts(deployment.ObjectTree{Deployment: d, Absences: away}, observetest.Noon)
 	assert.Equal(t, 6*time.Minute, o.Absent)
 }

@@ -9,25 +9,25 @@ import (
 	"millwright/decide/rollout"
 )
 
-// Named returns the workflow ID of the rollout that a deployment's status names as its current operation. Named is
-// empty if the status names no rollout, or the rollout of another object: a restored deployment has the status of its
-// predecessor.
-func Named(d *v1alpha1.MachineDeployment) string {
+// NamedRollout returns the workflow ID of the rollout that a deployment's status names as its current operation.
+// NamedRollout is empty if the status names no rollout, or the rollout of another object: a restored deployment has the
+// status of its predecessor.
+func NamedRollout(d *v1alpha1.MachineDeployment) string {
 	if o := d.Status.CurrentOperation; o != nil && o.RolloutOf == d.UID {
 		return o.WorkflowID
 	}
 	return ""
 }
 
-// plannedConditions are the condition types that rollout.Plan computes. Plan returns ReplicaFailure and Frozen only
-// while they are True.
+// plannedConditions are the condition types that rollout.PlanDeployment computes. Plan returns ReplicaFailure and
+// Frozen only while they are True.
 var plannedConditions = []v1alpha1.MachineDeploymentConditionType{
 	v1alpha1.MachineDeploymentAvailable, v1alpha1.MachineDeploymentProgressing,
 	v1alpha1.MachineDeploymentReplicaFailure, v1alpha1.MachineDeploymentFrozen,
 }
 
-// ApplyStatus writes the status that rollout.Plan computed, without the failed machines, because Plan knows only their
-// names. ApplyStatus keeps all other conditions.
+// ApplyStatus writes the status that rollout.PlanDeployment computed, without the failed machines, because Plan knows
+// only their names. ApplyStatus keeps all other conditions.
 func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now metav1.Time) {
 	c := want.Counts
 	s.Replicas, s.UpdatedReplicas, s.ReadyReplicas = int32(c.Replicas), int32(c.Updated), int32(c.Ready)

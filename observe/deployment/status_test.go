@@ -17,8 +17,8 @@ import (
 )
 
 // treeWithFullStatus returns a deployment in a rollout with a complete status.
-func treeWithFullStatus(change ...observetest.OnDeployment) deployment.Tree {
-	tree := midRollout(change...)
+func treeWithFullStatus(change ...observetest.DeploymentChange) deployment.ObjectTree {
+	tree := treeInRollout(change...)
 	d := tree.Deployment
 	d.Finalizers = []string{v1alpha1.FinalizerMachine}
 	if d.Status.Rollout == nil {
@@ -28,7 +28,7 @@ func treeWithFullStatus(change ...observetest.OnDeployment) deployment.Tree {
 	d.Status.ObservedGeneration = d.Generation
 	deployment.ApplyStatus(
 		&d.Status,
-		rollout.Report(deployment.Observed(tree, observetest.Noon)),
+		rollout.PlannedStatus(deployment.RolloutFacts(tree, observetest.Noon)),
 		metav1.NewTime(observetest.Noon),
 	)
 	return tree
@@ -40,13 +40,13 @@ func TestPendingWorkOfADeployment(t *testing.T) {
 		Why:  "step 1 of 2 has its 1 machine and waits until a person passes it",
 	}
 	scale := func(why string) attention.Decision { return attention.Decision{Need: attention.Scale, Why: why} }
-	after := func(change observetest.OnDeployment) deployment.Tree {
+	after := func(change observetest.DeploymentChange) deployment.ObjectTree {
 		f := treeWithFullStatus()
 		change(f.Deployment)
 		return f
 	}
 	for name, row := range map[string]struct {
-		tree deployment.Tree
+		tree deployment.ObjectTree
 		want attention.Decision
 	}{
 		"a rollout waits for people": {treeWithFullStatus(), waits},
@@ -55,7 +55,7 @@ func TestPendingWorkOfADeployment(t *testing.T) {
 			d.Status.Rollout = &v1alpha1.RolloutStatus{Steps: []v1alpha1.RolloutStep{an, an}}
 		}), attention.Decision{Need: attention.Rollout, Why: "step 1 of 2 has its 1 machine and waits until 13:00:00 UTC"}},
 		"somebody cancelled it: nothing waits": {
-			treeWithFullStatus(noteDeployment(v1alpha1.AnnotationRolloutHold, "7 ann: it burns")), attention.Decision{Why: "held by ann (it burns)"},
+			treeWithFullStatus(withDeploymentAnnotation(v1alpha1.AnnotationRolloutHold, "7 ann: it burns")), attention.Decision{Why: "held by ann (it burns)"},
 		},
 		"paused: it goes on some day": {treeWithFullStatus(func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }), attention.Decision{
 			Need: attention.Rollout, Why: "paused",
@@ -70,7 +70,7 @@ func TestPendingWorkOfADeployment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := row.tree.Deployment.DeepCopy()
-			is := rollout.Plan(deployment.Observed(row.tree, observetest.Noon)).Pending
+			is := rollout.PlanDeployment(deployment.RolloutFacts(row.tree, observetest.Noon)).Pending
 			assert.Equal(t, row.want, attention.Decision{Need: is.Need, Why: is.Why})
 			assert.Equal(t, before, row.tree.Deployment, "what is looked at stays as it is")
 		})
@@ -99,7 +99,7 @@ func TestWhichStatusFieldsADeploymentReports(t *testing.T) {
 		{"Conditions", condition(func(c *v1alpha1.MachineDeploymentCondition) { c.Reason = "Other" }), false},
 		{"Conditions", condition(func(c *v1alpha1.MachineDeploymentCondition) { c.Message = "other" }), false},
 		{"Conditions", condition(func(c *v1alpha1.MachineDeploymentCondition) {
-			c.LastTransitionTime, c.LastUpdateTime = observetest.Ago(9), observetest.Ago(9)
+			c.LastTransitionTime, c.LastUpdateTime = observetest.MinutesBeforeNoon(9), observetest.MinutesBeforeNoon(9)
 		}), true},
 		{"Conditions", func(s *v1alpha1.MachineDeploymentStatus) { s.Conditions = s.Conditions[:1] }, false},
 		{"Conditions", func(s *v1alpha1.MachineDeploymentStatus) {
@@ -120,7 +120,7 @@ func TestWhichStatusFieldsADeploymentReports(t *testing.T) {
 		assert.Equal(
 			t,
 			row.same,
-			!rollout.Plan(deployment.Observed(tree, observetest.Noon)).Unreported,
+			!rollout.PlanDeployment(deployment.RolloutFacts(tree, observetest.Noon)).Unreported,
 			"%s: %+v",
 			row.field,
 			tree.Deployment.Status,
@@ -150,7 +150,7 @@ func TestApplyRolloutStatus(t *testing.T) {
 		},
 	}
 	deployment.ApplyStatus(&s, rollout.Status{
-		Counts: rollout.Counts{Replicas: 1, Updated: 2, Ready: 3, Available: 4, Unavailable: 5, PreservedFailed: 6},
+		Counts: rollout.MachineCounts{Replicas: 1, Updated: 2, Ready: 3, Available: 4, Unavailable: 5, PreservedFailed: 6},
 		Conditions: []rollout.Condition{
 			{
 				Type:    "Available",

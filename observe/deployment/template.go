@@ -10,9 +10,9 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// notCopied lists the annotations of a deployment that its sets do not get, because these annotations concern the
-// deployment's own object, size or rollout. Source: MCM's list, and Millwright's own annotations.
-var notCopied = []string{
+// annotationsNotCopied lists the annotations of a deployment that its sets do not get, because these annotations
+// concern the deployment's own object, size or rollout. Source: MCM's list, and Millwright's own annotations.
+var annotationsNotCopied = []string{
 	"kubectl.kubernetes.io/last-applied-configuration",
 	v1alpha1.AnnotationRevision,
 	v1alpha1.AnnotationRevisionHistory,
@@ -33,7 +33,7 @@ var notCopied = []string{
 // the set. FollowDeployment reports whether any field differed. Other annotations of the set stay.
 func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (changed bool) {
 	for key, value := range d.Annotations {
-		if was, there := set.Annotations[key]; slices.Contains(notCopied, key) || there && was == value {
+		if was, there := set.Annotations[key]; slices.Contains(annotationsNotCopied, key) || there && was == value {
 			continue
 		}
 		metav1.SetMetaDataAnnotation(&set.ObjectMeta, key, value)
@@ -48,18 +48,20 @@ func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (
 	return changed || !equality.Semantic.DeepEqual(before, to)
 }
 
-// notReturned lists further annotations of a set that a rollback does not restore: the time of the last scaling is not
-// part of a revision, and the effective creation timeout was measured for the set alone.
-var notReturned = []string{v1alpha1.AnnotationLastScalerChange, v1alpha1.AnnotationEffectiveCreationTimeout}
+// annotationsNotReturned lists further annotations of a set that a rollback does not restore: the time of the last
+// scaling is not part of a revision, and the effective creation timeout was measured for the set alone.
+var annotationsNotReturned = []string{v1alpha1.AnnotationLastScalerChange, v1alpha1.AnnotationEffectiveCreationTimeout}
 
-// ReturnTo gives a deployment the template of one of its sets and the annotations of that set. Source: MCM. The
-// template includes the set's last node template and timeouts, but not the hash label. ReturnTo removes annotations
-// that the deployment got later, except annotations about its own object, size or rollout. ReturnTo sets the annotation
-// that records an automatic rollback if automatic is true, and removes the annotation otherwise.
-func ReturnTo(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, automatic bool) {
+// ReturnToSet gives a deployment the template of one of its sets and the annotations of that set. Source: MCM. The
+// template includes the set's last node template and timeouts, but not the hash label. ReturnToSet removes annotations
+// that the deployment got later, except annotations about its own object, size or rollout. ReturnToSet sets the
+// annotation that records an automatic rollback if automatic is true, and removes the annotation otherwise.
+func ReturnToSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, automatic bool) {
 	d.Spec.Template = *set.Spec.Template.DeepCopy()
 	delete(d.Spec.Template.Labels, v1alpha1.LabelMachineTemplateHash)
-	stays := func(key string) bool { return slices.Contains(notCopied, key) || slices.Contains(notReturned, key) }
+	stays := func(key string) bool {
+		return slices.Contains(annotationsNotCopied, key) || slices.Contains(annotationsNotReturned, key)
+	}
 	maps.DeleteFunc(
 		d.Annotations,
 		func(key, _ string) bool { return !stays(key) || key == v1alpha1.AnnotationAutomaticRollbackTo },

@@ -18,7 +18,7 @@ import (
 
 // nodeSelectedForUpdate returns a node that is selected for an in-place update and has the update's condition.
 func nodeSelectedForUpdate(change ...func(*corev1.Node)) *corev1.Node {
-	n := observetest.Node(observetest.Condition("Ready", "True"), corev1.NodeCondition{
+	n := observetest.NewNode(observetest.NewNodeCondition("Ready", "True"), corev1.NodeCondition{
 		Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: v1alpha1.ReasonSelectedForUpdate, Message: "because",
 		LastTransitionTime: metav1.Unix(1_700_000_000, 0),
 	})
@@ -29,7 +29,7 @@ func nodeSelectedForUpdate(change ...func(*corev1.Node)) *corev1.Node {
 	return n
 }
 
-func TestInPlaceNode(t *testing.T) {
+func TestInPlaceFacts(t *testing.T) {
 	n := nodeSelectedForUpdate(func(n *corev1.Node) {
 		n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateFailed
 		n.Annotations = map[string]string{v1alpha1.AnnotationUpdateFailedReason: "disk full"}
@@ -39,13 +39,13 @@ func TestInPlaceNode(t *testing.T) {
 		Candidate: true, Selected: true, Result: "failed", FailedReason: "disk full",
 		Reason: "SelectedForUpdate", Message: "because", Since: time.Unix(1_700_000_000, 0), Cordoned: true,
 	}
-	assert.Equal(t, want, drain.InPlaceNode(n))
-	assert.Equal(t, inplace.Node{}, drain.InPlaceNode(observetest.Node(observetest.Condition("Ready", "True"))))
+	assert.Equal(t, want, drain.InPlaceFacts(n))
+	assert.Equal(t, inplace.Node{}, drain.InPlaceFacts(observetest.NewNode(observetest.NewNodeCondition("Ready", "True"))))
 
 	for _, value := range []string{"", "false", "True", "yes"} {
 		n.Labels[v1alpha1.LabelCandidateForUpdate], n.Labels[v1alpha1.LabelSelectedForUpdate] = value, value
 		want.Candidate, want.Selected = false, false
-		assert.Equal(t, want, drain.InPlaceNode(n), value)
+		assert.Equal(t, want, drain.InPlaceFacts(n), value)
 	}
 }
 
@@ -58,15 +58,15 @@ func TestInPlace(t *testing.T) {
 		want    inplace.Step
 		reason  string
 	}{
-		{"the node is missing", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), nil, inplace.Nothing, ""},
-		{"it has no labels", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), observetest.Node(observetest.Condition("Ready", "True")), inplace.Nothing, ""},
-		{"it has labels", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), nodeSelectedForUpdate(bare), inplace.Condition, v1alpha1.ReasonSelectedForUpdate},
-		{"it is selected", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), nodeSelectedForUpdate(), inplace.Drain, v1alpha1.ReasonDrainSuccessful},
-		{"it is selected, and its machine has not joined", observetest.Machine("m", observetest.Phase(v1alpha1.MachinePending)), nodeSelectedForUpdate(), inplace.Nothing, ""},
-		{"the machine is being deleted", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.GoingMachine), nodeSelectedForUpdate(bare), inplace.Nothing, ""},
+		{"the node is missing", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), nil, inplace.Nothing, ""},
+		{"it has no labels", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), observetest.NewNode(observetest.NewNodeCondition("Ready", "True")), inplace.Nothing, ""},
+		{"it has labels", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), nodeSelectedForUpdate(bare), inplace.Condition, v1alpha1.ReasonSelectedForUpdate},
+		{"it is selected", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), nodeSelectedForUpdate(), inplace.Drain, v1alpha1.ReasonDrainSuccessful},
+		{"it is selected, and its machine has not joined", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachinePending)), nodeSelectedForUpdate(), inplace.Nothing, ""},
+		{"the machine is being deleted", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning), observetest.AsDeletingMachine), nodeSelectedForUpdate(bare), inplace.Nothing, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := attention.PlanMachine(machine.Facts(row.machine, machine.Related{Node: row.node}, time.Time{})).InPlace
+			d := attention.PlanMachine(machine.Facts(row.machine, machine.RelatedObjects{Node: row.node}, time.Time{})).InPlace
 			assert.Equal(t, row.want, d.Step)
 			assert.Equal(t, row.reason, d.Reason)
 		})
@@ -75,12 +75,12 @@ func TestInPlace(t *testing.T) {
 
 // The state of the node after one step determines the next step.
 func TestInPlaceStepsFollowEachOther(t *testing.T) {
-	m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning))
-	n := observetest.Node(observetest.Condition("Ready", "True"))
+	m := observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning))
+	n := observetest.NewNode(observetest.NewNodeCondition("Ready", "True"))
 	n.Labels = map[string]string{v1alpha1.LabelCandidateForUpdate: v1alpha1.ValueLowerTrue}
 	next := func() string {
 		t.Helper()
-		d := inplace.Decide(drain.InPlaceNode(n), string(m.Status.CurrentStatus.Phase))
+		d := inplace.Decide(drain.InPlaceFacts(n), string(m.Status.CurrentStatus.Phase))
 		n.Status.Conditions = []corev1.NodeCondition{
 			{Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: d.Reason, Message: d.Message},
 		}
@@ -91,7 +91,7 @@ func TestInPlaceStepsFollowEachOther(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, next())
 	n.Spec.Unschedulable = true
 	assert.Equal(t, v1alpha1.ReasonDrainSuccessful, next())
-	assert.Equal(t, inplace.Update, inplace.Decide(drain.InPlaceNode(n), "Running").Step)
+	assert.Equal(t, inplace.Update, inplace.Decide(drain.InPlaceFacts(n), "Running").Step)
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineInPlaceUpdating
 	assert.Equal(t, v1alpha1.ReasonReadyForUpdate, next())
 	n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateFailed

@@ -24,25 +24,25 @@ const maxReason = 200
 func AnnotationReason(m *v1alpha1.Machine, keys ...string) string {
 	for _, key := range keys {
 		if value, set := m.Annotations[key]; set {
-			return "annotation " + key + cmp.Or(phrase.If(value != "", ": %s", phrase.Cut(value, maxReason)), " is set")
+			return "annotation " + key + cmp.Or(phrase.TextIf(value != "", ": %s", phrase.CutText(value, maxReason)), " is set")
 		}
 	}
 	return ""
 }
 
-// Held returns who holds the deletion or the drain of a machine, and why, for example "ann: lunch"; empty if there is
-// no hold.
-func Held(m *v1alpha1.Machine) string {
+// HoldReason returns who holds the deletion or the drain of a machine, and why, for example "ann: lunch"; empty if
+// there is no hold.
+func HoldReason(m *v1alpha1.Machine) string {
 	words, held := m.Annotations[v1alpha1.AnnotationHold]
 	if !held {
 		return ""
 	}
-	return cmp.Or(phrase.Cut(strings.TrimSpace(words), maxReason), "no reason given")
+	return cmp.Or(phrase.CutText(strings.TrimSpace(words), maxReason), "no reason given")
 }
 
-// Forced returns why the pods of a machine's node are killed at once: the machine has a label or an annotation that
-// forces the drain. Forced is empty without such a label or annotation.
-func Forced(m *v1alpha1.Machine) string {
+// ForceReason returns why the pods of a machine's node are killed at once: the machine has a label or an annotation
+// that forces the drain. ForceReason is empty without such a label or annotation.
+func ForceReason(m *v1alpha1.Machine) string {
 	label := v1alpha1.LabelForceDrain
 	wanted := m.Labels[label] == v1alpha1.ValueTrue
 	if m.DeletionTimestamp != nil {
@@ -55,28 +55,32 @@ func Forced(m *v1alpha1.Machine) string {
 	return AnnotationReason(m, v1alpha1.AnnotationForce)
 }
 
-// Ladder returns the facts from which decide chooses the means of a drain. A nil record means that the drain has not
-// begun. The parameter grace is the longest grace period of the pods that remained at the last check.
-func Ladder(
+// LadderFacts returns the facts from which decide chooses the means of a drain. A nil record means that the drain has
+// not begun. The parameter grace is the longest grace period of the pods that remained at the last check.
+func LadderFacts(
 	m *v1alpha1.Machine,
 	record *v1alpha1.MachineDrain,
 	node *corev1.Node,
 	grace time.Duration,
 	now time.Time,
-) drain.Ladder {
-	l := drain.Ladder{
+) drain.EscalationLadder {
+	l := drain.EscalationLadder{
 		Now:     now,
 		Timeout: m.Spec.EffectiveDrainTimeout(),
 		Retries: m.Spec.EvictRetries(),
 		Grace:   grace,
 	}
-	if OfClusterAPI(m) {
+	if IsOfClusterAPI(m) {
 		l.Setting, l.Endless = "nodeDrainTimeoutSeconds", l.Timeout == Forever
 	}
 	if record != nil {
-		l.Started, l.Reached, l.ReachedAt = record.StartedAt.Time, drain.Means(record.Means), cache.TimeOf(record.MeansSince)
+		l.Started, l.Reached, l.ReachedAt = record.StartedAt.Time, drain.RemovalMeans(
+			record.Means,
+		), cache.TimeOrZero(
+			record.MeansSince,
+		)
 	}
-	l.Force, l.Extended = Forced(m), Extended(m)
+	l.Force, l.Extended = ForceReason(m), ExtensionEnd(m)
 	l.Unusable, l.UnusableSince = unusableReason(node)
 	if h := m.Status.Health; l.Unusable != "" && h != nil && h.InstanceGoneAt != nil {
 		l.Lost, l.UnusableSince = true, cmp.Or(l.UnusableSince, h.InstanceGoneAt.Time)
@@ -89,22 +93,22 @@ func Ladder(
 // value.
 const Forever = time.Duration(math.MaxInt64)
 
-// OfClusterAPI reports whether m holds the facts about a Machine of Cluster API, in the form of a Machine of
+// IsOfClusterAPI reports whether m holds the facts about a Machine of Cluster API, in the form of a Machine of
 // Millwright.
-func OfClusterAPI(m *v1alpha1.Machine) bool {
+func IsOfClusterAPI(m *v1alpha1.Machine) bool {
 	return strings.HasPrefix(m.APIVersion, "cluster.x-k8s.io/")
 }
 
-// Extended returns the time until which an operator extends evictions; zero if the annotation is missing or its time
-// does not parse.
-func Extended(m *v1alpha1.Machine) time.Time {
+// ExtensionEnd returns the time until which an operator extends evictions; zero if the annotation is missing or its
+// time does not parse.
+func ExtensionEnd(m *v1alpha1.Machine) time.Time {
 	until, _, _ := strings.Cut(m.Annotations[v1alpha1.AnnotationExtend], " ")
-	return cache.TimeIn(until)
+	return cache.ParseTimeOrZero(until)
 }
 
-// Requests returns all labels and annotations of a machine that change its drain, as one text. Two texts differ if the
-// requests differ.
-func Requests(m *v1alpha1.Machine) string {
+// RequestsText returns all labels and annotations of a machine that change its drain, as one text. Two texts differ if
+// the requests differ.
+func RequestsText(m *v1alpha1.Machine) string {
 	text := m.Labels[v1alpha1.LabelForceDeletion] + " " + m.Labels[v1alpha1.LabelForceDrain]
 	for _, key := range []string{
 		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,
@@ -136,17 +140,17 @@ func unusableReason(node *corev1.Node) (why string, since time.Time) {
 	return why, since
 }
 
-// Turns returns the facts about the order of drains: one entry for each machine that is being deleted and whose drain
-// has not ended.
-func Turns(c *cache.Cluster) []drain.Turn {
-	var turns []drain.Turn
-	for _, m := range cache.All[*v1alpha1.Machine](c.Informer(cache.Machines)) {
-		if !InDrain(m) {
+// QueueEntries returns the facts about the order of drains: one entry for each machine that is being deleted and whose
+// drain has not ended.
+func QueueEntries(c *cache.Cluster) []drain.QueueEntry {
+	var turns []drain.QueueEntry
+	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
+		if !IsInDrainQueue(m) {
 			continue
 		}
-		t := drain.Turn{
-			UID: string(m.UID), Namespace: m.Namespace, Name: m.Name, Group: groupOf(c, m),
-			DeletedAt: m.DeletionTimestamp.Time, Priority: Priority(m), Queued: m.Status.Deletion.Queued,
+		t := drain.QueueEntry{
+			UID: string(m.UID), Namespace: m.Namespace, Name: m.Name, Group: queueGroupOfMachine(c, m),
+			DeletedAt: m.DeletionTimestamp.Time, Priority: DeletionPriority(m), Queued: m.Status.Deletion.Queued,
 		}
 		if d := m.Status.Deletion.Drain; d != nil {
 			t.Started = d.StartedAt.Time
@@ -156,14 +160,14 @@ func Turns(c *cache.Cluster) []drain.Turn {
 	return turns
 }
 
-// groupOf returns the UID of the object whose machines share a group's drain slots: the machine's deployment, or its
-// set if the set has no deployment; empty for a machine without a set.
-func groupOf(c *cache.Cluster, m *v1alpha1.Machine) string {
+// queueGroupOfMachine returns the UID of the object whose machines share a group's drain slots: the machine's
+// deployment, or its set if the set has no deployment; empty for a machine without a set.
+func queueGroupOfMachine(c *cache.Cluster, m *v1alpha1.Machine) string {
 	owner := metav1.GetControllerOf(m)
 	if owner == nil {
 		return ""
 	}
-	if set, found := c.Set(m.Namespace + "/" + owner.Name); found {
+	if set, found := c.MachineSet(m.Namespace + "/" + owner.Name); found {
 		if above := metav1.GetControllerOf(set); above != nil {
 			return string(above.UID)
 		}
@@ -171,22 +175,22 @@ func groupOf(c *cache.Cluster, m *v1alpha1.Machine) string {
 	return string(owner.UID)
 }
 
-// InDrain reports whether a machine takes part in the order of drains: its deletion is in the stage Drain, the drain
-// has not ended, and no hold stops the drain from beginning.
-func InDrain(m *v1alpha1.Machine) bool {
+// IsInDrainQueue reports whether a machine takes part in the order of drains: its deletion is in the stage Drain, the
+// drain has not ended, and no hold stops the drain from beginning.
+func IsInDrainQueue(m *v1alpha1.Machine) bool {
 	d := m.Status.Deletion
 	if m.DeletionTimestamp == nil || d == nil || d.Stage != v1alpha1.MachineDeletionDrain {
 		return false
 	}
 	if d.Drain == nil {
-		return Held(m) == ""
+		return HoldReason(m) == ""
 	}
 	return d.Drain.Result == ""
 }
 
-// Priority returns the deletion priority of a machine: machines with a lower priority go first. As in MCM, the priority
-// is 3 without the annotation, or if the annotation's value is not a number.
-func Priority(m *v1alpha1.Machine) int {
+// DeletionPriority returns the deletion priority of a machine: machines with a lower priority go first. As in MCM, the
+// priority is 3 without the annotation, or if the annotation's value is not a number.
+func DeletionPriority(m *v1alpha1.Machine) int {
 	if p, err := strconv.Atoi(m.Annotations[v1alpha1.AnnotationMachinePriority]); err == nil {
 		return p
 	}

@@ -37,10 +37,10 @@ func VolumeFacts(c *observecache.Cluster, node string, names []string) map[strin
 	return facts
 }
 
-// BudgetsOf returns the disruption budgets that select a pod, sorted by name.
-func BudgetsOf(c *observecache.Cluster, pod *corev1.Pod) []*policyv1.PodDisruptionBudget {
+// BudgetsOfPod returns the disruption budgets that select a pod, sorted by name.
+func BudgetsOfPod(c *observecache.Cluster, pod *corev1.Pod) []*policyv1.PodDisruptionBudget {
 	var result []*policyv1.PodDisruptionBudget
-	for _, b := range observecache.Indexed[*policyv1.PodDisruptionBudget](c.Informer(observecache.Budgets), cache.NamespaceIndex, pod.Namespace) {
+	for _, b := range observecache.IndexedObjects[*policyv1.PodDisruptionBudget](c.Informer(observecache.Budgets), cache.NamespaceIndex, pod.Namespace) {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector) // in the policy API, a nil selector selects no pods
 		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
 			result = append(result, b)
@@ -51,9 +51,9 @@ func BudgetsOf(c *observecache.Cluster, pod *corev1.Pod) []*policyv1.PodDisrupti
 }
 
 // BudgetFacts returns the facts about a disruption budget.
-func BudgetFacts(b *policyv1.PodDisruptionBudget) drain.Budget {
+func BudgetFacts(b *policyv1.PodDisruptionBudget) drain.DisruptionBudget {
 	always := b.Spec.UnhealthyPodEvictionPolicy
-	return drain.Budget{
+	return drain.DisruptionBudget{
 		Key:       b.Namespace + "/" + b.Name,
 		Allowed:   int(b.Status.DisruptionsAllowed),
 		Healthy:   int(b.Status.CurrentHealthy),
@@ -71,13 +71,13 @@ func PodFacts(pod *corev1.Pod) drain.Pod {
 		UID:       string(pod.UID),
 		Namespace: pod.Namespace,
 		Name:      pod.Name,
-		Grace:     gracePeriodOf(pod),
+		Grace:     gracePeriodOfPod(pod),
 		Finished:  pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 		Pending:   pod.Status.Phase == corev1.PodPending,
 		Label:     pod.Labels[v1alpha1.LabelDrain],
 		Protected: pod.Annotations[v1alpha1.AnnotationDoNotDisrupt],
-		DeletedAt: observecache.TimeOf(pod.DeletionTimestamp),
-		Started:   observecache.TimeOf(pod.Status.StartTime),
+		DeletedAt: observecache.TimeOrZero(pod.DeletionTimestamp),
+		Started:   observecache.TimeOrZero(pod.Status.StartTime),
 	}
 	_, f.Mirror = pod.Annotations[corev1.MirrorPodAnnotationKey]
 	if pod.Spec.Priority != nil {
@@ -106,9 +106,9 @@ func ToleratesCordon(pod *corev1.Pod) bool {
 	})
 }
 
-// gracePeriodOf returns the termination grace period of a pod. The grace period in a pod's deletion may differ from the
-// grace period in its spec, which the API server always sets.
-func gracePeriodOf(pod *corev1.Pod) time.Duration {
+// gracePeriodOfPod returns the termination grace period of a pod. The grace period in a pod's deletion may differ from
+// the grace period in its spec, which the API server always sets.
+func gracePeriodOfPod(pod *corev1.Pod) time.Duration {
 	if s := pod.DeletionGracePeriodSeconds; s != nil {
 		return time.Duration(*s) * time.Second
 	}
@@ -118,8 +118,8 @@ func gracePeriodOf(pod *corev1.Pod) time.Duration {
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// ClaimsOf returns the names of a pod's persistent volume claims, including the claims of ephemeral volumes.
-func ClaimsOf(pod *corev1.Pod) []string {
+// VolumeClaimsOfPod returns the names of a pod's persistent volume claims, including the claims of ephemeral volumes.
+func VolumeClaimsOfPod(pod *corev1.Pod) []string {
 	var names []string
 	for _, v := range pod.Spec.Volumes {
 		switch {
@@ -132,30 +132,34 @@ func ClaimsOf(pod *corev1.Pod) []string {
 	return names
 }
 
-// Filter selects the objects of the target cluster whose changes matter to a drain. Subscribe calls both functions
-// concurrently.
-type Filter struct {
-	Budget     func(namespace string) bool    // nil: changes of budgets do not matter
-	Attachment func(node, volume string) bool // volume is empty if the attachment names no persistent volume
+// ChangeFilter selects the objects of the target cluster whose changes matter to a drain. SubscribeToChanges calls both
+// functions concurrently.
+type ChangeFilter struct {
+	BudgetMatters     func(namespace string) bool    // nil: changes of budgets do not matter
+	AttachmentMatters func(node, volume string) bool // volume is empty if the attachment names no persistent volume
 }
 
-// Sources holds the caches whose changes matter to a drain; a nil cache means that the resource is not watched.
-type Sources map[observecache.Resource]cache.SharedIndexInformer
+// CacheSources holds the caches whose changes matter to a drain; a nil cache means that the resource is not watched.
+type CacheSources map[observecache.Resource]cache.SharedIndexInformer
 
-// SourcesOf returns the caches of a control cluster and its target.
-func SourcesOf(c *observecache.Cluster) Sources {
-	sources := Sources{}
+// SourcesOfCluster returns the caches of a control cluster and its target.
+func SourcesOfCluster(c *observecache.Cluster) CacheSources {
+	sources := CacheSources{}
 	for _, resource := range []observecache.Resource{observecache.Rules, observecache.Machines, observecache.Budgets, observecache.Attachments} {
 		sources[resource] = c.Informer(resource)
 	}
 	return sources
 }
 
-// Subscribe notifies a drain of changes of all drain rules, of the machine with this UID, and of the disruption budgets
-// and volume attachments that the filter selects. A notification does not name the changed object. After a change of
-// the filter, the caller must read the caches, because Subscribe has sent no notification for objects that the old
-// filter left out. The caller must call stop.
-func Subscribe(sources Sources, machineUID string, of Filter) (changed <-chan struct{}, stop func(), err error) {
+// SubscribeToChanges notifies a drain of changes of all drain rules, of the machine with this UID, and of the
+// disruption budgets and volume attachments that the filter selects. A notification does not name the changed object.
+// After a change of the filter, the caller must read the caches, because SubscribeToChanges has sent no notification
+// for objects that the old filter left out. The caller must call stop.
+func SubscribeToChanges(
+	sources CacheSources,
+	machineUID string,
+	of ChangeFilter,
+) (changed <-chan struct{}, stop func(), err error) {
 	pending := make(chan struct{}, 1)
 	notify := func(any) {
 		select {
@@ -167,11 +171,11 @@ func Subscribe(sources Sources, machineUID string, of Filter) (changed <-chan st
 		observecache.Rules:    func(any) bool { return true },
 		observecache.Machines: func(object any) bool { return string(object.(metav1.Object).GetUID()) == machineUID },
 		observecache.Budgets: func(object any) bool {
-			return of.Budget != nil && of.Budget(object.(*policyv1.PodDisruptionBudget).Namespace)
+			return of.BudgetMatters != nil && of.BudgetMatters(object.(*policyv1.PodDisruptionBudget).Namespace)
 		},
 		observecache.Attachments: func(object any) bool {
 			a := object.(*storagev1.VolumeAttachment)
-			return of.Attachment(a.Spec.NodeName, observecache.VolumeOf(a))
+			return of.AttachmentMatters(a.Spec.NodeName, observecache.VolumeOfAttachment(a))
 		},
 	}
 	var stops []func()
@@ -208,8 +212,8 @@ func Subscribe(sources Sources, machineUID string, of Filter) (changed <-chan st
 	return pending, stop, nil
 }
 
-// Rules holds the drain rules of a machine, sorted by name. The zero value is an empty list.
-type Rules []Rule
+// MachineRules holds the drain rules of a machine, sorted by name. The zero value is an empty list.
+type MachineRules []Rule
 
 // Rule is a drain rule with parsed selectors.
 type Rule struct {
@@ -223,10 +227,10 @@ type podSelector struct {
 
 // ReadRules returns the drain rules that select a machine. A rule that does not parse is an error, because the rule may
 // select this machine.
-func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (Rules, error) {
-	var found Rules
-	for _, r := range observecache.Indexed[*v1alpha1.MachineDrainRule](c.Informers[observecache.Rules], cache.NamespaceIndex, m.Namespace) {
-		speaks, err := selectsMachine(r, m)
+func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (MachineRules, error) {
+	var found MachineRules
+	for _, r := range observecache.IndexedObjects[*v1alpha1.MachineDrainRule](c.Informers[observecache.Rules], cache.NamespaceIndex, m.Namespace) {
+		speaks, err := ruleSelectsMachine(r, m)
 		if err != nil {
 			return nil, fmt.Errorf("read drain rule %s/%s: %w", r.Namespace, r.Name, err)
 		}
@@ -258,8 +262,8 @@ func NewRule(name, behavior string, order *int32, pods []PodSelector) (r Rule, e
 	}
 	for _, p := range pods {
 		var s podSelector
-		if s.pod, err = Selector(p.Pod); err == nil {
-			s.namespace, err = Selector(p.Namespace)
+		if s.pod, err = ParseSelector(p.Pod); err == nil {
+			s.namespace, err = ParseSelector(p.Namespace)
 		}
 		if err != nil {
 			return Rule{}, err
@@ -270,14 +274,14 @@ func NewRule(name, behavior string, order *int32, pods []PodSelector) (r Rule, e
 }
 
 // SortedRules sorts rules by name: the first rule that selects a pod applies.
-func SortedRules(rules Rules) Rules {
+func SortedRules(rules MachineRules) MachineRules {
 	slices.SortFunc(rules, func(x, y Rule) int { return cmp.Compare(x.rule.Name, y.rule.Name) })
 	return rules
 }
 
-func selectsMachine(r *v1alpha1.MachineDrainRule, m *v1alpha1.Machine) (bool, error) {
+func ruleSelectsMachine(r *v1alpha1.MachineDrainRule, m *v1alpha1.Machine) (bool, error) {
 	for _, entry := range r.Spec.Machines {
-		s, err := Selector(entry.Selector)
+		s, err := ParseSelector(entry.Selector)
 		if err != nil {
 			return false, err
 		}
@@ -288,23 +292,24 @@ func selectsMachine(r *v1alpha1.MachineDrainRule, m *v1alpha1.Machine) (bool, er
 	return len(r.Spec.Machines) == 0, nil
 }
 
-// Selector parses a label selector; a nil selector gives nil.
-func Selector(s *metav1.LabelSelector) (labels.Selector, error) {
+// ParseSelector parses a label selector; a nil selector gives nil.
+func ParseSelector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return nil, nil
 	}
 	return metav1.LabelSelectorAsSelector(s)
 }
 
-// Namespaces reports whether any rule selects by the labels of namespaces.
-func (d Rules) Namespaces() bool {
+// UsesNamespaceLabels reports whether any rule selects by the labels of namespaces.
+func (d MachineRules) UsesNamespaceLabels() bool {
 	return slices.ContainsFunc(d, func(r Rule) bool {
 		return slices.ContainsFunc(r.podSelectors, func(s podSelector) bool { return s.namespace != nil })
 	})
 }
 
-// Of returns the first rule that selects a pod in a namespace with these labels; nil if no rule selects the pod.
-func (d Rules) Of(pod *corev1.Pod, namespace map[string]string) *drain.Rule {
+// RuleForPod returns the first rule that selects a pod in a namespace with these labels; nil if no rule selects the
+// pod.
+func (d MachineRules) RuleForPod(pod *corev1.Pod, namespace map[string]string) *drain.Rule {
 	for _, r := range d {
 		matches := func(s podSelector) bool {
 			return (s.pod == nil || s.pod.Matches(labels.Set(pod.Labels))) &&

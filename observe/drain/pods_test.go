@@ -18,19 +18,19 @@ import (
 	"millwright/observe/observetest"
 )
 
-func notYetAttached(a *storagev1.VolumeAttachment) { a.Status.Attached = false }
+func markUnattached(a *storagev1.VolumeAttachment) { a.Status.Attached = false }
 
 func markDetaching(a *storagev1.VolumeAttachment) {
 	a.DeletionTimestamp = observetest.Now()
 	a.Finalizers = []string{"external-attacher"}
 }
 
-func budget(
+func newBudget(
 	name string,
 	selector *metav1.LabelSelector,
 	change ...func(*policyv1.PodDisruptionBudget),
 ) *policyv1.PodDisruptionBudget {
-	b := &policyv1.PodDisruptionBudget{ObjectMeta: observetest.Meta(name)}
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: observetest.NewMetadata(name)}
 	b.Spec.Selector = selector
 	for _, f := range change {
 		f(b)
@@ -38,9 +38,9 @@ func budget(
 	return b
 }
 
-// pod returns a running pod named p.
-func pod(change ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: observetest.Meta("p")}
+// newPod returns a running pod named p.
+func newPod(change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: observetest.NewMetadata("p")}
 	p.Labels = map[string]string{"app": "web"}
 	p.Status.Phase = corev1.PodRunning
 	for _, f := range change {
@@ -49,7 +49,7 @@ func pod(change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-func controlledBy(kind, name string, controls bool) func(*corev1.Pod) {
+func withController(kind, name string, controls bool) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.OwnerReferences = append(
 			p.OwnerReferences,
@@ -80,17 +80,17 @@ func TestPodFacts(t *testing.T) {
 		"it terminates":                   {func(p *corev1.Pod) { p.DeletionTimestamp = &ends }, func(f *drain.Pod) { f.DeletedAt = ends.Time }},
 		"it has started":                  {func(p *corev1.Pod) { p.Status.StartTime = &started }, func(f *drain.Pod) { f.Started = started.Time }},
 		"it mirrors a static pod":         {func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }, func(f *drain.Pod) { f.Mirror = true }},
-		"a DaemonSet controls it":         {controlledBy("DaemonSet", "x", true), func(f *drain.Pod) { f.DaemonSet = true }},
-		"a DaemonSet merely owns it":      {controlledBy("DaemonSet", "x", false), func(*drain.Pod) {}},
-		"a StatefulSet controls it":       {controlledBy("StatefulSet", "db", true), func(f *drain.Pod) { f.StatefulSet = "shop/db" }},
-		"a StatefulSet merely owns it":    {controlledBy("StatefulSet", "db", false), func(*drain.Pod) {}},
-		"something else controls it":      {controlledBy("ReplicaSet", "x", true), func(*drain.Pod) {}},
+		"a DaemonSet controls it":         {withController("DaemonSet", "x", true), func(f *drain.Pod) { f.DaemonSet = true }},
+		"a DaemonSet merely owns it":      {withController("DaemonSet", "x", false), func(*drain.Pod) {}},
+		"a StatefulSet controls it":       {withController("StatefulSet", "db", true), func(f *drain.Pod) { f.StatefulSet = "shop/db" }},
+		"a StatefulSet merely owns it":    {withController("StatefulSet", "db", false), func(*drain.Pod) {}},
+		"something else controls it":      {withController("ReplicaSet", "x", true), func(*drain.Pod) {}},
 		"its label":                       {func(p *corev1.Pod) { p.Labels[v1alpha1.LabelDrain] = "Skip" }, func(f *drain.Pod) { f.Label = "Skip" }},
 		"the annotation that protects it": {func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationDoNotDisrupt: "1h"} }, func(f *drain.Pod) { f.Protected = "1h" }},
 		"its volumes are for the asker":   {withClaims("data"), func(*drain.Pod) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := pod(row.pod)
+			p := newPod(row.pod)
 			before := p.DeepCopy()
 			want := drain.Pod{UID: "uid-p", Namespace: "shop", Name: "p", Grace: 30 * time.Second}
 			row.want(&want)
@@ -118,7 +118,7 @@ func withClaims(names ...string) func(*corev1.Pod) {
 	}
 }
 
-func TestBudgetsOf(t *testing.T) {
+func TestBudgetsOfPod(t *testing.T) {
 	matching := func(key, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 	}
@@ -126,43 +126,43 @@ func TestBudgetsOf(t *testing.T) {
 	unknown := &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Resembles"}},
 	}
-	cluster, _ := observetest.Watching(
+	cluster, _ := observetest.StartWithDrainCaches(
 		t,
-		budget(
+		newBudget(
 			"web",
 			matching("app", "web"),
 		),
-		budget("all", &metav1.LabelSelector{}),
-		budget("none", nil),
-		budget("db", matching("app", "db")),
-		budget(
+		newBudget("all", &metav1.LabelSelector{}),
+		newBudget("none", nil),
+		newBudget("db", matching("app", "db")),
+		newBudget(
 			"all-of-another",
 			&metav1.LabelSelector{},
 			other,
 		),
-		budget("web", matching("app", "web"), other),
-		budget("broken", unknown),
+		newBudget("web", matching("app", "web"), other),
+		newBudget("broken", unknown),
 	)
 	for name, row := range map[string]struct {
 		pod  *corev1.Pod
 		want []string
 	}{
-		"by its labels, and by none": {pod(), []string{"shop/all", "shop/web"}},
-		"an empty selector is all":   {pod(func(p *corev1.Pod) { p.Labels = nil }), []string{"shop/all"}},
-		"those of its namespace":     {pod(func(p *corev1.Pod) { p.Namespace = "other" }), []string{"other/all-of-another", "other/web"}},
-		"no selector is nothing":     {pod(func(p *corev1.Pod) { p.Namespace = "empty" }), nil},
+		"by its labels, and by none": {newPod(), []string{"shop/all", "shop/web"}},
+		"an empty selector is all":   {newPod(func(p *corev1.Pod) { p.Labels = nil }), []string{"shop/all"}},
+		"those of its namespace":     {newPod(func(p *corev1.Pod) { p.Namespace = "other" }), []string{"other/all-of-another", "other/web"}},
+		"no selector is nothing":     {newPod(func(p *corev1.Pod) { p.Namespace = "empty" }), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var keys []string
-			for _, b := range observe.BudgetsOf(cluster, row.pod) {
+			for _, b := range observe.BudgetsOfPod(cluster, row.pod) {
 				keys = append(keys, b.Namespace+"/"+b.Name)
 			}
 			assert.Equal(t, row.want, keys)
 		})
 	}
 	t.Run("none where nobody watches them", func(t *testing.T) {
-		blind, _ := observetest.Start(t, []runtime.Object{budget("all", &metav1.LabelSelector{})})
-		assert.Empty(t, observe.BudgetsOf(blind, pod()))
+		blind, _ := observetest.StartCaches(t, []runtime.Object{newBudget("all", &metav1.LabelSelector{})})
+		assert.Empty(t, observe.BudgetsOfPod(blind, newPod()))
 	})
 }
 
@@ -174,26 +174,34 @@ func TestBudgetFacts(t *testing.T) {
 			DisruptedPods: map[string]metav1.Time{"a": *observetest.Now(), "b": *observetest.Now()},
 		}
 	}
-	whole := drain.Budget{Key: "shop/web", Allowed: 1, Healthy: 4, Desired: 3, Expected: 5, Disrupted: 2, Current: true}
-	assert.Equal(t, whole, observe.BudgetFacts(budget("web", nil, counted)))
+	whole := drain.DisruptionBudget{
+		Key:       "shop/web",
+		Allowed:   1,
+		Healthy:   4,
+		Desired:   3,
+		Expected:  5,
+		Disrupted: 2,
+		Current:   true,
+	}
+	assert.Equal(t, whole, observe.BudgetFacts(newBudget("web", nil, counted)))
 	for name, row := range map[string]struct {
 		change func(*policyv1.PodDisruptionBudget)
-		want   func(*drain.Budget)
+		want   func(*drain.DisruptionBudget)
 	}{
-		"it has changed since":     {func(b *policyv1.PodDisruptionBudget) { b.Generation = 4 }, func(f *drain.Budget) { f.Current = false }},
-		"always those not ready":   {withEvictionPolicy(policyv1.AlwaysAllow), func(f *drain.Budget) { f.Unhealthy = true }},
-		"those while it has spare": {withEvictionPolicy(policyv1.IfHealthyBudget), func(*drain.Budget) {}},
+		"it has changed since":     {func(b *policyv1.PodDisruptionBudget) { b.Generation = 4 }, func(f *drain.DisruptionBudget) { f.Current = false }},
+		"always those not ready":   {withEvictionPolicy(policyv1.AlwaysAllow), func(f *drain.DisruptionBudget) { f.Unhealthy = true }},
+		"those while it has spare": {withEvictionPolicy(policyv1.IfHealthyBudget), func(*drain.DisruptionBudget) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := whole
 			row.want(&want)
-			assert.Equal(t, want, observe.BudgetFacts(budget("web", nil, counted, row.change)))
+			assert.Equal(t, want, observe.BudgetFacts(newBudget("web", nil, counted, row.change)))
 		})
 	}
 	assert.Equal(
 		t,
-		drain.Budget{Key: "shop/new"},
-		observe.BudgetFacts(budget("new", nil)),
+		drain.DisruptionBudget{Key: "shop/new"},
+		observe.BudgetFacts(newBudget("new", nil)),
 		"one that nobody has counted yet",
 	)
 }

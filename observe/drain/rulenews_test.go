@@ -17,9 +17,9 @@ import (
 // notification, the drain would read the rule only at its next heartbeat.
 func TestARuleChangeNotifiesADrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster, _ := observetest.Watching(t)
+		cluster, _ := observetest.StartWithDrainCaches(t)
 		synctest.Wait() // wait until the fake's watches are open
-		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", testFilter)
+		news, stop, err := observe.SubscribeToChanges(observe.SourcesOfCluster(cluster), "uid-m", testFilter)
 		require.NoError(t, err)
 		defer stop()
 		wasNotified(news)
@@ -31,7 +31,7 @@ func TestARuleChangeNotifiesADrain(t *testing.T) {
 		assert.True(t, wasNotified(news), "there is a rule")
 		r = r.DeepCopy()
 		r.ResourceVersion, r.Spec.Drain.Behavior = "901", v1alpha1.MachineDrainRuleBehaviorDrain
-		require.NoError(t, errorOf(rules.Update(t.Context(), r, metav1.UpdateOptions{})))
+		require.NoError(t, errorOfResult(rules.Update(t.Context(), r, metav1.UpdateOptions{})))
 		assert.True(t, wasNotified(news), "the rule changes")
 		require.NoError(t, rules.Delete(t.Context(), r.Name, metav1.DeleteOptions{}))
 		assert.True(t, wasNotified(news), "the rule goes")

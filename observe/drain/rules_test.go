@@ -18,7 +18,7 @@ import (
 )
 
 func newRule(name string, change ...func(*v1alpha1.MachineDrainRule)) *v1alpha1.MachineDrainRule {
-	r := &v1alpha1.MachineDrainRule{ObjectMeta: observetest.Meta(name)}
+	r := &v1alpha1.MachineDrainRule{ObjectMeta: observetest.NewMetadata(name)}
 	r.Spec.Drain.Behavior = v1alpha1.MachineDrainRuleBehaviorSkip
 	for _, f := range change {
 		f(r)
@@ -42,16 +42,16 @@ func labelSelector(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
-// ruleOf returns the rule for pod p on the node of machine m.
-func ruleOf(t *testing.T, namespace map[string]string, rules ...runtime.Object) (*drain.Rule, bool) {
+// matchingRule returns the rule for pod p on the node of machine m.
+func matchingRule(t *testing.T, namespace map[string]string, rules ...runtime.Object) (*drain.Rule, bool) {
 	t.Helper()
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(rules...), kubefake.NewClientset(), nil)
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	found, err := observe.ReadRules(cluster, observetest.Machine("m"))
+	found, err := observe.ReadRules(cluster, observetest.NewMachine("m"))
 	require.NoError(t, err)
-	return found.Of(pod(), namespace), found.Namespaces()
+	return found.RuleForPod(newPod(), namespace), found.UsesNamespaceLabels()
 }
 
 func TestDrainRules(t *testing.T) {
@@ -86,7 +86,7 @@ func TestDrainRules(t *testing.T) {
 		{"a rule for other machines is none of ours", []runtime.Object{newRule("r", withMachineSelectors(other), withPodSelectors(pods(nil, mine)))}, "", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			says, asks := ruleOf(t, map[string]string{"team": "mine"}, row.rules...)
+			says, asks := matchingRule(t, map[string]string{"team": "mine"}, row.rules...)
 			assert.Equal(t, row.asks, asks)
 			if row.matches == "" {
 				assert.Nil(t, says)
@@ -101,7 +101,7 @@ func TestDrainRules(t *testing.T) {
 func TestFieldsOfADrainRule(t *testing.T) {
 	for _, behaviour := range []v1alpha1.MachineDrainRuleBehavior{"Drain", "Skip", "WaitCompleted"} {
 		for _, order := range []*int32{nil, new(int32(-3)), new(int32(7))} {
-			says, _ := ruleOf(t, nil, newRule("r", func(r *v1alpha1.MachineDrainRule) {
+			says, _ := matchingRule(t, nil, newRule("r", func(r *v1alpha1.MachineDrainRule) {
 				r.Spec.Drain.Behavior, r.Spec.Drain.Order = behaviour, order
 			}))
 			want := drain.Rule{Name: "r", Behavior: string(behaviour)}
@@ -127,7 +127,7 @@ func TestRuleThatCannotBeReadIsAnError(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, cluster.WatchDrains())
 			require.NoError(t, cluster.Start(t.Context()))
-			_, err = observe.ReadRules(cluster, observetest.Machine("m"))
+			_, err = observe.ReadRules(cluster, observetest.NewMachine("m"))
 			assert.ErrorContains(t, err, "read drain rule shop/r")
 		})
 	}

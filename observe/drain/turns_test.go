@@ -14,12 +14,12 @@ import (
 	"millwright/observe/observetest"
 )
 
-// inStage puts a machine's deletion, since a fixed time, into this stage.
-func inStage(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
+// inDeletionStage puts a machine's deletion, since a fixed time, into this stage.
+func inDeletionStage(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
-		observetest.GoingMachine(m)
+		observetest.AsDeletingMachine(m)
 		m.DeletionTimestamp = new(metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)))
-		observetest.At(stage, drain)(m)
+		observetest.InDeletionStage(stage, drain)(m)
 	}
 }
 
@@ -31,59 +31,63 @@ func TestWhichMachinesTakePartInTheOrderOfDrains(t *testing.T) {
 		machine *v1alpha1.Machine
 		in      bool
 	}{
-		{"one that runs", observetest.Machine("m"), false},
-		{"one that is being deleted, and nothing is recorded", observetest.Machine("m", observetest.GoingMachine), false},
-		{"one before its drain", observetest.Machine("m", inStage(v1alpha1.MachineDeletionPreDrainHooks, nil)), false},
-		{"one that waits for its turn", observetest.Machine("m", inStage(draining, nil)), true},
-		{"one that is drained", observetest.Machine("m", inStage(draining, begun)), true},
-		{"one whose drain has ended", observetest.Machine("m", inStage(draining, &v1alpha1.MachineDrain{Result: "Drained"})), false},
-		{"one after its drain", observetest.Machine("m", inStage(v1alpha1.MachineDeletionInstance, begun)), false},
-		{"one that is held before its drain began", observetest.Machine("m", inStage(draining, nil), observetest.Noted(v1alpha1.AnnotationHold, "")), false},
-		{"one that is held in its drain", observetest.Machine("m", inStage(draining, begun), observetest.Noted(v1alpha1.AnnotationHold, "")), true},
+		{"one that runs", observetest.NewMachine("m"), false},
+		{"one that is being deleted, and nothing is recorded", observetest.NewMachine("m", observetest.AsDeletingMachine), false},
+		{"one before its drain", observetest.NewMachine("m", inDeletionStage(v1alpha1.MachineDeletionPreDrainHooks, nil)), false},
+		{"one that waits for its turn", observetest.NewMachine("m", inDeletionStage(draining, nil)), true},
+		{"one that is drained", observetest.NewMachine("m", inDeletionStage(draining, begun)), true},
+		{"one whose drain has ended", observetest.NewMachine("m", inDeletionStage(draining, &v1alpha1.MachineDrain{Result: "Drained"})), false},
+		{"one after its drain", observetest.NewMachine("m", inDeletionStage(v1alpha1.MachineDeletionInstance, begun)), false},
+		{"one that is held before its drain began", observetest.NewMachine("m", inDeletionStage(draining, nil), observetest.WithSingleAnnotation(v1alpha1.AnnotationHold, "")), false},
+		{"one that is held in its drain", observetest.NewMachine("m", inDeletionStage(draining, begun), observetest.WithSingleAnnotation(v1alpha1.AnnotationHold, "")), true},
 	} {
-		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.in, observe.InDrain(row.machine)) })
+		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.in, observe.IsInDrainQueue(row.machine)) })
 	}
 
 	queued := func(m *v1alpha1.Machine) { m.Status.Deletion.Queued = true }
-	first := observetest.Noted(v1alpha1.AnnotationMachinePriority, "1")
-	cluster, _ := observetest.Start(
+	first := observetest.WithSingleAnnotation(v1alpha1.AnnotationMachinePriority, "1")
+	cluster, _ := observetest.StartCaches(
 		t,
 		nil,
-		observetest.Machine("running", inStage(draining, begun)),
-		observetest.Machine("new", inStage(draining, nil)),
-		observetest.Machine("b", inStage(draining, nil), queued),
-		observetest.Machine(
+		observetest.NewMachine("running", inDeletionStage(draining, begun)),
+		observetest.NewMachine("new", inDeletionStage(draining, nil)),
+		observetest.NewMachine("b", inDeletionStage(draining, nil), queued),
+		observetest.NewMachine(
 			"a",
-			inStage(draining, nil),
+			inDeletionStage(draining, nil),
 			queued,
 		),
-		observetest.Machine("c", inStage(draining, nil), queued, first),
-		observetest.Machine("other"),
+		observetest.NewMachine("c", inDeletionStage(draining, nil), queued, first),
+		observetest.NewMachine("other"),
 	)
-	assert.Len(t, observe.Turns(cluster), 5)
+	assert.Len(t, observe.QueueEntries(cluster), 5)
 	var next []string
-	for _, turn := range drain.NextTurns(observe.Turns(cluster), 2) {
+	for _, turn := range drain.NextQueuedMachines(observe.QueueEntries(cluster), 2) {
 		next = append(next, turn.UID)
 	}
 	assert.Equal(t, []string{"uid-c", "uid-a"}, next)
 }
 
 func TestTheTextOfRequestsDiffersWithEachRequest(t *testing.T) {
-	seen := map[string]string{observe.Requests(observetest.Machine("m")): "none"}
+	seen := map[string]string{observe.RequestsText(observetest.NewMachine("m")): "none"}
 	for _, key := range []string{
 		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,
 		v1alpha1.AnnotationExtend, v1alpha1.AnnotationRetry,
 	} {
 		for _, value := range []string{"", "alice", "bob"} {
-			text := observe.Requests(observetest.Machine("m", observetest.Noted(key, value)))
+			text := observe.RequestsText(observetest.NewMachine("m", observetest.WithSingleAnnotation(key, value)))
 			assert.Empty(t, seen[text], "%s=%s", key, value)
 			seen[text] = key + "=" + value
 		}
 	}
-	forced := observetest.Machine("m")
+	forced := observetest.NewMachine("m")
 	forced.Labels[v1alpha1.LabelForceDeletion] = "true"
-	assert.Empty(t, seen[observe.Requests(forced)])
-	assert.Equal(t, "none", seen[observe.Requests(observetest.Machine("m", observetest.Noted("example.com/note", "x")))])
+	assert.Empty(t, seen[observe.RequestsText(forced)])
+	assert.Equal(
+		t,
+		"none",
+		seen[observe.RequestsText(observetest.NewMachine("m", observetest.WithSingleAnnotation("example.com/note", "x")))],
+	)
 }
 
 func TestToleratesCordon(t *testing.T) {
@@ -102,9 +106,9 @@ func TestToleratesCordon(t *testing.T) {
 			assert.Equal(
 				t,
 				row.want,
-				observe.ToleratesCordon(pod(func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{row.tolerates} })),
+				observe.ToleratesCordon(newPod(func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{row.tolerates} })),
 			)
 		})
 	}
-	assert.False(t, observe.ToleratesCordon(pod()))
+	assert.False(t, observe.ToleratesCordon(newPod()))
 }

@@ -20,29 +20,29 @@ import (
 )
 
 func TestVolumeFacts(t *testing.T) {
-	cluster, _ := observetest.Watching(
+	cluster, _ := observetest.StartWithDrainCaches(
 		t,
-		observetest.Attachment(
+		observetest.NewAttachment(
 			"a",
 			"n",
 			"here",
 		),
-		observetest.Attachment("b", "n", "leaving", markDetaching),
-		observetest.Attachment("c", "n", "coming", notYetAttached),
-		observetest.Attachment(
+		observetest.NewAttachment("b", "n", "leaving", markDetaching),
+		observetest.NewAttachment("c", "n", "coming", markUnattached),
+		observetest.NewAttachment(
 			"d",
 			"other",
 			"there",
 		),
-		observetest.Attachment("e", "other", "on-its-way", notYetAttached),
-		observetest.Attachment("f", "other", "leaving-there", markDetaching),
-		observetest.Attachment(
+		observetest.NewAttachment("e", "other", "on-its-way", markUnattached),
+		observetest.NewAttachment("f", "other", "leaving-there", markDetaching),
+		observetest.NewAttachment(
 			"g",
 			"n",
 			"both",
 		),
-		observetest.Attachment("h", "other", "both"),
-		observetest.Attachment("i", "n", ""),
+		observetest.NewAttachment("h", "other", "both"),
+		observetest.NewAttachment("i", "n", ""),
 	)
 	want := map[string]drain.Volume{
 		"here":          {Here: true},
@@ -73,13 +73,13 @@ func TestVolumeFacts(t *testing.T) {
 }
 
 func TestAttachedTo(t *testing.T) {
-	cluster, _ := observetest.Watching(
+	cluster, _ := observetest.StartWithDrainCaches(
 		t,
-		observetest.Attachment("c", "n", "pv-2"),
-		observetest.Attachment("b", "n", "pv-1", markDetaching),
-		observetest.Attachment("a", "n", "pv-3", notYetAttached),
-		observetest.Attachment("inline", "n", ""),
-		observetest.Attachment("x", "other", "pv-4"),
+		observetest.NewAttachment("c", "n", "pv-2"),
+		observetest.NewAttachment("b", "n", "pv-1", markDetaching),
+		observetest.NewAttachment("a", "n", "pv-3", markUnattached),
+		observetest.NewAttachment("inline", "n", ""),
+		observetest.NewAttachment("x", "other", "pv-4"),
 	)
 	for name, row := range map[string]struct {
 		node string
@@ -90,13 +90,13 @@ func TestAttachedTo(t *testing.T) {
 		"none":                                             {"third", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, row.want, cluster.AttachedTo(row.node))
-			assert.Len(t, cluster.AttachmentsOf(row.node), len(row.want))
+			assert.Equal(t, row.want, cluster.VolumesAttachedToNode(row.node))
+			assert.Len(t, cluster.AttachmentsOfNode(row.node), len(row.want))
 		})
 	}
 }
 
-func TestClaimsOf(t *testing.T) {
+func TestVolumeClaimsOfPod(t *testing.T) {
 	for name, row := range map[string]struct {
 		pod  func(*corev1.Pod)
 		want []string
@@ -107,7 +107,7 @@ func TestClaimsOf(t *testing.T) {
 		"other volumes":    {withVolume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, row.want, observe.ClaimsOf(pod(row.pod)))
+			assert.Equal(t, row.want, observe.VolumeClaimsOfPod(newPod(row.pod)))
 		})
 	}
 }
@@ -130,18 +130,22 @@ func wasNotified(news <-chan struct{}) bool {
 }
 
 // testFilter selects the objects whose changes these tests expect.
-var testFilter = observe.Filter{
-	Budget:     func(namespace string) bool { return namespace == "shop" },
-	Attachment: func(node, volume string) bool { return node == "n" || volume == "pv-2" },
+var testFilter = observe.ChangeFilter{
+	BudgetMatters:     func(namespace string) bool { return namespace == "shop" },
+	AttachmentMatters: func(node, volume string) bool { return node == "n" || volume == "pv-2" },
 }
 
 func TestADrainIsNotifiedOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster, target := observetest.Watching(t, budget("web", nil), observetest.Attachment("a", "n", "pv-1"))
+		cluster, target := observetest.StartWithDrainCaches(
+			t,
+			newBudget("web", nil),
+			observetest.NewAttachment("a", "n", "pv-1"),
+		)
 		synctest.Wait() // wait until the fake's watches are open
-		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", testFilter)
+		news, stop, err := observe.SubscribeToChanges(observe.SourcesOfCluster(cluster), "uid-m", testFilter)
 		require.NoError(t, err)
-		other, stopOther, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", testFilter)
+		other, stopOther, err := observe.SubscribeToChanges(observe.SourcesOfCluster(cluster), "uid-m", testFilter)
 		require.NoError(t, err)
 		defer stopOther()
 		wasNotified(news)
@@ -150,25 +154,27 @@ func TestADrainIsNotifiedOfChanges(t *testing.T) {
 
 		machines := cluster.Client().MachineV1alpha1().Machines("shop")
 		budgets, attachments := target.PolicyV1().PodDisruptionBudgets("shop"), target.StorageV1().VolumeAttachments()
-		yields := budget("web", nil, func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed = 1 })
+		yields := newBudget("web", nil, func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed = 1 })
 		for _, step := range []struct {
 			what string
 			do   func() error
 		}{
-			{"the status of a budget changes", func() error { return errorOf(budgets.UpdateStatus(t.Context(), yields, metav1.UpdateOptions{})) }},
-			{"there is another budget", func() error { return errorOf(budgets.Create(t.Context(), budget("new", nil), metav1.CreateOptions{})) }},
+			{"the status of a budget changes", func() error { return errorOfResult(budgets.UpdateStatus(t.Context(), yields, metav1.UpdateOptions{})) }},
+			{"there is another budget", func() error {
+				return errorOfResult(budgets.Create(t.Context(), newBudget("new", nil), metav1.CreateOptions{}))
+			}},
 			{"a budget goes", func() error { return budgets.Delete(t.Context(), "web", metav1.DeleteOptions{}) }},
 			{"a volume is attached", func() error {
-				return errorOf(attachments.Create(t.Context(), observetest.Attachment("b", "other", "pv-2"), metav1.CreateOptions{}))
+				return errorOfResult(attachments.Create(t.Context(), observetest.NewAttachment("b", "other", "pv-2"), metav1.CreateOptions{}))
 			}},
 			{"and ready there", func() error {
-				return errorOf(attachments.UpdateStatus(t.Context(), observetest.Attachment("b", "other", "pv-2", notYetAttached), metav1.UpdateOptions{}))
+				return errorOfResult(attachments.UpdateStatus(t.Context(), observetest.NewAttachment("b", "other", "pv-2", markUnattached), metav1.UpdateOptions{}))
 			}},
 			{"its machine comes", func() error {
-				return errorOf(machines.Create(t.Context(), observetest.Machine("m"), metav1.CreateOptions{}))
+				return errorOfResult(machines.Create(t.Context(), observetest.NewMachine("m"), metav1.CreateOptions{}))
 			}},
 			{"its machine changes", func() error {
-				return errorOf(machines.Update(t.Context(), observetest.Machine("m", observetest.Annotated("drain.machine.sapcloud.io/force")), metav1.UpdateOptions{}))
+				return errorOfResult(machines.Update(t.Context(), observetest.NewMachine("m", observetest.WithAnnotationKeys("drain.machine.sapcloud.io/force")), metav1.UpdateOptions{}))
 			}},
 			{"its machine goes", func() error { return machines.Delete(t.Context(), "m", metav1.DeleteOptions{}) }},
 			{"a volume is detached", func() error { return attachments.Delete(t.Context(), "a", metav1.DeleteOptions{}) }},
@@ -178,22 +184,29 @@ func TestADrainIsNotifiedOfChanges(t *testing.T) {
 			assert.False(t, wasNotified(news), "%s, once", step.what)
 			assert.True(t, wasNotified(other), "%s: everybody who listens hears it", step.what)
 		}
-		require.NoError(t, errorOf(machines.Create(t.Context(), observetest.Machine("other"), metav1.CreateOptions{})))
-		assert.False(t, wasNotified(news), "of another machine nobody hears")
-		elsewhere := budget("web", nil, func(b *policyv1.PodDisruptionBudget) { b.Namespace = "other" })
 		require.NoError(
 			t,
-			errorOf(target.PolicyV1().PodDisruptionBudgets("other").Create(t.Context(), elsewhere, metav1.CreateOptions{})),
+			errorOfResult(machines.Create(t.Context(), observetest.NewMachine("other"), metav1.CreateOptions{})),
+		)
+		assert.False(t, wasNotified(news), "of another machine nobody hears")
+		elsewhere := newBudget("web", nil, func(b *policyv1.PodDisruptionBudget) { b.Namespace = "other" })
+		require.NoError(
+			t,
+			errorOfResult(
+				target.PolicyV1().PodDisruptionBudgets("other").Create(t.Context(), elsewhere, metav1.CreateOptions{}),
+			),
 		)
 		require.NoError(
 			t,
-			errorOf(attachments.Create(t.Context(), observetest.Attachment("c", "other", "pv-3"), metav1.CreateOptions{})),
+			errorOfResult(
+				attachments.Create(t.Context(), observetest.NewAttachment("c", "other", "pv-3"), metav1.CreateOptions{}),
+			),
 		)
 		require.NoError(t, attachments.Delete(t.Context(), "c", metav1.DeleteOptions{}))
 		assert.False(t, wasNotified(news), "nor of what is none of its concern")
 		for range 2 {
 			stop()
-			require.NoError(t, errorOf(budgets.Create(t.Context(), budget("late", nil), metav1.CreateOptions{})))
+			require.NoError(t, errorOfResult(budgets.Create(t.Context(), newBudget("late", nil), metav1.CreateOptions{})))
 			assert.False(t, wasNotified(news), "who has stopped hears nothing")
 			assert.True(t, wasNotified(other))
 			require.NoError(t, budgets.Delete(t.Context(), "late", metav1.DeleteOptions{}))
@@ -202,32 +215,32 @@ func TestADrainIsNotifiedOfChanges(t *testing.T) {
 	})
 }
 
-func errorOf[T any](_ T, err error) error { return err }
+func errorOfResult[T any](_ T, err error) error { return err }
 
 func TestADrainWithoutABudgetFilterGetsNoBudgetEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster, target := observetest.Watching(t)
+		cluster, target := observetest.StartWithDrainCaches(t)
 		synctest.Wait()
-		news, stop, err := observe.Subscribe(
-			observe.SourcesOf(cluster),
+		news, stop, err := observe.SubscribeToChanges(
+			observe.SourcesOfCluster(cluster),
 			"uid-m",
-			observe.Filter{Attachment: testFilter.Attachment},
+			observe.ChangeFilter{AttachmentMatters: testFilter.AttachmentMatters},
 		)
 		require.NoError(t, err)
 		defer stop()
 		require.NoError(
 			t,
-			errorOf(
-				target.PolicyV1().PodDisruptionBudgets("shop").Create(t.Context(), budget("web", nil), metav1.CreateOptions{}),
+			errorOfResult(
+				target.PolicyV1().PodDisruptionBudgets("shop").Create(t.Context(), newBudget("web", nil), metav1.CreateOptions{}),
 			),
 		)
 		assert.False(t, wasNotified(news))
 		require.NoError(
 			t,
-			errorOf(
+			errorOfResult(
 				target.StorageV1().
 					VolumeAttachments().
-					Create(t.Context(), observetest.Attachment("a", "n", "pv-1"), metav1.CreateOptions{}),
+					Create(t.Context(), observetest.NewAttachment("a", "n", "pv-1"), metav1.CreateOptions{}),
 			),
 		)
 		assert.True(t, wasNotified(news))
@@ -236,23 +249,23 @@ func TestADrainWithoutABudgetFilterGetsNoBudgetEvents(t *testing.T) {
 
 func TestManyChangesNeverBlockTheNotifier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster, target := observetest.Watching(t)
+		cluster, target := observetest.StartWithDrainCaches(t)
 		synctest.Wait()
-		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", testFilter)
+		news, stop, err := observe.SubscribeToChanges(observe.SourcesOfCluster(cluster), "uid-m", testFilter)
 		require.NoError(t, err)
 		defer stop()
 		for _, name := range []string{"a", "b", "c"} {
 			require.NoError(
 				t,
-				errorOf(
+				errorOfResult(
 					target.StorageV1().
 						VolumeAttachments().
-						Create(t.Context(), observetest.Attachment(name, "n", name), metav1.CreateOptions{}),
+						Create(t.Context(), observetest.NewAttachment(name, "n", name), metav1.CreateOptions{}),
 				),
 			)
 			synctest.Wait()
 		}
-		assert.Len(t, cluster.AttachmentsOf("n"), 3, "the cache goes on")
+		assert.Len(t, cluster.AttachmentsOfNode("n"), 3, "the cache goes on")
 		assert.True(t, wasNotified(news))
 		assert.False(t, wasNotified(news), "what nobody has looked at yet is told once")
 	})
@@ -263,11 +276,11 @@ func TestWithoutATargetThereAreNoNotifications(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", testFilter)
+	news, stop, err := observe.SubscribeToChanges(observe.SourcesOfCluster(cluster), "uid-m", testFilter)
 	require.NoError(t, err)
 	stop()
 	assert.Empty(t, news)
-	assert.Empty(t, cluster.AttachedTo("n"))
+	assert.Empty(t, cluster.VolumesAttachedToNode("n"))
 	assert.Equal(t, map[string]drain.Volume{"pv": {}}, observe.VolumeFacts(cluster, "n", []string{"pv"}))
 }
 
@@ -280,7 +293,7 @@ func TestSubscribeFailsAfterTheCachesHaveStopped(t *testing.T) {
 		require.NoError(t, cluster.Start(ctx))
 		cancel()
 		synctest.Wait()
-		_, _, err = observe.Subscribe(observe.SourcesOf(cluster), "uid-m", testFilter)
+		_, _, err = observe.SubscribeToChanges(observe.SourcesOfCluster(cluster), "uid-m", testFilter)
 		require.ErrorContains(t, err, " for the drain of machine uid-m: ")
 	})
 }

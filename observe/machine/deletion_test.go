@@ -22,9 +22,9 @@ import (
 	"millwright/observe/observetest"
 )
 
-// ownNode returns the Related of a machine whose node is proven to be its own.
-func ownNode(node *corev1.Node) machine.Related {
-	return machine.Related{Node: node, Owner: ownership.Answer{Whose: ownership.Ours}}
+// ownNode returns the RelatedObjects of a machine whose node is proven to be its own.
+func ownNode(node *corev1.Node) machine.RelatedObjects {
+	return machine.RelatedObjects{Node: node, NodeOwner: ownership.OwnerAnswer{Whose: ownership.Ours}}
 }
 
 func TestDeletionFacts(t *testing.T) {
@@ -35,39 +35,39 @@ func TestDeletionFacts(t *testing.T) {
 		change(&f)
 		return f
 	}
-	cluster, _ := observetest.Watching(
+	cluster, _ := observetest.StartWithDrainCaches(
 		t,
-		observetest.Attachment("a", "n", "pv-1"),
-		observetest.Attachment("b", "n", ""),
-		observetest.Attachment("c", "other", "pv-2"),
+		observetest.NewAttachment("a", "n", "pv-1"),
+		observetest.NewAttachment("b", "n", ""),
+		observetest.NewAttachment("c", "other", "pv-2"),
 	)
 	bare.Attached = 2
 	for name, row := range map[string]struct {
 		machine func(*v1alpha1.Machine)
 		want    deletion.Facts
 	}{
-		"nothing is recorded": {observetest.Phase(v1alpha1.MachineTerminating), bare},
-		"a stage is recorded": {observetest.At("Drain", nil), with(func(f *deletion.Facts) { f.Recorded = deletion.Drain })},
+		"nothing is recorded": {observetest.WithPhase(v1alpha1.MachineTerminating), bare},
+		"a stage is recorded": {observetest.InDeletionStage("Drain", nil), with(func(f *deletion.Facts) { f.Recorded = deletion.Drain })},
 		"a drain that goes on": {
-			observetest.At("Drain", &v1alpha1.MachineDrain{StartedAt: *observetest.Now(), Means: "Evict"}),
+			observetest.InDeletionStage("Drain", &v1alpha1.MachineDrain{StartedAt: *observetest.Now(), Means: "Evict"}),
 			with(func(f *deletion.Facts) { f.Recorded = deletion.Drain }),
 		},
 		"a drain that has ended": {
-			observetest.At("Instance", &v1alpha1.MachineDrain{StartedAt: *observetest.Now(), Result: "Forced"}),
+			observetest.InDeletionStage("Instance", &v1alpha1.MachineDrain{StartedAt: *observetest.Now(), Result: "Forced"}),
 			with(func(f *deletion.Facts) { f.Recorded, f.Result = deletion.Instance, "Forced" }),
 		},
 		"whatever its last operation says": {
 			func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "Initiate VM deletion" }, bare,
 		},
-		"a hook without a name":        {observetest.Annotated(preDrain), with(func(f *deletion.Facts) { f.PreDrainHooks = []string{preDrain} })},
-		"hooks with names":             {observetest.Annotated(preDrain+"/a", preDrain+"/b"), with(func(f *deletion.Facts) { f.PreDrainHooks = []string{preDrain + "/a", preDrain + "/b"} })},
-		"a hook before its instance":   {observetest.Annotated(preTerminate + "/etcd"), with(func(f *deletion.Facts) { f.PreTerminateHooks = []string{preTerminate + "/etcd"} })},
-		"another one without a name":   {observetest.Annotated(preTerminate), with(func(f *deletion.Facts) { f.PreTerminateHooks = []string{preTerminate} })},
-		"a key that only begins alike": {observetest.Annotated(preDrain+"s", preDrain+".example.com/a", preTerminate+"-x", "x/"+preDrain), bare},
-		"excluded from draining": {observetest.Annotated(v1alpha1.AnnotationExcludeDraining), with(func(f *deletion.Facts) {
+		"a hook without a name":        {observetest.WithAnnotationKeys(preDrain), with(func(f *deletion.Facts) { f.PreDrainHooks = []string{preDrain} })},
+		"hooks with names":             {observetest.WithAnnotationKeys(preDrain+"/a", preDrain+"/b"), with(func(f *deletion.Facts) { f.PreDrainHooks = []string{preDrain + "/a", preDrain + "/b"} })},
+		"a hook before its instance":   {observetest.WithAnnotationKeys(preTerminate + "/etcd"), with(func(f *deletion.Facts) { f.PreTerminateHooks = []string{preTerminate + "/etcd"} })},
+		"another one without a name":   {observetest.WithAnnotationKeys(preTerminate), with(func(f *deletion.Facts) { f.PreTerminateHooks = []string{preTerminate} })},
+		"a key that only begins alike": {observetest.WithAnnotationKeys(preDrain+"s", preDrain+".example.com/a", preTerminate+"-x", "x/"+preDrain), bare},
+		"excluded from draining": {observetest.WithAnnotationKeys(v1alpha1.AnnotationExcludeDraining), with(func(f *deletion.Facts) {
 			f.Skip = "annotation " + v1alpha1.AnnotationExcludeDraining + " is set"
 		})},
-		"excluded from the wait": {observetest.Annotated(v1alpha1.AnnotationExcludeDetach), with(func(f *deletion.Facts) {
+		"excluded from the wait": {observetest.WithAnnotationKeys(v1alpha1.AnnotationExcludeDetach), with(func(f *deletion.Facts) {
 			f.SkipDetach = "annotation " + v1alpha1.AnnotationExcludeDetach + " is set"
 		})},
 		"a person wants no drain, and says why": {
@@ -78,19 +78,19 @@ func TestDeletionFacts(t *testing.T) {
 				f.Skip = "annotation " + v1alpha1.AnnotationSkipDrain + ": alice: it is empty"
 			}),
 		},
-		"a person holds it": {observetest.Annotated(v1alpha1.AnnotationHold), with(func(f *deletion.Facts) { f.Hold = "no reason given" })},
-		"a person abandons it": {observetest.Annotated(v1alpha1.AnnotationAbandonInstance), with(func(f *deletion.Facts) {
+		"a person holds it": {observetest.WithAnnotationKeys(v1alpha1.AnnotationHold), with(func(f *deletion.Facts) { f.Hold = "no reason given" })},
+		"a person abandons it": {observetest.WithAnnotationKeys(v1alpha1.AnnotationAbandonInstance), with(func(f *deletion.Facts) {
 			f.Abandon = "annotation " + v1alpha1.AnnotationAbandonInstance + " is set"
 		})},
-		"a machine without a node": {observetest.OnNode(""), deletion.Facts{}},
-		"a node without volumes":   {observetest.OnNode("empty"), deletion.Facts{NodeName: "empty"}},
+		"a machine without a node": {observetest.WithNodeLabel(""), deletion.Facts{}},
+		"a node without volumes":   {observetest.WithNodeLabel("empty"), deletion.Facts{NodeName: "empty"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := observetest.Machine("m", observetest.OnNode("n"), row.machine)
-			var n machine.Related
+			m := observetest.NewMachine("m", observetest.WithNodeLabel("n"), row.machine)
+			var n machine.RelatedObjects
 			if row.want.Node {
-				n = ownNode(observetest.Node())
-				row.want.Owner = n.Owner
+				n = ownNode(observetest.NewNode())
+				row.want.Owner = n.NodeOwner
 			}
 			before := m.DeepCopy()
 			facts := machine.DeletionFacts(cluster, m, n, "")
@@ -111,17 +111,22 @@ func TestDeletionFacts(t *testing.T) {
 		assert.Equal(
 			t,
 			deletion.Facts{NodeName: "n"},
-			machine.DeletionFacts(alone, observetest.Machine("m", observetest.OnNode("n")), machine.Related{}, ""),
+			machine.DeletionFacts(
+				alone,
+				observetest.NewMachine("m", observetest.WithNodeLabel("n")),
+				machine.RelatedObjects{},
+				"",
+			),
 		)
 	})
 	t.Run("nor where nobody watches attachments", func(t *testing.T) {
-		blind, _ := observetest.Start(t, []runtime.Object{observetest.Attachment("a", "n", "pv-1")})
+		blind, _ := observetest.StartCaches(t, []runtime.Object{observetest.NewAttachment("a", "n", "pv-1")})
 		assert.Zero(
 			t,
 			machine.DeletionFacts(
 				blind,
-				observetest.Machine("m", observetest.OnNode("n")),
-				ownNode(observetest.Node()),
+				observetest.NewMachine("m", observetest.WithNodeLabel("n")),
+				ownNode(observetest.NewNode()),
 				"",
 			).Attached,
 		)
@@ -131,18 +136,18 @@ func TestDeletionFacts(t *testing.T) {
 func TestLadderFacts(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	began, climbed := metav1.NewTime(noon.Add(-time.Hour)), metav1.NewTime(noon.Add(-time.Minute))
-	facts := func(change func(*v1alpha1.Machine)) drain.Ladder {
-		m := observetest.Machine("m", observetest.OnNode("n"), observetest.GoingMachine, change)
-		return observedrain.Ladder(
+	facts := func(change func(*v1alpha1.Machine)) drain.EscalationLadder {
+		m := observetest.NewMachine("m", observetest.WithNodeLabel("n"), observetest.AsDeletingMachine, change)
+		return observedrain.LadderFacts(
 			m,
-			observedrain.RecordOf(m, attention.DrainPurpose{}),
-			observetest.Node(observetest.Condition("Ready", "True")),
+			observedrain.FindRecord(m, attention.DrainPurpose{}),
+			observetest.NewNode(observetest.NewNodeCondition("Ready", "True")),
 			time.Minute,
 			noon,
 		)
 	}
-	common := drain.Ladder{Now: noon, Timeout: v1alpha1.DefaultDrainTimeout, Grace: time.Minute}
-	with := func(change func(*drain.Ladder)) drain.Ladder {
+	common := drain.EscalationLadder{Now: noon, Timeout: v1alpha1.DefaultDrainTimeout, Grace: time.Minute}
+	with := func(change func(*drain.EscalationLadder)) drain.EscalationLadder {
 		l := common
 		change(&l)
 		return l
@@ -153,36 +158,36 @@ func TestLadderFacts(t *testing.T) {
 	configured := func(c v1alpha1.MachineConfiguration) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = &c }
 	}
-	forced := with(func(l *drain.Ladder) { l.Force = "label force-deletion is set" })
+	forced := with(func(l *drain.EscalationLadder) { l.Force = "label force-deletion is set" })
 	three := int32(3)
 	for name, row := range map[string]struct {
 		machine func(*v1alpha1.Machine)
-		want    drain.Ladder
+		want    drain.EscalationLadder
 	}{
-		"by default no retries limit it": {observetest.Phase(v1alpha1.MachineTerminating), common},
-		"more than two hours":            {configured(v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: 5 * time.Hour}}), with(func(l *drain.Ladder) { l.Timeout = 5 * time.Hour })},
-		"its own retries":                {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: &three}), with(func(l *drain.Ladder) { l.Retries = &three })},
-		"none of them":                   {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: new(int32)}), with(func(l *drain.Ladder) { l.Retries = new(int32) })},
-		"a deletion without a drain":     {observetest.At("PreDrainHooks", nil), common},
+		"by default no retries limit it": {observetest.WithPhase(v1alpha1.MachineTerminating), common},
+		"more than two hours":            {configured(v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: 5 * time.Hour}}), with(func(l *drain.EscalationLadder) { l.Timeout = 5 * time.Hour })},
+		"its own retries":                {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: &three}), with(func(l *drain.EscalationLadder) { l.Retries = &three })},
+		"none of them":                   {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: new(int32)}), with(func(l *drain.EscalationLadder) { l.Retries = new(int32) })},
+		"a deletion without a drain":     {observetest.InDeletionStage("PreDrainHooks", nil), common},
 		"a drain that has begun": {
-			observetest.At("Drain", &v1alpha1.MachineDrain{StartedAt: began, Means: "Delete", MeansSince: &climbed}),
-			with(func(l *drain.Ladder) {
+			observetest.InDeletionStage("Drain", &v1alpha1.MachineDrain{StartedAt: began, Means: "Delete", MeansSince: &climbed}),
+			with(func(l *drain.EscalationLadder) {
 				l.Started, l.Reached, l.ReachedAt = noon.Add(-time.Hour), drain.Delete, noon.Add(-time.Minute)
 			}),
 		},
 		"one that has just begun": {
-			observetest.At("Drain", &v1alpha1.MachineDrain{StartedAt: began}), with(func(l *drain.Ladder) { l.Started = noon.Add(-time.Hour) }),
+			observetest.InDeletionStage("Drain", &v1alpha1.MachineDrain{StartedAt: began}), with(func(l *drain.EscalationLadder) { l.Started = noon.Add(-time.Hour) }),
 		},
 		"the label: true": {label("true"), forced},
 		"the label: True": {label("True"), forced},
 		"the label: 1":    {label("1"), forced},
 		"an annotation, with words": {
-			observetest.Noted(v1alpha1.AnnotationForce, "bob: now"),
-			with(func(l *drain.Ladder) { l.Force = "annotation " + v1alpha1.AnnotationForce + ": bob: now" }),
+			observetest.WithSingleAnnotation(v1alpha1.AnnotationForce, "bob: now"),
+			with(func(l *drain.EscalationLadder) { l.Force = "annotation " + v1alpha1.AnnotationForce + ": bob: now" }),
 		},
-		"an extension":                {observetest.Noted(v1alpha1.AnnotationExtend, "2026-01-01T15:00:00Z"), with(func(l *drain.Ladder) { l.Extended = noon.Add(3 * time.Hour) })},
-		"an extension, with words":    {observetest.Noted(v1alpha1.AnnotationExtend, "2026-01-01T16:00:00+01:00 bob: the backup runs"), with(func(l *drain.Ladder) { l.Extended = noon.Add(3 * time.Hour) })},
-		"an extension without a time": {observetest.Noted(v1alpha1.AnnotationExtend, "tomorrow"), common},
+		"an extension":                {observetest.WithSingleAnnotation(v1alpha1.AnnotationExtend, "2026-01-01T15:00:00Z"), with(func(l *drain.EscalationLadder) { l.Extended = noon.Add(3 * time.Hour) })},
+		"an extension, with words":    {observetest.WithSingleAnnotation(v1alpha1.AnnotationExtend, "2026-01-01T16:00:00+01:00 bob: the backup runs"), with(func(l *drain.EscalationLadder) { l.Extended = noon.Add(3 * time.Hour) })},
+		"an extension without a time": {observetest.WithSingleAnnotation(v1alpha1.AnnotationExtend, "tomorrow"), common},
 		"the label: false":            {label("false"), common},
 		"the label: no":               {label("no"), common},
 		"the label: yes":              {label("yes"), common},
@@ -200,7 +205,7 @@ func TestLadderFacts(t *testing.T) {
 func TestWhatMakesANodeUnusable(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	since := func(kind, status string, minutes int) corev1.NodeCondition {
-		c := observetest.Condition(kind, status)
+		c := observetest.NewNodeCondition(kind, status)
 		c.LastTransitionTime = metav1.NewTime(noon.Add(-time.Duration(minutes) * time.Minute))
 		return c
 	}
@@ -209,7 +214,7 @@ func TestWhatMakesANodeUnusable(t *testing.T) {
 		conditions []corev1.NodeCondition
 		why        string
 		minutes    int
-		means      drain.Means
+		means      drain.RemovalMeans
 	}{
 		"a node that is well":                         {[]corev1.NodeCondition{since("Ready", "True", 60)}, "", 0, drain.Evict},
 		"one that says nothing":                       {nil, "", 0, drain.Evict},
@@ -227,10 +232,10 @@ func TestWhatMakesANodeUnusable(t *testing.T) {
 		"a condition of another name":                 {[]corev1.NodeCondition{since("KernelDeadlock", "True", 60), since("ReadonlyFileSystem", "True", 60)}, "", 0, drain.Evict},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := observedrain.Ladder(
-				observetest.Machine("m", observetest.OnNode("n")),
+			l := observedrain.LadderFacts(
+				observetest.NewMachine("m", observetest.WithNodeLabel("n")),
 				nil,
-				observetest.Node(row.conditions...),
+				observetest.NewNode(row.conditions...),
 				0,
 				noon,
 			)

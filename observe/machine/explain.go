@@ -13,36 +13,37 @@ import (
 	"millwright/observe/drain"
 )
 
-// Explained returns the facts that explain why a machine waits. The parameter of is the machine's class; nil if the
-// class does not exist.
-func Explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) explain.Machine {
+// ExplanationFacts returns the facts that explain why a machine waits. The parameter of is the machine's class; nil if
+// the class does not exist.
+func ExplanationFacts(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) explain.Machine {
 	o := m.Status.CurrentOperation
 	if o == nil {
 		return explain.Machine{}
 	}
 	f := explain.Machine{
-		Namespace: m.Namespace, Name: m.Name, Node: cache.NodeNameOf(m), Class: m.Spec.Class.Name,
+		Namespace: m.Namespace, Name: m.Name, Node: cache.NodeNameOfMachine(m), Class: m.Spec.Class.Name,
 		Owned: len(m.OwnerReferences) > 0, Deleting: m.DeletionTimestamp != nil,
 		Step: o.Step, Cause: o.Cause, BlockedBy: o.BlockedBy, Since: o.Since.Time, Now: now,
 	}
 	if stopped := m.Status.CreationStopped; stopped != nil {
-		f.Stopped = cache.TimeOf(stopped.Since)
+		f.Stopped = cache.TimeOrZero(stopped.Since)
 	}
 	if of != nil {
-		f.Unserved = class.Unserved(of)
+		f.Unserved = class.UnservedMessage(of)
 		if ref := cmp.Or(of.CredentialsSecretRef, of.SecretRef); ref != nil {
 			f.Secret = ref.Namespace + "/" + ref.Name
 		}
-		for _, key := range class.ForeignSecrets(of) {
+		for _, key := range class.SecretsOfOtherNamespaces(of) {
 			f.Lenders = append(f.Lenders, key.String())
 		}
 	}
-	deadlines := drain.Deadlines(m, now)
-	if f.Deadline = deadlines.Next(); f.Deadline.IsZero() || drain.OnlyVolumes(o.BlockedBy) && o.Deadline != nil {
-		f.Deadline = cache.TimeOf(o.Deadline)
+	deadlines := drain.DeadlineFacts(m, now)
+	if f.Deadline = deadlines.NextDeadline(); f.Deadline.IsZero() ||
+		drain.IsBlockedOnlyByVolumes(o.BlockedBy) && o.Deadline != nil {
+		f.Deadline = cache.TimeOrZero(o.Deadline)
 	}
 	if f.Step != vocabulary.StepHeld && f.Step != vocabulary.StepQueued {
-		f.Means, f.Then = drain.Means(m), drain.NextMeans(m, deadlines)
+		f.Means, f.Then = drain.CurrentMeans(m), drain.NextMeans(m, deadlines)
 	}
 	for _, keys := range [][]string{hookKeys(m, v1alpha1.AnnotationPreDrainHook), hookKeys(m, v1alpha1.AnnotationPreTerminateHook)} {
 		for _, key := range slices.Sorted(slices.Values(keys)) {
@@ -54,9 +55,9 @@ func Explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) ex
 	return f
 }
 
-// IsExplained reports whether a machine's status names the machine's present blockers. The blockers can change without
-// an event of the machine: time passes, or the machine's class changes.
-func IsExplained(m *v1alpha1.Machine, w explain.Wait) bool {
+// StatusShowsWait reports whether a machine's status names the machine's present blockers. The blockers can change
+// without an event of the machine: time passes, or the machine's class changes.
+func StatusShowsWait(m *v1alpha1.Machine, w explain.WaitState) bool {
 	o := m.Status.CurrentOperation
 	return o == nil || len(o.BlockedBy)+len(w.Blockers) == 0 || slices.Equal(o.BlockedBy, w.Blockers)
 }

@@ -18,17 +18,17 @@ import (
 	"millwright/observe/drain"
 )
 
-// Related holds the objects that the facts about a machine need in addition to the machine. A nil field means that the
-// object does not exist.
-type Related struct {
+// RelatedObjects holds the objects that the facts about a machine need in addition to the machine. A nil field means
+// that the object does not exist.
+type RelatedObjects struct {
 	// Node is the machine's node. Node is nil if the named node is proven to belong to another machine or to no machine.
-	Node  *corev1.Node
-	Owner ownership.Answer // owner of the node that the machine names; zero without a node
+	Node      *corev1.Node
+	NodeOwner ownership.OwnerAnswer // owner of the node that the machine names; zero without a node
 	// NodeGone means that the target's API server has no such node. NodeUnknown means that the cache has no such node, and
 	// that the target's API server does not answer.
 	NodeGone, NodeUnknown bool
-	// Found is the node with the machine's provider ID, while the machine does not know the node's name.
-	Found *corev1.Node
+	// FoundNode is the node with the machine's provider ID, while the machine does not know the node's name.
+	FoundNode *corev1.Node
 
 	Class    *v1alpha1.MachineClass
 	Set      *v1alpha1.MachineSet // set that controls the machine
@@ -36,45 +36,52 @@ type Related struct {
 	Absences cache.Absences       // times when no worker was working
 }
 
-// Read returns the objects related to a machine from the caches.
-func Read(c *cache.Cluster, m *v1alpha1.Machine) Related {
-	related := Related{NoTarget: c.Target(m.Namespace) == nil, Absences: c.Absences(), Found: c.NodeToName(m)}
-	related.Sees(c, m, c.NodeOf(m))
-	related.Class = c.ClassOf(m)
+// ReadRelated returns the objects related to a machine from the caches.
+func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
+	related := RelatedObjects{
+		NoTarget:  c.TargetClient(m.Namespace) == nil,
+		Absences:  c.Absences(),
+		FoundNode: c.UnrecordedNodeOfMachine(m),
+	}
+	related.RecordNode(c, m, c.NodeOfMachine(m))
+	related.Class = c.ClassOfMachine(m)
 	if owner := metav1.GetControllerOf(m); owner != nil {
-		if set, found := c.Set(m.Namespace + "/" + owner.Name); found && set.UID == owner.UID {
+		if set, found := c.MachineSet(m.Namespace + "/" + owner.Name); found && set.UID == owner.UID {
 			related.Set = set
 		}
 	}
 	return related
 }
 
-// Sees records the node that a machine names (nil if there is no such node) and the node's owner. If the machine names
-// no node, but several nodes have its provider ID, then the machine's node is in doubt.
-func (related *Related) Sees(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node) {
-	related.Node, related.Owner = nil, ownership.Answer{}
+// RecordNode records the node that a machine names (nil if there is no such node) and the node's owner. If the machine
+// names no node, but several nodes have its provider ID, then the machine's node is in doubt.
+func (related *RelatedObjects) RecordNode(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node) {
+	related.Node, related.NodeOwner = nil, ownership.OwnerAnswer{}
 	switch twins := c.NodesOfInstance(m.Spec.ProviderID); {
 	case node != nil:
-		related.Owner = c.WhoseNode(m, node)
+		related.NodeOwner = c.OwnerOfNode(m, node)
 	case len(twins) > 1:
-		related.Owner = c.WhoseNode(m, twins[0])
+		related.NodeOwner = c.OwnerOfNode(m, twins[0])
 	}
-	if related.Owner.Is(ownership.Ours) || related.Owner.Is(ownership.InDoubt) {
+	if related.NodeOwner.HasOwnerKind(ownership.Ours) || related.NodeOwner.HasOwnerKind(ownership.InDoubt) {
 		related.Node = node
 	}
 }
 
-// HasUnknownNode reports whether a machine that must be drained has an instance but no known node: the machine has no node name,
-// and no node has its provider ID. The cache may lack a node that has just joined.
-func (related *Related) HasUnknownNode(m *v1alpha1.Machine) bool {
-	return m.DeletionTimestamp != nil && !drain.IsOver(m) && m.Spec.ProviderID != "" && cache.NodeNameOf(m) == "" &&
-		!related.NoTarget && related.Found == nil && related.Owner.Whose == "" &&
+// HasUnknownNode reports whether a machine that must be drained has an instance but no known node: the machine has no
+// node name, and no node has its provider ID. The cache may lack a node that has just joined.
+func (related *RelatedObjects) HasUnknownNode(m *v1alpha1.Machine) bool {
+	return m.DeletionTimestamp != nil && !drain.IsDrainOver(m) && m.Spec.ProviderID != "" &&
+		cache.NodeNameOfMachine(m) == "" &&
+		!related.NoTarget &&
+		related.FoundNode == nil &&
+		related.NodeOwner.Whose == "" &&
 		drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining) == ""
 }
 
-// Own returns the machine's node if the node is proven to be the machine's; otherwise nil.
-func (related *Related) Own() *corev1.Node {
-	if !related.Owner.Is(ownership.Ours) {
+// OwnNode returns the machine's node if the node is proven to be the machine's; otherwise nil.
+func (related *RelatedObjects) OwnNode() *corev1.Node {
+	if !related.NodeOwner.HasOwnerKind(ownership.Ours) {
 		return nil
 	}
 	return related.Node
@@ -84,28 +91,28 @@ func (related *Related) Own() *corev1.Node {
 // must be drained.
 func DependsOnNode(m *v1alpha1.Machine) bool {
 	if m.DeletionTimestamp != nil {
-		return !drain.IsOver(m)
+		return !drain.IsDrainOver(m)
 	}
 	return HasJoined(m) && m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }
 
-// MayCall reports whether a machine may need a cloud call now: the machine is being deleted, or it has no initialised
-// instance.
-func MayCall(m *v1alpha1.Machine) bool {
+// MayCallCloud reports whether a machine may need a cloud call now: the machine is being deleted, or it has no
+// initialised instance.
+func MayCallCloud(m *v1alpha1.Machine) bool {
 	phase := m.Status.CurrentStatus.Phase
 	return m.DeletionTimestamp != nil || !cache.HasFinalizer(m.Finalizers) || m.Spec.ProviderID == "" || phase == "" ||
 		phase == v1alpha1.MachineCrashLoopBackOff
 }
 
-// Calling returns how many other machines of the same set make the same kind of cloud call now: the creation of their
-// instance, or its deletion if this machine is being deleted.
-func Calling(c *cache.Cluster, m *v1alpha1.Machine) int {
+// CloudCallCount returns how many other machines of the same set make the same kind of cloud call now: the creation of
+// their instance, or its deletion if this machine is being deleted.
+func CloudCallCount(c *cache.Cluster, m *v1alpha1.Machine) int {
 	owner := metav1.GetControllerOf(m)
 	if owner == nil {
 		return 0
 	}
 	others := slices.DeleteFunc(
-		c.MachinesCalling(string(owner.UID), m.DeletionTimestamp != nil),
+		c.MachinesCallingCloud(string(owner.UID), m.DeletionTimestamp != nil),
 		func(other *v1alpha1.Machine) bool { return other.UID == m.UID },
 	)
 	return len(others)
@@ -113,20 +120,20 @@ func Calling(c *cache.Cluster, m *v1alpha1.Machine) int {
 
 // Facts returns the facts from which a machine is planned. The parameter now is the time of the decision; with a zero
 // time, no timeout counts. Facts does not change its arguments.
-func Facts(m *v1alpha1.Machine, related Related, now time.Time) attention.MachineFacts {
+func Facts(m *v1alpha1.Machine, related RelatedObjects, now time.Time) attention.MachineFacts {
 	f := attention.MachineFacts{
 		Facts:      healthFacts(m, related, now),
 		Deleting:   m.DeletionTimestamp != nil,
-		Emptied:    IsEmptied(m),
+		Emptied:    IsNodeEmptied(m),
 		Finalizer:  cache.HasFinalizer(m.Finalizers),
 		ProviderID: m.Spec.ProviderID,
 
 		Preservation: PreserveFacts(m, related.Node, now),
 	}
 	f.NodeGone = related.NodeGone && f.NodeName != ""
-	f.Owner = related.Owner
-	if related.Found != nil {
-		f.NodeFound = related.Found.Name
+	f.Owner = related.NodeOwner
+	if related.FoundNode != nil {
+		f.NodeFound = related.FoundNode.Name
 	}
 	if node := related.Node; node != nil {
 		f.NodeExists = true
@@ -135,7 +142,7 @@ func Facts(m *v1alpha1.Machine, related Related, now time.Time) attention.Machin
 		f.NodeWaits = joinBlocker(node)
 		f.Uncopied = !slices.EqualFunc(CopiedConditions(node), nodeConditions(m), isSameCondition)
 		f.Wanted, f.Carries = NodeSyncFacts(m, related.Class, node)
-		f.Update = drain.InPlaceNode(node)
+		f.Update = drain.InPlaceFacts(node)
 		f.UpdateResult = validUpdateResult(f.Update.Result)
 	}
 	return f
@@ -153,33 +160,33 @@ func joinBlocker(node *corev1.Node) string {
 	}
 }
 
-// IsEmptied reports whether the deletion of a machine has reached the stage Instance or Node.
-func IsEmptied(m *v1alpha1.Machine) bool {
+// IsNodeEmptied reports whether the deletion of a machine has reached the stage Instance or Node.
+func IsNodeEmptied(m *v1alpha1.Machine) bool {
 	d := m.Status.Deletion
 	return d != nil && (d.Stage == v1alpha1.MachineDeletionInstance || d.Stage == v1alpha1.MachineDeletionNode)
 }
 
 // healthFacts returns the facts about a machine's health, without the facts that the node holds.
-func healthFacts(m *v1alpha1.Machine, related Related, now time.Time) health.Facts {
+func healthFacts(m *v1alpha1.Machine, related RelatedObjects, now time.Time) health.Facts {
 	f := health.Facts{
 		Name:     m.Name,
 		Phase:    string(m.Status.CurrentStatus.Phase),
 		NoTarget: related.NoTarget,
-		Node:     health.Node{NodeName: cache.NodeNameOf(m)},
-		Clocks: health.Clocks{
+		Node:     health.Node{NodeName: cache.NodeNameOfMachine(m)},
+		TimeoutClocks: health.TimeoutClocks{
 			Created:  m.CreationTimestamp.Time,
-			CreateBy: CreateBy(m, related.Absences, now),
+			CreateBy: CreationDeadline(m, related.Absences, now),
 			Since:    m.Status.CurrentStatus.LastUpdateTime.Time,
 		},
 		Timeout:   m.Spec.EffectiveHealthTimeout(),
 		NoTimeout: m.Spec.HealthTimeoutDisabled(),
-		UpdateTimeout: m.Spec.EffectiveInPlaceUpdateTimeout() + related.Absences.Between(
+		UpdateTimeout: m.Spec.EffectiveInPlaceUpdateTimeout() + related.Absences.DurationBetween(
 			m.Status.CurrentStatus.LastUpdateTime.Time,
 			now,
 		),
 		Replacement: health.Replacement{
-			Due:     IsDue(m),
-			Granted: IsGranted(m),
+			Due:     IsReplacementDue(m),
+			Granted: IsReplacementGranted(m),
 			Alone:   related.Set == nil || !HasDeployment(related.Set),
 		},
 		Preserved: IsPreserved(m),
@@ -187,8 +194,8 @@ func healthFacts(m *v1alpha1.Machine, related Related, now time.Time) health.Fac
 	}
 	if h := m.Status.Health; h != nil {
 		f.UnhealthySince = h.UnhealthySince.Time
-		f.RecoveredAt = cache.TimeOf(h.RecoveredAt)
-		f.InstanceGoneAt = cache.TimeOf(h.InstanceGoneAt)
+		f.RecoveredAt = cache.TimeOrZero(h.RecoveredAt)
+		f.InstanceGoneAt = cache.TimeOrZero(h.InstanceGoneAt)
 	}
 	return f
 }
@@ -201,27 +208,27 @@ func validUpdateResult(result string) string {
 	return ""
 }
 
-// CreateBy returns when the creation timeout of a machine expires. The timeout starts at the creation of the Machine
-// object. Stops of the creation and absences extend the timeout. While the creation is stopped, the deadline moves with
-// now.
-func CreateBy(m *v1alpha1.Machine, absences cache.Absences, now time.Time) time.Time {
+// CreationDeadline returns when the creation timeout of a machine expires. The timeout starts at the creation of the
+// Machine object. Stops of the creation and absences extend the timeout. While the creation is stopped, the deadline
+// moves with now.
+func CreationDeadline(m *v1alpha1.Machine, absences cache.Absences, now time.Time) time.Time {
 	end := m.CreationTimestamp.Add(m.Spec.EffectiveCreationTimeout(m.Annotations))
 	if s := m.Status.CreationStopped; s != nil {
 		end = end.Add(s.Total.Duration)
 		if s.Since != nil {
-			return end.Add(max(now.Sub(s.Since.Time), 0) + absences.Between(m.CreationTimestamp.Time, s.Since.Time))
+			return end.Add(max(now.Sub(s.Since.Time), 0) + absences.DurationBetween(m.CreationTimestamp.Time, s.Since.Time))
 		}
 	}
-	return end.Add(absences.Between(m.CreationTimestamp.Time, now))
+	return end.Add(absences.DurationBetween(m.CreationTimestamp.Time, now))
 }
 
-// IsDue reports whether a machine's condition ReplacementDue is True.
-func IsDue(m *v1alpha1.Machine) bool {
-	return cache.IsTrue(m.Status.Conditions, v1alpha1.MachineReplacementDue)
+// IsReplacementDue reports whether a machine's condition ReplacementDue is True.
+func IsReplacementDue(m *v1alpha1.Machine) bool {
+	return cache.IsConditionTrue(m.Status.Conditions, v1alpha1.MachineReplacementDue)
 }
 
-// IsGranted reports whether the replacement of a machine is granted.
-func IsGranted(m *v1alpha1.Machine) bool {
+// IsReplacementGranted reports whether the replacement of a machine is granted.
+func IsReplacementGranted(m *v1alpha1.Machine) bool {
 	_, granted := m.Annotations[v1alpha1.AnnotationReplacementGranted]
 	return granted
 }
@@ -280,12 +287,12 @@ func badConditionTypes(m *v1alpha1.Machine) []string {
 	return names
 }
 
-// ReadySince returns since when the node of a Running machine has been ready; zero for all other machines.
-func ReadySince(m *v1alpha1.Machine) time.Time {
+// NodeReadyTime returns since when the node of a Running machine has been ready; zero for all other machines.
+func NodeReadyTime(m *v1alpha1.Machine) time.Time {
 	if m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning {
 		return time.Time{}
 	}
-	if ready := cache.Condition(m.Status.Conditions, corev1.NodeReady); ready != nil {
+	if ready := cache.FindNodeCondition(m.Status.Conditions, corev1.NodeReady); ready != nil {
 		return ready.LastTransitionTime.Time
 	}
 	return m.Status.CurrentStatus.LastUpdateTime.Time
@@ -293,14 +300,14 @@ func ReadySince(m *v1alpha1.Machine) time.Time {
 
 // DeletionFacts returns the facts about a machine that is being deleted. The parameter done is the stage that the
 // workflow has finished, even if the status does not show it yet.
-func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, related Related, done deletion.Stage) deletion.Facts {
+func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, related RelatedObjects, done deletion.Stage) deletion.Facts {
 	f := deletion.Facts{
 		Done:              done,
-		NodeName:          cache.NodeNameOf(m),
-		Node:              related.Own() != nil,
+		NodeName:          cache.NodeNameOfMachine(m),
+		Node:              related.OwnNode() != nil,
 		NodeUnknown:       related.NodeUnknown,
-		Owner:             related.Owner,
-		Attached:          c.Attached(cache.NodeNameOf(m)),
+		Owner:             related.NodeOwner,
+		Attached:          c.AttachedVolumeCount(cache.NodeNameOfMachine(m)),
 		PreDrainHooks:     hookKeys(m, v1alpha1.AnnotationPreDrainHook),
 		PreTerminateHooks: hookKeys(m, v1alpha1.AnnotationPreTerminateHook),
 	}
@@ -310,9 +317,9 @@ func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, related Related, done 
 			f.Result = d.Drain.Result
 		}
 	}
-	f.Hold, f.Abandon = drain.Held(m), drain.AnnotationReason(m, v1alpha1.AnnotationAbandonInstance)
+	f.Hold, f.Abandon = drain.HoldReason(m), drain.AnnotationReason(m, v1alpha1.AnnotationAbandonInstance)
 	f.Skip = drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining)
-	f.Force, f.AsMCM = drain.Forced(m), c.AsMCM
+	f.Force, f.AsMCM = drain.ForceReason(m), c.BehavesAsMCM
 	f.SkipDetach = drain.AnnotationReason(m, v1alpha1.AnnotationExcludeDetach)
 	return f
 }

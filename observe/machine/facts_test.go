@@ -20,14 +20,14 @@ import (
 )
 
 func TestMachineFactsOfANewMachine(t *testing.T) {
-	m := observetest.Machine("m", observetest.IsGranted)
-	m.CreationTimestamp = observetest.Ago(1)
+	m := observetest.NewMachine("m", observetest.WithReplacementGrant)
+	m.CreationTimestamp = observetest.MinutesBeforeNoon(1)
 	assert.Equal(t, attention.MachineFacts{
 		Facts: health.Facts{
 			Name:     "m",
 			NoTarget: true,
-			Clocks: health.Clocks{
-				Created:  observetest.Ago(1).Time,
+			TimeoutClocks: health.TimeoutClocks{
+				Created:  observetest.MinutesBeforeNoon(1).Time,
 				CreateBy: observetest.Noon.Add(19 * time.Minute),
 			},
 			Timeout:       10 * time.Minute,
@@ -39,19 +39,19 @@ func TestMachineFactsOfANewMachine(t *testing.T) {
 			Now: observetest.Noon,
 		},
 		Preservation: machine.PreserveFacts(m, nil, observetest.Noon),
-	}, machine.Facts(m, machine.Related{NoTarget: true}, observetest.Noon))
+	}, machine.Facts(m, machine.RelatedObjects{NoTarget: true}, observetest.Noon))
 }
 
 func TestMachineFactsOfAMachineInUse(t *testing.T) {
-	gone, recovered := observetest.Ago(1), observetest.Ago(2)
-	m := observetest.Machine(
+	gone, recovered := observetest.MinutesBeforeNoon(1), observetest.MinutesBeforeNoon(2)
+	m := observetest.NewMachine(
 		"m",
-		observetest.Templated,
+		observetest.WithNodeTemplate,
 		withJoinedNode,
-		observetest.Phase(v1alpha1.MachineUnknown),
-		observetest.GoingMachine,
-		observetest.IsDue,
-		observetest.IsGranted,
+		observetest.WithPhase(v1alpha1.MachineUnknown),
+		observetest.AsDeletingMachine,
+		observetest.WithReplacementDue,
+		observetest.WithReplacementGrant,
 	)
 	m.Finalizers = []string{"example.com/backup", v1alpha1.FinalizerMachine}
 	m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
@@ -59,19 +59,19 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 		MachineCreationTimeout: &metav1.Duration{Duration: 40 * time.Minute},
 	}
 	m.Status.Health = &v1alpha1.MachineHealth{
-		UnhealthySince: observetest.Ago(3),
+		UnhealthySince: observetest.MinutesBeforeNoon(3),
 		RecoveredAt:    &recovered,
 		InstanceGoneAt: &gone,
 	}
 	n := syncedNode(
-		goingNode,
-		observetest.Critical,
+		asDeletingNode,
+		observetest.WithCriticalTaint,
 		func(n *corev1.Node) { n.Labels[v1alpha1.LabelUpdateResult] = "failed" },
 	)
-	related := machine.Related{
+	related := machine.RelatedObjects{
 		Node:     n,
 		Class:    classWithDongles("2"),
-		Set:      observetest.Set("s", observetest.OfDeployment),
+		Set:      observetest.NewSet("s", observetest.WithDeploymentOwner),
 		NoTarget: true,
 	}
 	facts := machine.Facts(m, related, observetest.Noon)
@@ -86,13 +86,13 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 				NodeDeleting: true,
 				NodeWaits:    "its critical components are not ready",
 			},
-			Clocks: health.Clocks{
-				Created:        observetest.Ago(60).Time,
-				CreateBy:       observetest.Ago(20).Time,
-				Since:          observetest.Ago(30).Time,
-				UnhealthySince: observetest.Ago(3).Time,
-				RecoveredAt:    observetest.Ago(2).Time,
-				InstanceGoneAt: observetest.Ago(1).Time,
+			TimeoutClocks: health.TimeoutClocks{
+				Created:        observetest.MinutesBeforeNoon(60).Time,
+				CreateBy:       observetest.MinutesBeforeNoon(20).Time,
+				Since:          observetest.MinutesBeforeNoon(30).Time,
+				UnhealthySince: observetest.MinutesBeforeNoon(3).Time,
+				RecoveredAt:    observetest.MinutesBeforeNoon(2).Time,
+				InstanceGoneAt: observetest.MinutesBeforeNoon(1).Time,
 			},
 			Timeout:       7 * time.Minute,
 			NoTimeout:     true,
@@ -113,7 +113,7 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 		Bad:          facts.Bad,
 		Wanted:       wanted,
 		Carries:      carries,
-		Update:       drain.InPlaceNode(n),
+		Update:       drain.InPlaceFacts(n),
 		Preservation: machine.PreserveFacts(m, n, observetest.Noon),
 	}, facts)
 
@@ -121,7 +121,7 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 	assert.False(t, machine.Facts(m, related, time.Time{}).Uncopied)
 	assert.Empty(
 		t,
-		machine.Facts(m, machine.Related{Node: syncedNode()}, time.Time{}).NodeWaits,
+		machine.Facts(m, machine.RelatedObjects{Node: syncedNode()}, time.Time{}).NodeWaits,
 		"another taint holds nothing",
 	)
 	uninitialized := syncedNode()
@@ -132,7 +132,7 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 	assert.Equal(
 		t,
 		"its cloud controller manager has not initialised it",
-		machine.Facts(m, machine.Related{Node: uninitialized}, time.Time{}).NodeWaits,
+		machine.Facts(m, machine.RelatedObjects{Node: uninitialized}, time.Time{}).NodeWaits,
 	)
 	n.Labels[v1alpha1.LabelUpdateResult] = "maybe"
 	assert.Empty(t, machine.Facts(m, related, time.Time{}).UpdateResult, "another word is no result")
@@ -143,16 +143,16 @@ func TestAMachineIsEmptiedFromTheStageInstanceOn(t *testing.T) {
 		"": false, v1alpha1.MachineDeletionPreDrainHooks: false, v1alpha1.MachineDeletionDrain: false, v1alpha1.MachineDeletionDetach: false,
 		v1alpha1.MachineDeletionPreTerminateHooks: false, v1alpha1.MachineDeletionInstance: true, v1alpha1.MachineDeletionNode: true,
 	} {
-		m := observetest.Machine("m", observetest.OnNode("n"), observetest.GoingMachine)
+		m := observetest.NewMachine("m", observetest.WithNodeLabel("n"), observetest.AsDeletingMachine)
 		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage}
-		assert.Equal(t, want, machine.Facts(m, machine.Related{}, time.Time{}).Emptied, stage)
+		assert.Equal(t, want, machine.Facts(m, machine.RelatedObjects{}, time.Time{}).Emptied, stage)
 	}
 }
 
-func goingNode(n *corev1.Node) { n.DeletionTimestamp = observetest.Now() }
+func asDeletingNode(n *corev1.Node) { n.DeletionTimestamp = observetest.Now() }
 
 func TestNodeHealthFromConditions(t *testing.T) {
-	ready := observetest.Condition("Ready", "True")
+	ready := observetest.NewNodeCondition("Ready", "True")
 	for _, row := range []struct {
 		name       string
 		watched    *string // value of spec.nodeConditions
@@ -162,18 +162,18 @@ func TestNodeHealthFromConditions(t *testing.T) {
 	}{
 		{"a node that is ready", nil, []corev1.NodeCondition{ready}, true, ""},
 		{"a node that has not reported yet", nil, nil, false, "no Ready condition reported yet"},
-		{"a node that is not ready", nil, []corev1.NodeCondition{observetest.Condition("Ready", "Unknown")}, false, "Ready is Unknown (Because)"},
-		{"a bad condition", nil, []corev1.NodeCondition{ready, observetest.Condition("DiskPressure", "True")}, false, "DiskPressure is True (Because)"},
-		{"one that cannot be told counts as bad", nil, []corev1.NodeCondition{ready, observetest.Condition("DiskPressure", "Unknown")}, false, "DiskPressure is Unknown (Because)"},
-		{"a condition that nobody watches", nil, []corev1.NodeCondition{ready, observetest.Condition("MemoryPressure", "True")}, true, ""},
-		{"the machine says which to watch", new("MemoryPressure"), []corev1.NodeCondition{ready, observetest.Condition("MemoryPressure", "True")}, false, "MemoryPressure is True (Because)"},
-		{"and which not", new(""), []corev1.NodeCondition{ready, observetest.Condition("DiskPressure", "True")}, true, ""},
+		{"a node that is not ready", nil, []corev1.NodeCondition{observetest.NewNodeCondition("Ready", "Unknown")}, false, "Ready is Unknown (Because)"},
+		{"a bad condition", nil, []corev1.NodeCondition{ready, observetest.NewNodeCondition("DiskPressure", "True")}, false, "DiskPressure is True (Because)"},
+		{"one that cannot be told counts as bad", nil, []corev1.NodeCondition{ready, observetest.NewNodeCondition("DiskPressure", "Unknown")}, false, "DiskPressure is Unknown (Because)"},
+		{"a condition that nobody watches", nil, []corev1.NodeCondition{ready, observetest.NewNodeCondition("MemoryPressure", "True")}, true, ""},
+		{"the machine says which to watch", new("MemoryPressure"), []corev1.NodeCondition{ready, observetest.NewNodeCondition("MemoryPressure", "True")}, false, "MemoryPressure is True (Because)"},
+		{"and which not", new(""), []corev1.NodeCondition{ready, observetest.NewNodeCondition("DiskPressure", "True")}, true, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			m := observetest.Machine("m", observetest.OnNode("n"))
+			m := observetest.NewMachine("m", observetest.WithNodeLabel("n"))
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: row.watched}
-			facts := machine.Facts(m, machine.Related{Node: observetest.Node(row.conditions...)}, time.Time{})
-			healthy, why := health.DecideNode(facts.Conditions, facts.Bad)
+			facts := machine.Facts(m, machine.RelatedObjects{Node: observetest.NewNode(row.conditions...)}, time.Time{})
+			healthy, why := health.DecideNodeHealth(facts.Conditions, facts.Bad)
 			assert.Equal(t, row.healthy, healthy)
 			assert.Equal(t, row.why, why)
 		})
@@ -181,7 +181,7 @@ func TestNodeHealthFromConditions(t *testing.T) {
 }
 
 func TestAMachinesOwnConditionsDoNotCountForItsNode(t *testing.T) {
-	m := observetest.Machine("m", observetest.OnNode("n"))
+	m := observetest.NewMachine("m", observetest.WithNodeLabel("n"))
 	m.Status.Conditions = []corev1.NodeCondition{
 		{
 			Type:   v1alpha1.MachineInstanceReady,
@@ -190,27 +190,38 @@ func TestAMachinesOwnConditionsDoNotCountForItsNode(t *testing.T) {
 		{Type: "Ready", Status: "False"},
 		{Type: "DiskPressure", Status: "True"},
 	}
-	facts := machine.Facts(m, machine.Related{Node: observetest.Node(observetest.Condition("Ready", "True"))}, time.Time{})
-	healthy, _ := health.DecideNode(facts.Conditions, facts.Bad)
+	facts := machine.Facts(
+		m,
+		machine.RelatedObjects{Node: observetest.NewNode(observetest.NewNodeCondition("Ready", "True"))},
+		time.Time{},
+	)
+	healthy, _ := health.DecideNodeHealth(facts.Conditions, facts.Bad)
 	assert.True(t, healthy, "the node is asked, not the copy")
 }
 
 func TestAMachineIsAloneIfItsSetHasNoDeployment(t *testing.T) {
-	daemon := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.OwnedBy(s, "Daemon") })
-	uncontrolled := observetest.Set("s", observetest.OfDeployment)
+	daemon := observetest.NewSet(
+		"s",
+		func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.ControllerReferences(s, "Daemon") },
+	)
+	uncontrolled := observetest.NewSet("s", observetest.WithDeploymentOwner)
 	uncontrolled.OwnerReferences[0].Controller = nil
 	for name, row := range map[string]struct {
 		set   *v1alpha1.MachineSet
 		alone bool
 	}{
 		"no set":                               {nil, true},
-		"a set on its own":                     {observetest.Set("s"), true},
+		"a set on its own":                     {observetest.NewSet("s"), true},
 		"a set that something else controls":   {daemon, true},
 		"a set that a deployment does not own": {uncontrolled, true},
-		"a set below a deployment":             {observetest.Set("s", observetest.OfDeployment), false},
+		"a set below a deployment":             {observetest.NewSet("s", observetest.WithDeploymentOwner), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, row.alone, machine.Facts(observetest.Machine("m"), machine.Related{Set: row.set}, time.Time{}).Alone)
+			assert.Equal(
+				t,
+				row.alone,
+				machine.Facts(observetest.NewMachine("m"), machine.RelatedObjects{Set: row.set}, time.Time{}).Alone,
+			)
 		})
 	}
 }
@@ -240,16 +251,16 @@ func TestConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
 		{"only the transition differs", with(func(c *corev1.NodeCondition) { c.LastTransitionTime = later }), true},
 		{"the status differs", with(func(c *corev1.NodeCondition) { c.Status = "False" }), true},
 		{"the type differs", with(func(c *corev1.NodeCondition) { c.Type = "DiskPressure" }), true},
-		{"one more", []corev1.NodeCondition{whole, observetest.Condition("DiskPressure", "False")}, true},
+		{"one more", []corev1.NodeCondition{whole, observetest.NewNodeCondition("DiskPressure", "False")}, true},
 		{"one less", nil, true},
 		{"one of ours, on a node by mistake", []corev1.NodeCondition{whole, {Type: v1alpha1.MachineReplacementDue, Status: "True"}}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			m := observetest.Machine("m", observetest.OnNode("n"))
-			m.Status.Conditions = append(machine.CopiedConditions(observetest.Node(whole)), own)
-			n := observetest.Node(row.node...)
+			m := observetest.NewMachine("m", observetest.WithNodeLabel("n"))
+			m.Status.Conditions = append(machine.CopiedConditions(observetest.NewNode(whole)), own)
+			n := observetest.NewNode(row.node...)
 			before := n.DeepCopy()
-			assert.Equal(t, row.uncopied, machine.Facts(m, machine.Related{Node: n}, time.Time{}).Uncopied)
+			assert.Equal(t, row.uncopied, machine.Facts(m, machine.RelatedObjects{Node: n}, time.Time{}).Uncopied)
 
 			m.Status.Conditions = append([]corev1.NodeCondition{own}, machine.CopiedConditions(n)...)
 			for _, c := range m.Status.Conditions {
@@ -257,56 +268,59 @@ func TestConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
 			}
 			assert.False(
 				t,
-				machine.Facts(m, machine.Related{Node: n}, time.Time{}).Uncopied,
+				machine.Facts(m, machine.RelatedObjects{Node: n}, time.Time{}).Uncopied,
 				"one copy is enough, wherever ours stand",
 			)
 			assert.Equal(t, before, n, "the node of the cache stays as it is")
 		})
 	}
 	t.Run("without a node the last copy stays", func(t *testing.T) {
-		m := observetest.Machine("m", observetest.OnNode("n"))
+		m := observetest.NewMachine("m", observetest.WithNodeLabel("n"))
 		m.Status.Conditions = []corev1.NodeCondition{whole}
-		assert.False(t, machine.Facts(m, machine.Related{}, time.Time{}).Uncopied)
+		assert.False(t, machine.Facts(m, machine.RelatedObjects{}, time.Time{}).Uncopied)
 	})
 }
 
 func TestNodeOf(t *testing.T) {
-	cluster, _ := observetest.Start(t, []runtime.Object{observetest.Node()})
-	assert.Equal(t, "n", cluster.NodeOf(observetest.Machine("m", observetest.OnNode("n"))).Name)
-	assert.Nil(t, cluster.NodeOf(observetest.Machine("m", observetest.OnNode("gone"))))
-	assert.Nil(t, cluster.NodeOf(observetest.Machine("n")), "a name in common is no label")
+	cluster, _ := observetest.StartCaches(t, []runtime.Object{observetest.NewNode()})
+	assert.Equal(t, "n", cluster.NodeOfMachine(observetest.NewMachine("m", observetest.WithNodeLabel("n"))).Name)
+	assert.Nil(t, cluster.NodeOfMachine(observetest.NewMachine("m", observetest.WithNodeLabel("gone"))))
+	assert.Nil(t, cluster.NodeOfMachine(observetest.NewMachine("n")), "a name in common is no label")
 }
 
-func TestRead(t *testing.T) {
-	s := observetest.Set("s")
-	cluster, _ := observetest.Start(t, []runtime.Object{observetest.Node()}, s, observetest.Class("small"))
-	full := machine.Read(cluster, observetest.Machine("m", observetest.Owning("n"), observetest.Of(s)))
+func TestReadRelated(t *testing.T) {
+	s := observetest.NewSet("s")
+	cluster, _ := observetest.StartCaches(t, []runtime.Object{observetest.NewNode()}, s, observetest.NewClass("small"))
+	full := machine.ReadRelated(
+		cluster,
+		observetest.NewMachine("m", observetest.WithOwnNode("n"), observetest.WithOwnerSet(s)),
+	)
 	require.NotNil(t, full.Node)
 	assert.Equal(t, "n", full.Node.Name)
-	assert.Equal(t, full.Node, full.Own())
-	labelled := machine.Read(cluster, observetest.Machine("m", observetest.OnNode("n")))
+	assert.Equal(t, full.Node, full.OwnNode())
+	labelled := machine.ReadRelated(cluster, observetest.NewMachine("m", observetest.WithNodeLabel("n")))
 	assert.Nil(t, labelled.Node, "a label alone, without an instance")
-	assert.True(t, labelled.Owner.Is(ownership.Nobodys))
+	assert.True(t, labelled.NodeOwner.HasOwnerKind(ownership.Nobodys))
 	assert.Equal(t, "small", full.Class.Name)
 	assert.Equal(t, "s", full.Set.Name)
 	assert.False(t, full.NoTarget)
 
-	lone := observetest.Machine("m", observetest.OnNode("gone"))
+	lone := observetest.NewMachine("m", observetest.WithNodeLabel("gone"))
 	lone.Spec.Class.Name = "gone"
 	lone.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: s.UID}} // controller: unset
-	assert.Equal(t, machine.Related{}, machine.Read(cluster, lone))
+	assert.Equal(t, machine.RelatedObjects{}, machine.ReadRelated(cluster, lone))
 
-	former := observetest.Set("s")
+	former := observetest.NewSet("s")
 	former.UID = "uid-former"
 	assert.Nil(
 		t,
-		machine.Read(cluster, observetest.Machine("m", observetest.Of(former))).Set,
+		machine.ReadRelated(cluster, observetest.NewMachine("m", observetest.WithOwnerSet(former))).Set,
 		"another set of the same name is not its own",
 	)
 }
 
 func TestHowManyOthersOfASetCallTheCloud(t *testing.T) {
-	s, other := observetest.Set("s"), observetest.Set("other")
+	s, other := observetest.NewSet("s"), observetest.NewSet("other")
 	begun := func(m *v1alpha1.Machine) {
 		m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate
 		m.Status.LastOperation.State = v1alpha1.MachineStateProcessing
@@ -316,38 +330,56 @@ func TestHowManyOthersOfASetCallTheCloud(t *testing.T) {
 	at := func(stage v1alpha1.MachineDeletionStage) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) { m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage} }
 	}
-	cluster, _ := observetest.Start(
+	cluster, _ := observetest.StartCaches(
 		t,
 		nil,
 		s,
 		other,
-		observetest.Machine(
+		observetest.NewMachine(
 			"a",
-			observetest.Of(s),
+			observetest.WithOwnerSet(s),
 			begun,
 		),
-		observetest.Machine("b", observetest.Of(s), begun, made),
-		observetest.Machine("c", observetest.Of(s)),
-		observetest.Machine("d", observetest.Of(s), begun),
-		observetest.Machine("e", observetest.Of(other), begun),
-		observetest.Machine("i", observetest.Of(s), begun, failed),
-		observetest.Machine(
+		observetest.NewMachine("b", observetest.WithOwnerSet(s), begun, made),
+		observetest.NewMachine("c", observetest.WithOwnerSet(s)),
+		observetest.NewMachine("d", observetest.WithOwnerSet(s), begun),
+		observetest.NewMachine("e", observetest.WithOwnerSet(other), begun),
+		observetest.NewMachine("i", observetest.WithOwnerSet(s), begun, failed),
+		observetest.NewMachine(
 			"f",
-			observetest.Of(s),
+			observetest.WithOwnerSet(s),
 			begun,
-			observetest.GoingMachine,
+			observetest.AsDeletingMachine,
 			at(v1alpha1.MachineDeletionInstance),
 		),
-		observetest.Machine("g", observetest.Of(s), observetest.GoingMachine, at(v1alpha1.MachineDeletionDrain)),
-		observetest.Machine("h", observetest.Of(s), begun, observetest.GoingMachine),
+		observetest.NewMachine(
+			"g",
+			observetest.WithOwnerSet(s),
+			observetest.AsDeletingMachine,
+			at(v1alpha1.MachineDeletionDrain),
+		),
+		observetest.NewMachine("h", observetest.WithOwnerSet(s), begun, observetest.AsDeletingMachine),
 	)
-	assert.Equal(t, 2, machine.Calling(cluster, observetest.Machine("m", observetest.Of(s))), "a and d")
-	assert.Equal(t, 1, machine.Calling(cluster, observetest.Machine("d", observetest.Of(s), begun)), "it is no other one")
+	assert.Equal(
+		t,
+		2,
+		machine.CloudCallCount(cluster, observetest.NewMachine("m", observetest.WithOwnerSet(s))),
+		"a and d",
+	)
 	assert.Equal(
 		t,
 		1,
-		machine.Calling(cluster, observetest.Machine("m", observetest.Of(s), made, observetest.GoingMachine)),
+		machine.CloudCallCount(cluster, observetest.NewMachine("d", observetest.WithOwnerSet(s), begun)),
+		"it is no other one",
+	)
+	assert.Equal(
+		t,
+		1,
+		machine.CloudCallCount(
+			cluster,
+			observetest.NewMachine("m", observetest.WithOwnerSet(s), made, observetest.AsDeletingMachine),
+		),
 		"f",
 	)
-	assert.Equal(t, 0, machine.Calling(cluster, observetest.Machine("m")), "it belongs to no set")
+	assert.Equal(t, 0, machine.CloudCallCount(cluster, observetest.NewMachine("m")), "it belongs to no set")
 }

@@ -21,31 +21,35 @@ import (
 // hour before noon.
 func withJoinedNode(m *v1alpha1.Machine) {
 	m.Finalizers, m.Spec.ProviderID, m.Labels[v1alpha1.LabelNode] = []string{v1alpha1.FinalizerMachine}, "fake:///i-1", "n"
-	m.CreationTimestamp, m.Status.CurrentStatus.LastUpdateTime = observetest.Ago(60), observetest.Ago(30)
+	m.CreationTimestamp, m.Status.CurrentStatus.LastUpdateTime = observetest.MinutesBeforeNoon(
+		60,
+	), observetest.MinutesBeforeNoon(
+		30,
+	)
 }
 
 // planMachine returns the plan for a machine at noon.
-func planMachine(m *v1alpha1.Machine, related machine.Related) attention.MachinePlan {
+func planMachine(m *v1alpha1.Machine, related machine.RelatedObjects) attention.MachinePlan {
 	return attention.PlanMachine(machine.Facts(m, related, observetest.Noon))
 }
 
 // The reason describes the state of the node, and not other pending writes.
 func TestTheReasonIsTheStateOfTheNode(t *testing.T) {
-	n := observetest.Node(observetest.Condition("Ready", "False"))
+	n := observetest.NewNode(observetest.NewNodeCondition("Ready", "False"))
 	for name, edit := range map[string]func(*v1alpha1.Machine){
 		"conditions to copy, and labels to set": func(*v1alpha1.Machine) {},
-		"due":                                   observetest.IsDue,
-		"granted":                               observetest.IsGranted,
+		"due":                                   observetest.WithReplacementDue,
+		"granted":                               observetest.WithReplacementGrant,
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := observetest.Machine(
+			m := observetest.NewMachine(
 				"m",
 				withJoinedNode,
-				observetest.Templated,
-				observetest.Phase(v1alpha1.MachineUnknown),
+				observetest.WithNodeTemplate,
+				observetest.WithPhase(v1alpha1.MachineUnknown),
 				edit,
 			)
-			related := machine.Related{Node: n, Set: observetest.Set("s", observetest.OfDeployment)}
+			related := machine.RelatedObjects{Node: n, Set: observetest.NewSet("s", observetest.WithDeploymentOwner)}
 			require.True(t, machine.Facts(m, related, observetest.Noon).Uncopied)
 			why := planMachine(m, related).Health.Why
 			assert.Contains(t, why, "node n: Ready is False (Because)")
@@ -56,18 +60,33 @@ func TestTheReasonIsTheStateOfTheNode(t *testing.T) {
 }
 
 func TestBadSinceUsesTheMachinesNodeConditions(t *testing.T) {
-	ready, pressure := observetest.Condition("Ready", "False"), observetest.Condition("MemoryPressure", "True")
-	ready.LastTransitionTime, pressure.LastTransitionTime = observetest.Ago(1), observetest.Ago(5)
-	m := observetest.Machine("m", withJoinedNode, observetest.Phase(v1alpha1.MachineRunning))
-	related := machine.Related{Node: observetest.Node(ready, pressure)}
-	assert.Equal(t, observetest.Ago(1).Time, planMachine(m, related).Health.Clock.UnhealthySince)
+	ready, pressure := observetest.NewNodeCondition(
+		"Ready",
+		"False",
+	), observetest.NewNodeCondition(
+		"MemoryPressure",
+		"True",
+	)
+	ready.LastTransitionTime, pressure.LastTransitionTime = observetest.MinutesBeforeNoon(
+		1,
+	), observetest.MinutesBeforeNoon(
+		5,
+	)
+	m := observetest.NewMachine("m", withJoinedNode, observetest.WithPhase(v1alpha1.MachineRunning))
+	related := machine.RelatedObjects{Node: observetest.NewNode(ready, pressure)}
+	assert.Equal(t, observetest.MinutesBeforeNoon(1).Time, planMachine(m, related).Health.Clock.UnhealthySince)
 	m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: new("MemoryPressure")}
-	assert.Equal(t, observetest.Ago(5).Time, planMachine(m, related).Health.Clock.UnhealthySince)
-	assert.Equal(t, observetest.Noon, planMachine(m, machine.Related{}).Health.Clock.UnhealthySince, "no node tells")
+	assert.Equal(t, observetest.MinutesBeforeNoon(5).Time, planMachine(m, related).Health.Clock.UnhealthySince)
+	assert.Equal(
+		t,
+		observetest.Noon,
+		planMachine(m, machine.RelatedObjects{}).Health.Clock.UnhealthySince,
+		"no node tells",
+	)
 }
 
-func TestCreateBy(t *testing.T) {
-	since, future := observetest.Ago(10), observetest.Ago(-10)
+func TestCreationDeadline(t *testing.T) {
+	since, future := observetest.MinutesBeforeNoon(10), observetest.MinutesBeforeNoon(-10)
 	for _, row := range []struct {
 		name       string
 		timeout    *metav1.Duration
@@ -85,28 +104,28 @@ func TestCreateBy(t *testing.T) {
 		{"it waits since a moment that our clock has not reached", nil, "", &v1alpha1.CreationStopped{Since: &future}, observetest.Noon.Add(-40 * time.Minute)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			m := observetest.Machine("m", withJoinedNode)
-			m.Status.CurrentStatus.LastUpdateTime = observetest.Ago(0)
+			m := observetest.NewMachine("m", withJoinedNode)
+			m.Status.CurrentStatus.LastUpdateTime = observetest.MinutesBeforeNoon(0)
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: row.timeout}
 			m.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: row.annotation}
 			m.Status.CreationStopped = row.stopped
-			assert.Equal(t, row.end, machine.CreateBy(m, nil, observetest.Noon))
+			assert.Equal(t, row.end, machine.CreationDeadline(m, nil, observetest.Noon))
 		})
 	}
 	t.Run("a clock that stands still never comes to its end", func(t *testing.T) {
-		m := observetest.Machine("m", withJoinedNode, observetest.Phase(v1alpha1.MachineCrashLoopBackOff))
-		since := observetest.Ago(41) // 1 min before the creation timeout
+		m := observetest.NewMachine("m", withJoinedNode, observetest.WithPhase(v1alpha1.MachineCrashLoopBackOff))
+		since := observetest.MinutesBeforeNoon(41) // 1 min before the creation timeout
 		m.Status.CreationStopped = &v1alpha1.CreationStopped{Since: &since}
 		for days := range 30 {
 			at := observetest.Noon.AddDate(0, 0, days)
-			assert.Equal(t, at.Add(time.Minute), machine.CreateBy(m, nil, at))
-			assert.Nil(t, attention.PlanMachine(machine.Facts(m, machine.Related{}, at)).Health.Change)
+			assert.Equal(t, at.Add(time.Minute), machine.CreationDeadline(m, nil, at))
+			assert.Nil(t, attention.PlanMachine(machine.Facts(m, machine.RelatedObjects{}, at)).Health.Change)
 		}
 	})
 }
 
-// eachState calls check with machines in every phase and state, and with their related objects.
-func eachState(check func(*v1alpha1.Machine, machine.Related, string)) {
+// forEachState calls check with machines in every phase and state, and with their related objects.
+func forEachState(check func(*v1alpha1.Machine, machine.RelatedObjects, string)) {
 	copied := func(m *v1alpha1.Machine, n *corev1.Node) {
 		if n != nil {
 			m.Status.Conditions = append(m.Status.Conditions, machine.CopiedConditions(n)...)
@@ -117,24 +136,24 @@ func eachState(check func(*v1alpha1.Machine, machine.Related, string)) {
 		v1alpha1.MachineUnknown, v1alpha1.MachineFailed, v1alpha1.MachineTerminating,
 	} {
 		for i, n := range []*corev1.Node{
-			nil, syncedNode(), syncedNode(goingNode), syncedNode(observetest.Critical), syncedNode(makeNodeUnready), syncedNode(makeNodeUnready, goingNode), syncedNode(func(n *corev1.Node) { n.Labels = nil }),
+			nil, syncedNode(), syncedNode(asDeletingNode), syncedNode(observetest.WithCriticalTaint), syncedNode(makeNodeUnready), syncedNode(makeNodeUnready, asDeletingNode), syncedNode(func(n *corev1.Node) { n.Labels = nil }),
 		} {
 			for bits := range 1 << 7 {
 				is := func(bit int) bool { return bits>>bit&1 == 1 }
-				m := observetest.Machine("m", observetest.Templated, withJoinedNode, observetest.Phase(p))
-				related, breaker := machine.Related{Node: n, Class: classWithDongles("2")}, ""
+				m := observetest.NewMachine("m", observetest.WithNodeTemplate, withJoinedNode, observetest.WithPhase(p))
+				related, breaker := machine.RelatedObjects{Node: n, Class: classWithDongles("2")}, ""
 				if is(0) {
-					related.Set = observetest.Set("s", observetest.OfDeployment)
+					related.Set = observetest.NewSet("s", observetest.WithDeploymentOwner)
 				}
 				if is(1) {
-					observetest.IsGranted(m)
+					observetest.WithReplacementGrant(m)
 				}
 				if is(2) {
-					m.CreationTimestamp = observetest.Ago(1)
+					m.CreationTimestamp = observetest.MinutesBeforeNoon(1)
 				}
 				if is(3) {
-					m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.Ago(20)}
-					observetest.IsDue(m)
+					m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.MinutesBeforeNoon(20)}
+					observetest.WithReplacementDue(m)
 				}
 				if is(4) {
 					breaker = "8 of 10 nodes look dead at once"
@@ -152,16 +171,16 @@ func eachState(check func(*v1alpha1.Machine, machine.Related, string)) {
 }
 
 func makeNodeUnready(n *corev1.Node) {
-	n.Status.Conditions = []corev1.NodeCondition{observetest.Condition("Ready", "Unknown")}
+	n.Status.Conditions = []corev1.NodeCondition{observetest.NewNodeCondition("Ready", "Unknown")}
 }
 
 // healthVerdict returns the health verdict for a machine at noon; a non-empty breaker is the breaker's reason.
-func healthVerdict(m *v1alpha1.Machine, related machine.Related, breaker string) health.Verdict {
+func healthVerdict(m *v1alpha1.Machine, related machine.RelatedObjects, breaker string) health.Verdict {
 	f := machine.Facts(m, related, observetest.Noon)
 	f.Instance, f.Breaker = f.ProviderID != "", breaker
 	if f.NodeExists {
-		f.Healthy, _ = health.DecideNode(f.Conditions, f.Bad)
-		f.BadSince = health.BadSince(f.Conditions, f.Bad)
+		f.Healthy, _ = health.DecideNodeHealth(f.Conditions, f.Bad)
+		f.BadSince = health.BadConditionStart(f.Conditions, f.Bad)
 	}
 	return health.Decide(f.Facts)
 }
@@ -169,7 +188,7 @@ func healthVerdict(m *v1alpha1.Machine, related machine.Related, breaker string)
 // The bridge and the workflow act on the plan of package attention; the workflow writes the verdict of package health.
 // If the two differed, a change would wait until the next reconcile, or a workflow would reconcile without end.
 func TestAttentionAndHealthAgree(t *testing.T) {
-	eachState(func(m *v1alpha1.Machine, related machine.Related, breaker string) {
+	forEachState(func(m *v1alpha1.Machine, related machine.RelatedObjects, breaker string) {
 		facts := machine.Facts(m, related, time.Time{})
 		d, v := attention.PlanMachine(facts), healthVerdict(m, related, breaker)
 		must := func(holds bool, otherwise string) {
@@ -178,7 +197,7 @@ func TestAttentionAndHealthAgree(t *testing.T) {
 			}
 		}
 		changes := v.Change != nil && v.Change.Phase != facts.Phase
-		if d.Calm() {
+		if d.NeedsNothing() {
 			must(!changes, "a change, and nobody looks")
 		}
 		if d.Need == attention.Health {
@@ -188,46 +207,51 @@ func TestAttentionAndHealthAgree(t *testing.T) {
 			must(v.Change != nil || v.Due != nil || !v.Deadline.IsZero(), "no end to wait for")
 		}
 		if facts.Phase == "Failed" {
-			must(d.Calm() && v == health.Verdict{}, "a failed machine is not left alone")
+			must(d.NeedsNothing() && v == health.Verdict{}, "a failed machine is not left alone")
 		}
 	})
 }
 
 // A machine that failed in one decision stays Failed if its node is healthy in the next decision.
 func TestAFailedMachineStaysFailedWhenItsNodeRecovers(t *testing.T) {
-	m := observetest.Machine("m", observetest.Templated, withJoinedNode, observetest.Phase(v1alpha1.MachineUnknown))
-	m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.Ago(20)}
-	related := machine.Related{Node: syncedNode(makeNodeUnready), Class: classWithDongles("2")}
+	m := observetest.NewMachine(
+		"m",
+		observetest.WithNodeTemplate,
+		withJoinedNode,
+		observetest.WithPhase(v1alpha1.MachineUnknown),
+	)
+	m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.MinutesBeforeNoon(20)}
+	related := machine.RelatedObjects{Node: syncedNode(makeNodeUnready), Class: classWithDongles("2")}
 	v := healthVerdict(m, related, "")
 	require.NotNil(t, v.Change)
 	require.Equal(t, "Failed", v.Change.Phase)
 
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineFailed
 	related.Node = syncedNode()
-	assert.True(t, attention.PlanMachine(machine.Facts(m, related, time.Time{})).Calm())
+	assert.True(t, attention.PlanMachine(machine.Facts(m, related, time.Time{})).NeedsNothing())
 	assert.Equal(t, health.Verdict{}, healthVerdict(m, related, ""))
 }
 
 // A time without a working worker does not count for the timeouts of a machine.
 func TestAbsencesDoNotCount(t *testing.T) {
 	away := cache.Absences{
-		{From: observetest.Ago(90).Time, To: observetest.Ago(50).Time},
-		{From: observetest.Ago(20).Time, To: observetest.Ago(10).Time},
+		{From: observetest.MinutesBeforeNoon(90).Time, To: observetest.MinutesBeforeNoon(50).Time},
+		{From: observetest.MinutesBeforeNoon(20).Time, To: observetest.MinutesBeforeNoon(10).Time},
 	}
-	m := observetest.Machine("m", withJoinedNode) // the machine was created an hour before noon
-	assert.Equal(t, observetest.Noon.Add((-60+20+10+10)*time.Minute), machine.CreateBy(m, away, observetest.Noon))
+	m := observetest.NewMachine("m", withJoinedNode) // the machine was created an hour before noon
+	assert.Equal(t, observetest.Noon.Add((-60+20+10+10)*time.Minute), machine.CreationDeadline(m, away, observetest.Noon))
 
-	since := observetest.Ago(30)
+	since := observetest.MinutesBeforeNoon(30)
 	m.Status.CreationStopped = &v1alpha1.CreationStopped{Since: &since}
 	assert.Equal(
 		t,
 		observetest.Noon.Add((-60+20+10+30)*time.Minute),
-		machine.CreateBy(m, away, observetest.Noon),
+		machine.CreationDeadline(m, away, observetest.Noon),
 		"an absence while the clock stands still counts once",
 	)
 
-	updating := observetest.Machine("m", withJoinedNode, observetest.Phase(v1alpha1.MachineInPlaceUpdating))
-	updating.Status.CurrentStatus.LastUpdateTime = observetest.Ago(15)
-	facts := machine.Facts(updating, machine.Related{Absences: away}, observetest.Noon)
+	updating := observetest.NewMachine("m", withJoinedNode, observetest.WithPhase(v1alpha1.MachineInPlaceUpdating))
+	updating.Status.CurrentStatus.LastUpdateTime = observetest.MinutesBeforeNoon(15)
+	facts := machine.Facts(updating, machine.RelatedObjects{Absences: away}, observetest.Noon)
 	assert.Equal(t, updating.Spec.EffectiveInPlaceUpdateTimeout()+5*time.Minute, facts.UpdateTimeout)
 }

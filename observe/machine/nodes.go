@@ -18,11 +18,11 @@ import (
 // known reason: the instance is being deleted, the machine is being replaced, or both the instance and the Node are
 // gone. The provider's report of a missing instance alone is not a known reason: the provider may have read another
 // cloud account.
-func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Nodes {
-	_ = namespace // all namespaces have one target; see cache.Cluster.Target
-	var n replace.Nodes
-	for _, m := range cache.All[*v1alpha1.Machine](c.Informer(cache.Machines)) {
-		node := c.NodeOf(m)
+func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.NodeCounts {
+	_ = namespace // all namespaces have one target; see cache.Cluster.TargetClient
+	var n replace.NodeCounts
+	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
+		node := c.NodeOfMachine(m)
 		if !c.ActsOnMachines(m.Namespace) || !hasJoinedNode(m, node) {
 			continue
 		}
@@ -38,8 +38,8 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 			n.Unjudged = append(n.Unjudged, replace.Node{
 				Conditions: healthConditions(node),
 				Bad:        badConditionTypes(m),
-				Deleting:   node.DeletionTimestamp != nil && !c.AsMCM,
-				Recovered:  recoveredAt(m, node, now),
+				Deleting:   node.DeletionTimestamp != nil && !c.BehavesAsMCM,
+				Recovered:  recoveryTime(m, node, now),
 			})
 		} else {
 			n.Dead++
@@ -52,8 +52,8 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 // flag, the machine is replaced at once, as in machine-controller-manager, without a limit on concurrent replacements.
 // Without the flag, the machine needs a grant within the replacement budget, like any other machine.
 func IsNodeDeletedByHand(c *cache.Cluster, m *v1alpha1.Machine) bool {
-	node := c.OwnNode(m)
-	return c.AsMCM && node != nil && node.DeletionTimestamp != nil
+	node := c.OwnNodeOfMachine(m)
+	return c.BehavesAsMCM && node != nil && node.DeletionTimestamp != nil
 }
 
 // hasJoinedNode reports whether the node of a machine has joined and there is no known reason for a dead node. The node
@@ -62,22 +62,22 @@ func hasJoinedNode(m *v1alpha1.Machine, node *corev1.Node) bool {
 	phase := m.Status.CurrentStatus.Phase
 	switch {
 	case m.DeletionTimestamp != nil:
-		return node != nil && phase != v1alpha1.MachineFailed && HasJoined(m) && !IsDue(m) && !drain.IsOver(m)
+		return node != nil && phase != v1alpha1.MachineFailed && HasJoined(m) && !IsReplacementDue(m) && !drain.IsDrainOver(m)
 	default:
 		return phase == v1alpha1.MachineRunning || phase == v1alpha1.MachineUnknown
 	}
 }
 
-// recoveredAt returns when a machine with a healthy node recovered. recoveredAt returns now if the machine's phase is
-// still Unknown. recoveredAt returns zero if the machine was never unhealthy, or if a taint or the deletion of its node
-// keeps the machine Unknown.
-func recoveredAt(m *v1alpha1.Machine, node *corev1.Node, now time.Time) time.Time {
+// recoveryTime returns when a machine with a healthy node recovered. recoveryTime returns now if the machine's phase is
+// still Unknown. recoveryTime returns zero if the machine was never unhealthy, or if a taint or the deletion of its
+// node keeps the machine Unknown.
+func recoveryTime(m *v1alpha1.Machine, node *corev1.Node, now time.Time) time.Time {
 	unknown, h := m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown, m.Status.Health
 	switch {
 	case unknown && node.DeletionTimestamp == nil && joinBlocker(node) == "":
 		return now
 	case !unknown && h != nil:
-		return cache.TimeOf(h.RecoveredAt)
+		return cache.TimeOrZero(h.RecoveredAt)
 	default:
 		return time.Time{}
 	}
@@ -101,8 +101,8 @@ func NodeSyncFacts(
 	m *v1alpha1.Machine,
 	class *v1alpha1.MachineClass,
 	node *corev1.Node,
-) (nodesync.Wanted, nodesync.Node) {
-	wanted := nodesync.Wanted{
+) (nodesync.WantedState, nodesync.Node) {
+	wanted := nodesync.WantedState{
 		MachineName: m.Name,
 		MachineUID:  string(m.UID),
 		Labels:      m.Spec.NodeTemplateSpec.Labels,

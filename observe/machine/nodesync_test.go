@@ -18,7 +18,7 @@ import (
 // classWithDongles returns a class whose nodes have this amount of dongles; with an empty amount, the class has no node
 // template.
 func classWithDongles(amount string) *v1alpha1.MachineClass {
-	c := &v1alpha1.MachineClass{ObjectMeta: observetest.Meta("small")}
+	c := &v1alpha1.MachineClass{ObjectMeta: observetest.NewMetadata("small")}
 	if amount != "" {
 		c.NodeTemplate = &v1alpha1.NodeTemplate{
 			VirtualCapacity: corev1.ResourceList{"example.com/dongle": resource.MustParse(amount)},
@@ -29,7 +29,11 @@ func classWithDongles(amount string) *v1alpha1.MachineClass {
 
 func TestNodeSyncOfANewNode(t *testing.T) {
 	c := nodesync.Decide(
-		machine.NodeSyncFacts(observetest.Machine("m", observetest.Templated), classWithDongles("2000"), observetest.Node()),
+		machine.NodeSyncFacts(
+			observetest.NewMachine("m", observetest.WithNodeTemplate),
+			classWithDongles("2000"),
+			observetest.NewNode(),
+		),
 	)
 	assert.Equal(t, map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m"}, c.Labels.Set)
 	assert.Equal(t, map[string]string{
@@ -43,9 +47,9 @@ func TestNodeSyncOfANewNode(t *testing.T) {
 	assert.True(t, c.Finalizer)
 }
 
-// syncedNode returns a node in the state that observetest.Templated and a class with two dongles require.
+// syncedNode returns a node in the state that observetest.WithNodeTemplate and a class with two dongles require.
 func syncedNode(change ...func(*corev1.Node)) *corev1.Node {
-	n := observetest.Node(observetest.Condition("Ready", "True"))
+	n := observetest.NewNode(observetest.NewNodeCondition("Ready", "True"))
 	n.Labels = map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m", "kubernetes.io/os": "linux"}
 	n.Annotations = map[string]string{
 		"team":                        "shop",
@@ -78,22 +82,22 @@ func TestNodeSync(t *testing.T) {
 		node    *corev1.Node
 		why     string
 	}{
-		{"nothing to do; when a taint was added is no difference", observetest.Machine("m", observetest.Templated), classWithDongles("2"), syncedNode(), ""},
-		{"the same amount in other words", observetest.Machine("m", observetest.Templated), classWithDongles("2000m"), syncedNode(), ""},
-		{"no class: the capacity stays", observetest.Machine("m", observetest.Templated), nil, syncedNode(), ""},
-		{"a class without a node template: the capacity stays", observetest.Machine("m", observetest.Templated), classWithDongles(""), syncedNode(), ""},
+		{"nothing to do; when a taint was added is no difference", observetest.NewMachine("m", observetest.WithNodeTemplate), classWithDongles("2"), syncedNode(), ""},
+		{"the same amount in other words", observetest.NewMachine("m", observetest.WithNodeTemplate), classWithDongles("2000m"), syncedNode(), ""},
+		{"no class: the capacity stays", observetest.NewMachine("m", observetest.WithNodeTemplate), nil, syncedNode(), ""},
+		{"a class without a node template: the capacity stays", observetest.NewMachine("m", observetest.WithNodeTemplate), classWithDongles(""), syncedNode(), ""},
 		{
-			"a class without virtual capacity", observetest.Machine("m", observetest.Templated), &v1alpha1.MachineClass{NodeTemplate: &v1alpha1.NodeTemplate{}}, syncedNode(),
+			"a class without virtual capacity", observetest.NewMachine("m", observetest.WithNodeTemplate), &v1alpha1.MachineClass{NodeTemplate: &v1alpha1.NodeTemplate{}}, syncedNode(),
 			"node has capacity example.com/dongle that left the class, has no current record of the virtual capacity",
 		},
-		{"marked as a node without a machine", observetest.Machine("m", observetest.Templated), nil, syncedNode(marked), "node is marked as a node without a machine"},
-		{"without our finalizer", observetest.Machine("m", observetest.Templated), nil, syncedNode(loose), "node lacks our finalizer"},
-		{"without our finalizer, and being deleted", observetest.Machine("m", observetest.Templated), nil, syncedNode(loose, goingNode), ""},
-		{"of another machine before", observetest.Machine("n", observetest.Templated), nil, syncedNode(), "node has another value of label " + v1alpha1.LabelMachineName +
+		{"marked as a node without a machine", observetest.NewMachine("m", observetest.WithNodeTemplate), nil, syncedNode(marked), "node is marked as a node without a machine"},
+		{"without our finalizer", observetest.NewMachine("m", observetest.WithNodeTemplate), nil, syncedNode(loose), "node lacks our finalizer"},
+		{"without our finalizer, and being deleted", observetest.NewMachine("m", observetest.WithNodeTemplate), nil, syncedNode(loose, goingNode), ""},
+		{"of another machine before", observetest.NewMachine("n", observetest.WithNodeTemplate), nil, syncedNode(), "node has another value of label " + v1alpha1.LabelMachineName +
 			", has another value of annotation " + v1alpha1.AnnotationMachineUID},
-		{"a taint that was taken off by hand", observetest.Machine("m", observetest.Templated), nil, syncedNode(ripe), "node lacks taint only:NoExecute"},
+		{"a taint that was taken off by hand", observetest.NewMachine("m", observetest.WithNodeTemplate), nil, syncedNode(ripe), "node lacks taint only:NoExecute"},
 		{
-			"the critical taint, which was applied and is gone", observetest.Machine("m", observetest.Templated, critical), nil, syncedNode(ripe, func(n *corev1.Node) {
+			"the critical taint, which was applied and is gone", observetest.NewMachine("m", observetest.WithNodeTemplate, critical), nil, syncedNode(ripe, func(n *corev1.Node) {
 				n.Annotations[v1alpha1.AnnotationLastAppliedTemplate] = `{"metadata":{"labels":{"pool":"web"},"annotations":{"team":"shop"}},` +
 
 					`"spec":{"taints":[{"key":"` + v1alpha1.TaintCriticalComponentsNotReady +
@@ -112,10 +116,15 @@ func TestNodeSync(t *testing.T) {
 }
 
 func TestNoNodeSyncWithoutANode(t *testing.T) {
-	m := observetest.Machine("m", observetest.Templated, withJoinedNode, observetest.Phase(v1alpha1.MachineRunning))
+	m := observetest.NewMachine(
+		"m",
+		observetest.WithNodeTemplate,
+		withJoinedNode,
+		observetest.WithPhase(v1alpha1.MachineRunning),
+	)
 	assert.NotEqual(
 		t,
 		attention.Sync,
-		attention.PlanMachine(machine.Facts(m, machine.Related{Class: classWithDongles("2")}, time.Time{})).Need,
+		attention.PlanMachine(machine.Facts(m, machine.RelatedObjects{Class: classWithDongles("2")}, time.Time{})).Need,
 	)
 }

@@ -20,7 +20,7 @@ func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preser
 		LastApplied: preserveAnnotation(m.Annotations, v1alpha1.AnnotationLastAppliedPreserve),
 		Deleting:    m.DeletionTimestamp != nil,
 		Failed:      m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed,
-		Expiry:      cache.TimeOf(m.Status.CurrentStatus.PreserveExpiryTime),
+		Expiry:      cache.TimeOrZero(m.Status.CurrentStatus.PreserveExpiryTime),
 		Timeout:     m.Spec.EffectivePreserveTimeout(),
 		Now:         now,
 	}
@@ -32,10 +32,10 @@ func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preser
 	f.ScaleDownDisabled = preserveAnnotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabled)
 	f.DisabledByUs = preserveAnnotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabledByMCM)
 	f.Tainted = slices.ContainsFunc(node.Spec.Taints, IsPreservedTaint)
-	if c := cache.Condition(node.Status.Conditions, v1alpha1.NodePreserved); c != nil {
+	if c := cache.FindNodeCondition(node.Status.Conditions, v1alpha1.NodePreserved); c != nil {
 		f.Condition = &preserve.Condition{True: c.Status == corev1.ConditionTrue, Reason: c.Reason, Message: c.Message}
 	}
-	if d := drain.StayingDrain(m, v1alpha1.DrainForPreservation, f.Expiry); d != nil {
+	if d := drain.FindStayingRecord(m, v1alpha1.DrainForPreservation, f.Expiry); d != nil {
 		f.Drained = d.Result
 	}
 	return f
@@ -52,39 +52,39 @@ func preserveAnnotation(of map[string]string, key string) preserve.Annotation {
 	return preserve.Annotation{Present: present, Text: text}
 }
 
-// IsDismissed reports whether a set must not preserve a failed machine: an annotation forbids the preservation, or the
-// set has requested the preservation once before.
-func IsDismissed(m *v1alpha1.Machine) bool {
+// IsPreservationForbidden reports whether a set must not preserve a failed machine: an annotation forbids the
+// preservation, or the set has requested the preservation once before.
+func IsPreservationForbidden(m *v1alpha1.Machine) bool {
 	_, asked := m.Annotations[v1alpha1.AnnotationAutoPreserved]
 	return asked || m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveFalse
 }
 
-// IsKept reports whether the set of a machine requested the machine's preservation.
-func IsKept(m *v1alpha1.Machine) bool {
+// IsPreservedBySet reports whether the set of a machine requested the machine's preservation.
+func IsPreservedBySet(m *v1alpha1.Machine) bool {
 	return m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveAuto
 }
 
-// Replaceable reports whether a machine has failed and its set may replace it now, or is replacing it. If the set has a
-// deployment, the machine needs a grant from the deployment's replacement budget.
-func Replaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
+// IsReplaceable reports whether a machine has failed and its set may replace it now, or is replacing it. If the set has
+// a deployment, the machine needs a grant from the deployment's replacement budget.
+func IsReplaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
 	// A machine that is being deleted has the phase Terminating: only its condition still shows that it was due.
-	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsDue(m))
-	return failed && !IsProtected(m, nil) && (IsGranted(m) || !HasDeployment(set))
+	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsReplacementDue(m))
+	return failed && !IsProtectedFromReplacement(m, nil) && (IsReplacementGranted(m) || !HasDeployment(set))
 }
 
 // IsPreserved reports whether the machine's status records a preservation.
 func IsPreserved(m *v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil }
 
-// IsKeptNow reports whether a machine is preserved, or has failed and will be preserved.
-func IsKeptNow(m *v1alpha1.Machine) bool {
-	return IsPreserved(m) || (m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && IsProtected(m, nil))
+// IsOrWillBePreserved reports whether a machine is preserved, or has failed and will be preserved.
+func IsOrWillBePreserved(m *v1alpha1.Machine) bool {
+	return IsPreserved(m) || (m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && IsProtectedFromReplacement(m, nil))
 }
 
-// IsProtected reports whether a machine that has failed or fails now must not be replaced. The machine's status records
-// a preservation, or an annotation requests a preservation that the machine's workflow has not recorded yet. The node's
-// annotation has priority over the machine's annotation; a nil node is unknown. If the node had the annotation and lost
-// it, then neither annotation requests a preservation.
-func IsProtected(m *v1alpha1.Machine, node *corev1.Node) bool {
+// IsProtectedFromReplacement reports whether a machine that has failed or fails now must not be replaced. The machine's
+// status records a preservation, or an annotation requests a preservation that the machine's workflow has not recorded
+// yet. The node's annotation has priority over the machine's annotation; a nil node is unknown. If the node had the
+// annotation and lost it, then neither annotation requests a preservation.
+func IsProtectedFromReplacement(m *v1alpha1.Machine, node *corev1.Node) bool {
 	value := m.Annotations[v1alpha1.AnnotationPreserve]
 	if node != nil &&
 		(node.Annotations[v1alpha1.AnnotationPreserve] != "" || m.Annotations[v1alpha1.AnnotationLastAppliedPreserve] != "") {
@@ -98,15 +98,15 @@ func IsProtected(m *v1alpha1.Machine, node *corev1.Node) bool {
 	}
 }
 
-// IsWaiting reports whether a machine is due for replacement and has no grant yet.
-func IsWaiting(m *v1alpha1.Machine) bool {
-	over := IsDue(m) || m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
-	return over && m.DeletionTimestamp == nil && !IsGranted(m) && !IsProtected(m, nil)
+// WaitsForGrant reports whether a machine is due for replacement and has no grant yet.
+func WaitsForGrant(m *v1alpha1.Machine) bool {
+	over := IsReplacementDue(m) || m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
+	return over && m.DeletionTimestamp == nil && !IsReplacementGranted(m) && !IsProtectedFromReplacement(m, nil)
 }
 
-// Blocked returns why the provider creates no instance for a machine, as a reason and a sentence; both are empty if
-// nothing blocks the creation.
-func Blocked(m *v1alpha1.Machine) (reason, message string) {
+// CreationBlocker returns why the provider creates no instance for a machine, as a reason and a sentence; both are
+// empty if nothing blocks the creation.
+func CreationBlocker(m *v1alpha1.Machine) (reason, message string) {
 	if m.DeletionTimestamp != nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineCrashLoopBackOff {
 		return "", ""
 	}

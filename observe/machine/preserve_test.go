@@ -21,7 +21,7 @@ func decidePreservation(m *v1alpha1.Machine, n *corev1.Node, at time.Time) prese
 
 // preservedNode returns the node of a preserved failed machine.
 func preservedNode(change ...func(*corev1.Node)) *corev1.Node {
-	n := observetest.Node(observetest.Condition("Ready", "False"), corev1.NodeCondition{
+	n := observetest.NewNode(observetest.NewNodeCondition("Ready", "False"), corev1.NodeCondition{
 		Type: v1alpha1.NodePreserved, Status: "True", Reason: v1alpha1.ReasonPreservedByUser,
 		Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
 	})
@@ -39,11 +39,11 @@ func preservedNode(change ...func(*corev1.Node)) *corev1.Node {
 }
 
 func TestPreserveFacts(t *testing.T) {
-	m := observetest.Machine(
+	m := observetest.NewMachine(
 		"m",
-		observetest.Phase(v1alpha1.MachineFailed),
-		observetest.Until(observetest.KeptUntil),
-		observetest.GoingMachine,
+		observetest.WithPhase(v1alpha1.MachineFailed),
+		observetest.WithPreservationEnd(observetest.PreservationEnd),
+		observetest.AsDeletingMachine,
 		func(m *v1alpha1.Machine) {
 			m.Annotations = map[string]string{
 				v1alpha1.AnnotationPreserve:            "now",
@@ -63,11 +63,11 @@ func TestPreserveFacts(t *testing.T) {
 		LastApplied: preserve.Annotation{Present: true, Text: "false"},
 		Deleting:    true,
 		Failed:      true,
-		Expiry:      observetest.KeptUntil.Time,
+		Expiry:      observetest.PreservationEnd.Time,
 		Timeout:     time.Hour,
-		Now:         observetest.KeptFrom,
+		Now:         observetest.PreservationStart,
 	}
-	assert.Equal(t, want, machine.PreserveFacts(m, nil, observetest.KeptFrom), "without a node")
+	assert.Equal(t, want, machine.PreserveFacts(m, nil, observetest.PreservationStart), "without a node")
 
 	want.NodeExists, want.Tainted, want.OnNode = true, true, preserve.Annotation{Present: true}
 	want.ScaleDownDisabled = preserve.Annotation{Present: true, Text: "true"}
@@ -78,26 +78,30 @@ func TestPreserveFacts(t *testing.T) {
 		Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
 	}
 	before, nodeBefore := m.DeepCopy(), n.DeepCopy()
-	assert.Equal(t, want, machine.PreserveFacts(m, n, observetest.KeptFrom))
+	assert.Equal(t, want, machine.PreserveFacts(m, n, observetest.PreservationStart))
 	assert.Equal(t, before, m, "what it is given stays as it is")
 	assert.Equal(t, nodeBefore, n)
 
 	assert.Equal(
 		t,
 		preserve.Facts{NodeExists: true, Timeout: v1alpha1.DefaultPreserveTimeout},
-		machine.PreserveFacts(observetest.Machine("m"), observetest.Node(), time.Time{}),
+		machine.PreserveFacts(observetest.NewMachine("m"), observetest.NewNode(), time.Time{}),
 	)
-	assert.Equal(t, preserve.Annotation{}, machine.PreserveFacts(m, observetest.Node(), observetest.KeptFrom).OnNode)
+	assert.Equal(
+		t,
+		preserve.Annotation{},
+		machine.PreserveFacts(m, observetest.NewNode(), observetest.PreservationStart).OnNode,
+	)
 }
 
 func TestPreservation(t *testing.T) {
-	failed := observetest.Phase(v1alpha1.MachineFailed)
+	failed := observetest.WithPhase(v1alpha1.MachineFailed)
 	kept := func() *v1alpha1.Machine {
-		return observetest.Machine(
+		return observetest.NewMachine(
 			"m",
 			failed,
-			observetest.Asking(v1alpha1.ValuePreserveWhenFailed),
-			observetest.Until(observetest.KeptUntil),
+			observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveWhenFailed),
+			observetest.WithPreservationEnd(observetest.PreservationEnd),
 		)
 	}
 	for _, row := range []struct {
@@ -108,20 +112,20 @@ func TestPreservation(t *testing.T) {
 		preserve bool
 		empty    bool
 	}{
-		{"nobody asks", observetest.Machine("m"), observetest.Node(), observetest.KeptFrom, false, true},
-		{"asked for", observetest.Machine("m", observetest.Asking(v1alpha1.ValuePreserveNow)), observetest.Node(), observetest.KeptFrom, true, false},
-		{"asked for, without a node", observetest.Machine("m", observetest.Asking(v1alpha1.ValuePreserveNow), observetest.Until(observetest.KeptUntil)), nil, observetest.KeptFrom, true, true},
-		{"complete", kept(), preservedNode(), observetest.KeptFrom, true, true},
+		{"nobody asks", observetest.NewMachine("m"), observetest.NewNode(), observetest.PreservationStart, false, true},
+		{"asked for", observetest.NewMachine("m", observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveNow)), observetest.NewNode(), observetest.PreservationStart, true, false},
+		{"asked for, without a node", observetest.NewMachine("m", observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveNow), observetest.WithPreservationEnd(observetest.PreservationEnd)), nil, observetest.PreservationStart, true, true},
+		{"complete", kept(), preservedNode(), observetest.PreservationStart, true, true},
 		{"complete, whatever the time", kept(), preservedNode(), time.Time{}, true, true},
-		{"a cordon by somebody is not looked at", kept(), preservedNode(func(n *corev1.Node) { n.Spec.Unschedulable = true }), observetest.KeptFrom, true, true},
-		{"the taint with another effect is another taint", kept(), preservedNode(func(n *corev1.Node) { n.Spec.Taints[0].Effect = "NoExecute" }), observetest.KeptFrom, true, false},
-		{"its time is over", kept(), preservedNode(), observetest.KeptUntil.Time, false, false},
-		{"to go", observetest.Machine("m", failed, observetest.Asking(v1alpha1.ValuePreserveNow), observetest.GoingMachine), preservedNode(), observetest.KeptFrom, false, true},
+		{"a cordon by somebody is not looked at", kept(), preservedNode(func(n *corev1.Node) { n.Spec.Unschedulable = true }), observetest.PreservationStart, true, true},
+		{"the taint with another effect is another taint", kept(), preservedNode(func(n *corev1.Node) { n.Spec.Taints[0].Effect = "NoExecute" }), observetest.PreservationStart, true, false},
+		{"its time is over", kept(), preservedNode(), observetest.PreservationEnd.Time, false, false},
+		{"to go", observetest.NewMachine("m", failed, observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveNow), observetest.AsDeletingMachine), preservedNode(), observetest.PreservationStart, false, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := decidePreservation(row.machine, row.node, row.now)
 			assert.Equal(t, row.preserve, d.Preserve)
-			assert.Equal(t, row.empty, d.Empty(), d.Why)
+			assert.Equal(t, row.empty, d.IsEmpty(), d.Why)
 		})
 	}
 }
@@ -133,7 +137,7 @@ func TestIsProtectedAgreesWithTheDecision(t *testing.T) {
 		for _, onNode := range values {
 			for _, last := range []string{"", "now", "false"} {
 				for _, timeout := range []time.Duration{0, time.Hour} {
-					m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed))
+					m := observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineFailed))
 					m.Annotations = map[string]string{
 						v1alpha1.AnnotationPreserve:            onMachine,
 						v1alpha1.AnnotationLastAppliedPreserve: last,
@@ -141,14 +145,23 @@ func TestIsProtectedAgreesWithTheDecision(t *testing.T) {
 					m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 						MachinePreserveTimeout: &metav1.Duration{Duration: timeout},
 					}
-					n := observetest.Node()
+					n := observetest.NewNode()
 					n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: onNode}
 					for _, node := range []*corev1.Node{nil, n} {
-						assert.Equal(t, preserve.Protected(machine.PreserveFacts(m, node, time.Time{})), machine.IsProtected(m, node),
-							"machine %q, node %v %q, honoured before %q, timeout %s", onMachine, node != nil, onNode, last, timeout)
+						assert.Equal(
+							t,
+							preserve.IsProtected(machine.PreserveFacts(m, node, time.Time{})),
+							machine.IsProtectedFromReplacement(m, node),
+							"machine %q, node %v %q, honoured before %q, timeout %s",
+							onMachine,
+							node != nil,
+							onNode,
+							last,
+							timeout,
+						)
 					}
-					m.Status.CurrentStatus.PreserveExpiryTime = &observetest.KeptUntil
-					assert.True(t, machine.IsProtected(m, n), "on record")
+					m.Status.CurrentStatus.PreserveExpiryTime = &observetest.PreservationEnd
+					assert.True(t, machine.IsProtectedFromReplacement(m, n), "on record")
 				}
 			}
 		}
@@ -157,10 +170,10 @@ func TestIsProtectedAgreesWithTheDecision(t *testing.T) {
 
 // TestPreserveConstantsMatchTheAPI compares the constants of decide/preserve with the constants of the API.
 func TestPreserveConstantsMatchTheAPI(t *testing.T) {
-	m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed))
-	n := observetest.Node()
+	m := observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineFailed))
+	n := observetest.NewNode()
 	n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveAuto}
-	d := decidePreservation(m, n, observetest.KeptFrom)
+	d := decidePreservation(m, n, observetest.PreservationStart)
 	assert.Equal(
 		t,
 		map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true", v1alpha1.AnnotationScaleDownDisabledByMCM: "true"},
@@ -171,11 +184,11 @@ func TestPreserveConstantsMatchTheAPI(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonPreservedByMCM, d.Node.Condition.Reason)
 
 	m.Annotations = map[string]string{v1alpha1.AnnotationLastAppliedPreserve: "auto-preserved"}
-	m.Status.CurrentStatus.PreserveExpiryTime = &observetest.KeptUntil
+	m.Status.CurrentStatus.PreserveExpiryTime = &observetest.PreservationEnd
 	d = decidePreservation(
 		m,
 		preservedNode(func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationPreserve] = "auto-preserved" }),
-		observetest.KeptUntil.Time,
+		observetest.PreservationEnd.Time,
 	)
 	assert.Equal(t, []string{
 		v1alpha1.AnnotationScaleDownDisabled, v1alpha1.AnnotationScaleDownDisabledByMCM, v1alpha1.AnnotationPreserve,
@@ -183,20 +196,25 @@ func TestPreserveConstantsMatchTheAPI(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonPreservationStopped, d.Node.Condition.Reason)
 
 	for result, told := range map[string]string{"Drained": v1alpha1.MessagePreservedNodeDrained, "Forced": v1alpha1.MessagePreservedNodeNotDrained} {
-		m := observetest.Machine(
+		m := observetest.NewMachine(
 			"m",
-			observetest.Phase(v1alpha1.MachineFailed),
-			observetest.Asking("now"),
-			observetest.Until(observetest.KeptUntil),
+			observetest.WithPhase(v1alpha1.MachineFailed),
+			observetest.WithPreserveAnnotation("now"),
+			observetest.WithPreservationEnd(observetest.PreservationEnd),
 		)
 		m.Status.Drain = &v1alpha1.StayingDrain{
 			Purpose:      v1alpha1.DrainForPreservation,
-			Occasion:     observetest.KeptUntil,
+			Occasion:     observetest.PreservationEnd,
 			MachineDrain: v1alpha1.MachineDrain{Result: result},
 		}
 		n := preservedNode(func(n *corev1.Node) {
 			n.Status.Conditions[1].Message = told + " Machine preserved until 2026-03-05T12:00:00Z."
 		})
-		assert.True(t, decidePreservation(m, n, observetest.KeptFrom).Empty(), "what became of its drain is told: %s", told)
+		assert.True(
+			t,
+			decidePreservation(m, n, observetest.PreservationStart).IsEmpty(),
+			"what became of its drain is told: %s",
+			told,
+		)
 	}
 }

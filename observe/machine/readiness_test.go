@@ -19,9 +19,9 @@ import (
 func TestReadinessByPhase(t *testing.T) {
 	for _, row := range []struct {
 		phase  v1alpha1.MachinePhase
-		ready  scale.Answer
+		ready  scale.ConditionStatus
 		why    string
-		node   scale.Node
+		node   scale.NodeState
 		joined bool // HasJoined for a machine without the annotation of the join duration
 	}{
 		{"", "", "", scale.NoNode, false},
@@ -37,13 +37,13 @@ func TestReadinessByPhase(t *testing.T) {
 		{v1alpha1.MachineTerminating, scale.False, "phase Terminating", scale.NodeUnhealthy, false},
 	} {
 		t.Run("phase "+string(row.phase), func(t *testing.T) {
-			m := observetest.Follower(observetest.Phase(row.phase))
-			f := observetest.ObservedMember(m, observetest.Set("s"), nil)
+			m := observetest.MachineFromTemplate(observetest.WithPhase(row.phase))
+			f := observetest.ObservedMember(m, observetest.NewSet("s"), nil)
 			assert.Equal(t, []any{row.ready, row.why, row.node, row.joined}, []any{f.Ready, f.ReadyWhy, f.Node, f.Joined})
 
-			observetest.Note(v1alpha1.AnnotationMachineJoinDuration, "1m")(m)
+			observetest.WithAnnotation(v1alpha1.AnnotationMachineJoinDuration, "1m")(m)
 			m.Status.LastOperation.Description = "the API server is away"
-			f = observetest.ObservedMember(m, observetest.Set("s"), nil)
+			f = observetest.ObservedMember(m, observetest.NewSet("s"), nil)
 			assert.True(t, f.Joined, "it was a node once")
 			if row.why != "" {
 				assert.Equal(t, "the API server is away", f.ReadyWhy, "what was last attempted tells more than a phase")
@@ -54,12 +54,16 @@ func TestReadinessByPhase(t *testing.T) {
 	}
 }
 
-func TestReadySince(t *testing.T) {
-	entered := func(m *v1alpha1.Machine) { m.Status.CurrentStatus.LastUpdateTime = observetest.Ago(7) }
+func TestNodeReadyTime(t *testing.T) {
+	entered := func(m *v1alpha1.Machine) { m.Status.CurrentStatus.LastUpdateTime = observetest.MinutesBeforeNoon(7) }
 	other := func(m *v1alpha1.Machine) {
 		m.Status.Conditions = append(
 			m.Status.Conditions,
-			corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: "False", LastTransitionTime: observetest.Ago(9)},
+			corev1.NodeCondition{
+				Type:               corev1.NodeDiskPressure,
+				Status:             "False",
+				LastTransitionTime: observetest.MinutesBeforeNoon(9),
+			},
 		)
 	}
 	for _, row := range []struct {
@@ -67,22 +71,22 @@ func TestReadySince(t *testing.T) {
 		machine *v1alpha1.Machine
 		want    metav1.Time
 	}{
-		{"since its node says so", observetest.Machine("m", entered, other, observetest.ReadySince(observetest.Ago(3))), observetest.Ago(3)},
-		{"its node says nothing: since it runs", observetest.Machine("m", entered, other, observetest.Phase(v1alpha1.MachineRunning)), observetest.Ago(7)},
-		{"among other conditions", observetest.Machine("m", observetest.ReadySince(observetest.Ago(3)), other, entered), observetest.Ago(3)},
-		{"it does not run any more", observetest.Machine("m", entered, observetest.ReadySince(observetest.Ago(3)), observetest.Phase(v1alpha1.MachineUnknown)), metav1.Time{}},
-		{"nor yet", observetest.Machine("m", entered, observetest.ReadySince(observetest.Ago(3)), observetest.Phase(v1alpha1.MachinePending)), metav1.Time{}},
-		{"new", observetest.Machine("m"), metav1.Time{}},
+		{"since its node says so", observetest.NewMachine("m", entered, other, observetest.WithReadyTime(observetest.MinutesBeforeNoon(3))), observetest.MinutesBeforeNoon(3)},
+		{"its node says nothing: since it runs", observetest.NewMachine("m", entered, other, observetest.WithPhase(v1alpha1.MachineRunning)), observetest.MinutesBeforeNoon(7)},
+		{"among other conditions", observetest.NewMachine("m", observetest.WithReadyTime(observetest.MinutesBeforeNoon(3)), other, entered), observetest.MinutesBeforeNoon(3)},
+		{"it does not run any more", observetest.NewMachine("m", entered, observetest.WithReadyTime(observetest.MinutesBeforeNoon(3)), observetest.WithPhase(v1alpha1.MachineUnknown)), metav1.Time{}},
+		{"nor yet", observetest.NewMachine("m", entered, observetest.WithReadyTime(observetest.MinutesBeforeNoon(3)), observetest.WithPhase(v1alpha1.MachinePending)), metav1.Time{}},
+		{"new", observetest.NewMachine("m"), metav1.Time{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want.Time, machine.ReadySince(row.machine))
-			assert.Equal(t, row.want.Time, observetest.ObservedMember(row.machine, observetest.Set("s"), nil).ReadyFrom)
+			assert.Equal(t, row.want.Time, machine.NodeReadyTime(row.machine))
+			assert.Equal(t, row.want.Time, observetest.ObservedMember(row.machine, observetest.NewSet("s"), nil).ReadyFrom)
 		})
 	}
 	assert.Equal(
 		t,
 		time.Time{},
-		machine.ReadySince(observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning))),
+		machine.NodeReadyTime(observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning))),
 		"nobody knows since when",
 	)
 }

@@ -40,9 +40,9 @@ func RequestAnnotation(kind request.Kind, command request.Command) string {
 	return requestAnnotations[kind][command]
 }
 
-// Request returns the facts from which a command on a machine is decided at the time now. The facts about the node come
-// from the copy in the machine's status.
-func Request(m *v1alpha1.Machine, command request.Command, now time.Time) request.MachineFacts {
+// RequestFacts returns the facts from which a command on a machine is decided at the time now. The facts about the node
+// come from the copy in the machine's status.
+func RequestFacts(m *v1alpha1.Machine, command request.Command, now time.Time) request.MachineFacts {
 	f := request.MachineFacts{
 		Name:       m.Namespace + "/" + m.Name,
 		UID:        string(m.UID),
@@ -50,15 +50,15 @@ func Request(m *v1alpha1.Machine, command request.Command, now time.Time) reques
 		Annotation: RequestAnnotation(request.Machine, command),
 		Now:        now,
 		Deleting:   m.DeletionTimestamp != nil,
-		Emptying:   drain.OfStayingMachine(m) != nil,
-		DrainOver:  drain.IsOver(m),
-		Means:      drain.Means(m),
-		Deadlines:  drain.Deadlines(m, now),
-		Extended:   drain.Extended(m),
-		Node:       cache.NodeNameOf(m),
+		Emptying:   drain.RecordOfStayingMachine(m) != nil,
+		DrainOver:  drain.IsDrainOver(m),
+		Means:      drain.CurrentMeans(m),
+		Deadlines:  drain.DeadlineFacts(m, now),
+		Extended:   drain.ExtensionEnd(m),
+		Node:       cache.NodeNameOfMachine(m),
 		NodeSays:   m.Annotations[v1alpha1.AnnotationLastAppliedPreserve],
 		Keeps:      m.Spec.EffectivePreserveTimeout(),
-		KeptTill:   cache.TimeOf(m.Status.CurrentStatus.PreserveExpiryTime),
+		KeptTill:   cache.TimeOrZero(m.Status.CurrentStatus.PreserveExpiryTime),
 	}
 	if d := m.Status.Deletion; d != nil {
 		f.Stage = deletion.Stage(d.Stage)

@@ -19,26 +19,26 @@ import (
 )
 
 // withDrain gives a machine a drain that has run since Begun, with these means.
-func withDrain(means drain.Means) func(*v1alpha1.Machine) {
+func withDrain(means drain.RemovalMeans) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
-		observetest.GoingMachine(m)
-		observetest.OnNode("n")(m)
+		observetest.AsDeletingMachine(m)
+		observetest.WithNodeLabel("n")(m)
 		m.Annotations = map[string]string{}
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineTerminating
 		m.Status.Deletion = &v1alpha1.MachineDeletion{
 			Stage: v1alpha1.MachineDeletionDrain,
-			Since: metav1.NewTime(observetest.Begun),
+			Since: metav1.NewTime(observetest.DrainStart),
 			Drain: &v1alpha1.MachineDrain{
-				StartedAt:  metav1.NewTime(observetest.Begun),
+				StartedAt:  metav1.NewTime(observetest.DrainStart),
 				Means:      string(means),
-				MeansSince: new(metav1.NewTime(observetest.Begun)),
+				MeansSince: new(metav1.NewTime(observetest.DrainStart)),
 			},
 		}
 	}
 }
 
 func TestMachineRequestOfADrain(t *testing.T) {
-	m := observetest.Machine("m", withDrain(drain.Evict), func(m *v1alpha1.Machine) {
+	m := observetest.NewMachine("m", withDrain(drain.Evict), func(m *v1alpha1.Machine) {
 		m.Annotations[v1alpha1.AnnotationHold] = "bob: wait"
 		m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
 		m.Annotations[v1alpha1.AnnotationAbandonInstance] = ""
@@ -47,12 +47,12 @@ func TestMachineRequestOfADrain(t *testing.T) {
 		Name:      "shop/m",
 		UID:       "uid-m",
 		Phase:     "Terminating",
-		Now:       observetest.Asked,
+		Now:       observetest.RequestTime,
 		Deleting:  true,
 		Stage:     deletion.Drain,
 		Means:     drain.Evict,
-		Deadlines: observedrain.Deadlines(m, observetest.Asked),
-		Extended:  observetest.Begun.Add(3 * time.Hour),
+		Deadlines: observedrain.DeadlineFacts(m, observetest.RequestTime),
+		Extended:  observetest.DrainStart.Add(3 * time.Hour),
 		Node:      "n",
 		Keeps:     96 * time.Hour,
 	}
@@ -61,13 +61,13 @@ func TestMachineRequestOfADrain(t *testing.T) {
 		request.AbandonInstance: new(""), // an annotation with an empty value counts as set
 	} {
 		facts.Annotation, facts.Value = machine.RequestAnnotation(request.Machine, command), value
-		assert.Equal(t, facts, machine.Request(m, command, observetest.Asked))
+		assert.Equal(t, facts, machine.RequestFacts(m, command, observetest.RequestTime))
 	}
 }
 
 func TestMachineRequestOfAMachineThatIsNotDeleted(t *testing.T) {
-	end := metav1.NewTime(observetest.Asked)
-	m := observetest.Machine("m", func(m *v1alpha1.Machine) {
+	end := metav1.NewTime(observetest.RequestTime)
+	m := observetest.NewMachine("m", func(m *v1alpha1.Machine) {
 		m.Annotations = map[string]string{
 			v1alpha1.AnnotationPreserve:            "when-failed",
 			v1alpha1.AnnotationLastAppliedPreserve: "now",
@@ -82,23 +82,23 @@ func TestMachineRequestOfAMachineThatIsNotDeleted(t *testing.T) {
 			Name:       "shop/m",
 			UID:        "uid-m",
 			Phase:      "new",
-			Now:        observetest.Asked,
+			Now:        observetest.RequestTime,
 			NodeSays:   "now",
 			Keeps:      time.Minute,
 			KeptTill:   end.Time,
 			Annotation: v1alpha1.AnnotationPreserve,
 			Value:      new("when-failed"),
-		}, machine.Request(m, command, observetest.Asked))
+		}, machine.RequestFacts(m, command, observetest.RequestTime))
 	}
 }
 
 // withStayingDrain gives a machine that is not being deleted a drain for an in-place update or for preservation. The
 // drain has run since Begun.
-func withStayingDrain(purpose v1alpha1.DrainPurpose, means drain.Means) func(*v1alpha1.Machine) {
+func withStayingDrain(purpose v1alpha1.DrainPurpose, means drain.RemovalMeans) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
-		observetest.OnNode("n")(m)
+		observetest.WithNodeLabel("n")(m)
 		m.Annotations = map[string]string{}
-		occasion := metav1.NewTime(observetest.Begun.Add(-time.Second))
+		occasion := metav1.NewTime(observetest.DrainStart.Add(-time.Second))
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
 		m.Status.Conditions = []corev1.NodeCondition{
 			{
@@ -112,13 +112,13 @@ func withStayingDrain(purpose v1alpha1.DrainPurpose, means drain.Means) func(*v1
 			m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, PreserveExpiryTime: &occasion}
 		}
 		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{
-			StartedAt:  metav1.NewTime(observetest.Begun),
+			StartedAt:  metav1.NewTime(observetest.DrainStart),
 			Means:      string(means),
-			MeansSince: new(metav1.NewTime(observetest.Begun)),
+			MeansSince: new(metav1.NewTime(observetest.DrainStart)),
 		}}
 		m.Status.CurrentOperation = &v1alpha1.Operation{
 			Step:     vocabulary.StepEvictPods,
-			Deadline: new(metav1.NewTime(observetest.Asked.Add(time.Minute))),
+			Deadline: new(metav1.NewTime(observetest.RequestTime.Add(time.Minute))),
 		}
 	}
 }
@@ -126,90 +126,97 @@ func withStayingDrain(purpose v1alpha1.DrainPurpose, means drain.Means) func(*v1
 func TestMachineRequestOfADrainWithoutADeletion(t *testing.T) {
 	for _, purpose := range []v1alpha1.DrainPurpose{v1alpha1.DrainForUpdate, v1alpha1.DrainForPreservation} {
 		t.Run(string(purpose), func(t *testing.T) {
-			f := machine.Request(
-				observetest.Machine("m", withStayingDrain(purpose, drain.Evict)),
+			f := machine.RequestFacts(
+				observetest.NewMachine("m", withStayingDrain(purpose, drain.Evict)),
 				request.Extend,
-				observetest.Asked,
+				observetest.RequestTime,
 			)
 			assert.True(t, f.Emptying)
 			assert.False(t, f.Deleting || f.DrainOver)
 			assert.Equal(t, drain.Evict, f.Means)
-			assert.Equal(t, observetest.Begun.Add(2*time.Hour), f.Deadlines.Next(), "by its own record")
+			assert.Equal(t, observetest.DrainStart.Add(2*time.Hour), f.Deadlines.NextDeadline(), "by its own record")
 
-			f = machine.Request(observetest.Machine("m", withStayingDrain(purpose, drain.Evict), func(m *v1alpha1.Machine) {
-				m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
-			}), request.Extend, observetest.Asked)
-			assert.Equal(t, observetest.Begun.Add(3*time.Hour), f.Deadlines.Next())
-
-			f = machine.Request(
-				observetest.Machine("m", withStayingDrain(purpose, drain.Delete)),
+			f = machine.RequestFacts(
+				observetest.NewMachine("m", withStayingDrain(purpose, drain.Evict), func(m *v1alpha1.Machine) {
+					m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
+				}),
 				request.Extend,
-				observetest.Asked,
+				observetest.RequestTime,
+			)
+			assert.Equal(t, observetest.DrainStart.Add(3*time.Hour), f.Deadlines.NextDeadline())
+
+			f = machine.RequestFacts(
+				observetest.NewMachine("m", withStayingDrain(purpose, drain.Delete)),
+				request.Extend,
+				observetest.RequestTime,
 			)
 			assert.Equal(t, drain.Delete, f.Means)
-			assert.Equal(t, observetest.Asked.Add(time.Minute), f.Deadlines.Next(), "as the status has it")
+			assert.Equal(t, observetest.RequestTime.Add(time.Minute), f.Deadlines.NextDeadline(), "as the status has it")
 
 			for name, change := range map[string]func(*v1alpha1.Machine){
-				"it has ended":                 func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" },
-				"it is for another time":       func(m *v1alpha1.Machine) { m.Status.Drain.Occasion = metav1.NewTime(observetest.Begun.Add(-time.Hour)) },
+				"it has ended": func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" },
+				"it is for another time": func(m *v1alpha1.Machine) {
+					m.Status.Drain.Occasion = metav1.NewTime(observetest.DrainStart.Add(-time.Hour))
+				},
 				"nothing is in motion":         func(m *v1alpha1.Machine) { m.Status.CurrentOperation = nil },
 				"nobody wants it anymore":      func(m *v1alpha1.Machine) { m.Status.Conditions, m.Status.CurrentStatus = nil, v1alpha1.CurrentStatus{} },
-				"the machine is being deleted": observetest.GoingMachine,
+				"the machine is being deleted": observetest.AsDeletingMachine,
 			} {
-				m := observetest.Machine("m", withStayingDrain(purpose, drain.Evict), change)
-				f := machine.Request(m, request.Extend, observetest.Asked)
+				m := observetest.NewMachine("m", withStayingDrain(purpose, drain.Evict), change)
+				f := machine.RequestFacts(m, request.Extend, observetest.RequestTime)
 				assert.False(t, f.Emptying, name)
 				assert.Empty(t, f.Means, name)
-				assert.Zero(t, f.Deadlines.Next(), name)
-				assert.Nil(t, observedrain.Draining(m), name)
+				assert.Zero(t, f.Deadlines.NextDeadline(), name)
+				assert.Nil(t, observedrain.ActiveRecord(m), name)
 			}
 		})
 	}
-	assert.Nil(t, observedrain.OfStayingMachine(observetest.Machine("m")))
+	assert.Nil(t, observedrain.RecordOfStayingMachine(observetest.NewMachine("m")))
 }
 
 func TestDrainIsOver(t *testing.T) {
-	ended := observetest.Machine(
+	ended := observetest.NewMachine(
 		"m",
 		withDrain(drain.Evict),
 		func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.Result = "Drained" },
 	)
-	later := observetest.Machine(
+	later := observetest.NewMachine(
 		"m",
 		withDrain(drain.Kill),
 		func(m *v1alpha1.Machine) { m.Status.Deletion.Stage = v1alpha1.MachineDeletionDetach },
 	)
 	for _, m := range []*v1alpha1.Machine{ended, later} {
-		f := machine.Request(m, request.Extend, observetest.Asked)
+		f := machine.RequestFacts(m, request.Extend, observetest.RequestTime)
 		assert.True(t, f.DrainOver)
 		assert.Empty(t, f.Means)
-		assert.Zero(t, f.Deadlines.Next())
+		assert.Zero(t, f.Deadlines.NextDeadline())
 	}
-	hooked := observetest.Machine("m", observetest.GoingMachine, func(m *v1alpha1.Machine) {
+	hooked := observetest.NewMachine("m", observetest.AsDeletingMachine, func(m *v1alpha1.Machine) {
 		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionPreDrainHooks}
 	})
-	assert.False(t, observedrain.IsOver(hooked))
-	assert.False(t, observedrain.IsOver(observetest.Machine("m")))
+	assert.False(t, observedrain.IsDrainOver(hooked))
+	assert.False(t, observedrain.IsDrainOver(observetest.NewMachine("m")))
 }
 
 func TestEvictionDeadlineOfAnUnreadyNode(t *testing.T) {
-	m := observetest.Machine("m", withDrain(drain.Evict), func(m *v1alpha1.Machine) {
+	m := observetest.NewMachine("m", withDrain(drain.Evict), func(m *v1alpha1.Machine) {
 		m.Status.Conditions = []corev1.NodeCondition{
-			{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(observetest.Asked)},
+			{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(observetest.RequestTime)},
 		}
 	})
-	until, then := observedrain.Deadlines(m, observetest.Asked).EvictUntil()
-	assert.Equal(t, observetest.Asked.Add(5*time.Minute), until)
+	until, then := observedrain.DeadlineFacts(m, observetest.RequestTime).EvictionDeadline()
+	assert.Equal(t, observetest.RequestTime.Add(5*time.Minute), until)
 	assert.Equal(t, drain.Kill, then)
-	until, then = observedrain.Deadlines(m, observetest.Asked.Add(5*time.Minute+drain.Overdue+1)).EvictUntil()
-	assert.Equal(t, observetest.Begun.Add(2*time.Hour), until, "nobody has killed anything: it is well again")
+	until, then = observedrain.DeadlineFacts(m, observetest.RequestTime.Add(5*time.Minute+drain.Overdue+1)).
+		EvictionDeadline()
+	assert.Equal(t, observetest.DrainStart.Add(2*time.Hour), until, "nobody has killed anything: it is well again")
 	assert.Equal(t, drain.Delete, then)
 }
 
 func TestEachCommandHasItsAnnotation(t *testing.T) {
 	of := map[string][]request.Command{}
 	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
-		for _, s := range request.Specs(kind) {
+		for _, s := range request.CommandSpecs(kind) {
 			key := machine.RequestAnnotation(kind, s.Command)
 			of[key] = append(of[key], s.Command)
 		}
@@ -236,7 +243,10 @@ func TestEachCommandHasItsAnnotation(t *testing.T) {
 // decide/request does not import the API's values for preservation, so this test compares them.
 func TestPreserveCommandsWriteTheValuesOfTheAPI(t *testing.T) {
 	for c, want := range map[request.Command]string{request.Preserve: v1alpha1.ValuePreserveNow, request.Unpreserve: v1alpha1.ValuePreserveFalse} {
-		d := request.Decide(request.Order{Command: c}, machine.Request(observetest.Machine("m"), c, observetest.Asked))
+		d := request.Decide(
+			request.CommandOrder{Command: c},
+			machine.RequestFacts(observetest.NewMachine("m"), c, observetest.RequestTime),
+		)
 		assert.Equal(t, want, *d.Annotation)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-func Names[T metav1.Object](objects []T) []string {
+func ObjectNames[T metav1.Object](objects []T) []string {
 	result := []string{}
 	for _, o := range objects {
 		result = append(result, o.GetName())
@@ -18,10 +18,10 @@ func Names[T metav1.Object](objects []T) []string {
 	return result
 }
 
-func Labelled(app string) func(*v1alpha1.Machine) {
+func WithAppLabel(app string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Labels = map[string]string{"app": app} }
 }
 
-func Of(owner metav1.Object) func(*v1alpha1.Machine) {
-	return func(m *v1alpha1.Machine) { m.OwnerReferences = OwnedBy(owner, "MachineSet") }
+func WithOwnerSet(owner metav1.Object) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) { m.OwnerReferences = ControllerReferences(owner, "MachineSet") }
 }

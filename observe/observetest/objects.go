@@ -22,17 +22,17 @@ import (
 	"millwright/observe/set"
 )
 
-// Unreadable returns a selector that does not parse.
-func Unreadable() *metav1.LabelSelector {
+// UnreadableSelector returns a selector that does not parse.
+func UnreadableSelector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Nonsense"}}}
 }
 
-func Version(v string) func(*v1alpha1.Machine) {
+func WithResourceVersion(v string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.ResourceVersion = v }
 }
 
-func Class(name string, change ...func(*v1alpha1.MachineClass)) *v1alpha1.MachineClass {
-	c := &v1alpha1.MachineClass{ObjectMeta: Meta(name)}
+func NewClass(name string, change ...func(*v1alpha1.MachineClass)) *v1alpha1.MachineClass {
+	c := &v1alpha1.MachineClass{ObjectMeta: NewMetadata(name)}
 	c.Finalizers = []string{v1alpha1.FinalizerMachine}
 	for _, f := range change {
 		f(c)
@@ -40,7 +40,7 @@ func Class(name string, change ...func(*v1alpha1.MachineClass)) *v1alpha1.Machin
 	return c
 }
 
-func Annotated(keys ...string) func(*v1alpha1.Machine) {
+func WithAnnotationKeys(keys ...string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Annotations = map[string]string{"note": "mine"}
 		for _, key := range keys {
@@ -49,21 +49,21 @@ func Annotated(keys ...string) func(*v1alpha1.Machine) {
 	}
 }
 
-func Noted(key, value string) func(*v1alpha1.Machine) {
+func WithSingleAnnotation(key, value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Annotations = map[string]string{key: value} }
 }
 
-// At puts a machine's deletion into this stage.
-func At(stage v1alpha1.MachineDeletionStage, of *v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
+// InDeletionStage puts a machine's deletion into this stage.
+func InDeletionStage(stage v1alpha1.MachineDeletionStage, of *v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage, Since: *Now(), Drain: of}
 	}
 }
 
-// Watching returns running caches, including the caches that only drains read, over a target that holds these objects.
-// The caches are filled before the watch of volume attachments opens. Watching also waits for that watch, because
-// KnowsAttachments is false before.
-func Watching(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefake.Clientset) {
+// StartWithDrainCaches returns running caches, including the caches that only drains read, over a target that holds
+// these objects. The caches are filled before the watch of volume attachments opens. StartWithDrainCaches also waits
+// for that watch, because KnowsAttachments is false before.
+func StartWithDrainCaches(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefake.Clientset) {
 	t.Helper()
 	target := kubefake.NewClientset(objects...)
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), target, nil)
@@ -74,8 +74,9 @@ func Watching(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefak
 	return cluster, target
 }
 
-// Attachment attaches a persistent volume to a node. With an empty volume, the attachment names no persistent volume.
-func Attachment(name, node, volume string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
+// NewAttachment attaches a persistent volume to a node. With an empty volume, the attachment names no persistent
+// volume.
+func NewAttachment(name, node, volume string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
 	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
 	a.Spec.Attacher, a.Spec.NodeName, a.Status.Attached = "csi.example.com", node, true
 	if volume != "" {
@@ -87,12 +88,12 @@ func Attachment(name, node, volume string, change ...func(*storagev1.VolumeAttac
 	return a
 }
 
-func Drained(after time.Duration) *v1alpha1.MachineConfiguration {
+func WithDrainTimeout(after time.Duration) *v1alpha1.MachineConfiguration {
 	return &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: after}}
 }
 
-// Blocked makes a machine for which the provider creates no instance, with a condition of this type.
-func Blocked(kind corev1.NodeConditionType, reason string) func(*v1alpha1.Machine) {
+// WithBlockedCreation makes a machine for which the provider creates no instance, with a condition of this type.
+func WithBlockedCreation(kind corev1.NodeConditionType, reason string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
 		m.Status.Conditions = append(
@@ -102,21 +103,21 @@ func Blocked(kind corev1.NodeConditionType, reason string) func(*v1alpha1.Machin
 	}
 }
 
-func Preserved(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = Now() }
+func AsPreservedMachine(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = Now() }
 
 // GiveUp is the timeout of tests for an event that must happen. GiveUp is longer than any delay on a busy machine.
 const GiveUp = 2 * time.Minute
 
 var Noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// Ago returns the time that is this many minutes before Noon.
-func Ago(minutes int) metav1.Time {
+// MinutesBeforeNoon returns the time that is this many minutes before Noon.
+func MinutesBeforeNoon(minutes int) metav1.Time {
 	return metav1.NewTime(Noon.Add(-time.Duration(minutes) * time.Minute))
 }
 
-// Start returns running caches over fake API servers that hold these objects. The fakes set no resource versions: tests
-// set the resource versions that they need.
-func Start(t *testing.T, nodes []runtime.Object, objects ...runtime.Object) (*cache.Cluster, *fake.Clientset) {
+// StartCaches returns running caches over fake API servers that hold these objects. The fakes set no resource versions:
+// tests set the resource versions that they need.
+func StartCaches(t *testing.T, nodes []runtime.Object, objects ...runtime.Object) (*cache.Cluster, *fake.Clientset) {
 	t.Helper()
 	machines := fake.NewSimpleClientset(objects...)
 	cluster, err := cache.NewCluster(machines, kubefake.NewClientset(nodes...), nil)
@@ -125,12 +126,12 @@ func Start(t *testing.T, nodes []runtime.Object, objects ...runtime.Object) (*ca
 	return cluster, machines
 }
 
-func Meta(name string) metav1.ObjectMeta {
+func NewMetadata(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name), Generation: 1}
 }
 
-func Machine(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
-	m := &v1alpha1.Machine{ObjectMeta: Meta(name)}
+func NewMachine(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
+	m := &v1alpha1.Machine{ObjectMeta: NewMetadata(name)}
 	m.Labels = map[string]string{"app": "web"}
 	m.Spec.Class = v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}
 	for _, f := range change {
@@ -139,33 +140,33 @@ func Machine(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 	return m
 }
 
-func Set(name string, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
-	s := &v1alpha1.MachineSet{ObjectMeta: Meta(name)}
+func NewSet(name string, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
+	s := &v1alpha1.MachineSet{ObjectMeta: NewMetadata(name)}
 	s.Labels = map[string]string{"app": "web"}
 	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
-	s.Spec.Template = Template()
+	s.Spec.Template = NewTemplate()
 	for _, f := range change {
 		f(s)
 	}
 	return s
 }
 
-func Deployment(name string, change ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
-	d := &v1alpha1.MachineDeployment{ObjectMeta: Meta(name)}
+func NewDeployment(name string, change ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
+	d := &v1alpha1.MachineDeployment{ObjectMeta: NewMetadata(name)}
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
-	d.Spec.Template = Template()
+	d.Spec.Template = NewTemplate()
 	for _, f := range change {
 		f(d)
 	}
 	return d
 }
 
-// Policy returns a RolloutPolicy that applies to all objects of the namespace.
-func Policy(spec v1alpha1.RolloutPolicySpec) *v1alpha1.RolloutPolicy {
-	return &v1alpha1.RolloutPolicy{ObjectMeta: Meta("careful"), Spec: spec}
+// NewPolicy returns a RolloutPolicy that applies to all objects of the namespace.
+func NewPolicy(spec v1alpha1.RolloutPolicySpec) *v1alpha1.RolloutPolicy {
+	return &v1alpha1.RolloutPolicy{ObjectMeta: NewMetadata("careful"), Spec: spec}
 }
 
-func Template() v1alpha1.MachineTemplateSpec {
+func NewTemplate() v1alpha1.MachineTemplateSpec {
 	t := v1alpha1.MachineTemplateSpec{}
 	t.Labels = map[string]string{"app": "web"}
 	t.Annotations = map[string]string{"team": "shop"}
@@ -174,38 +175,38 @@ func Template() v1alpha1.MachineTemplateSpec {
 	return t
 }
 
-func Phase(p v1alpha1.MachinePhase) func(*v1alpha1.Machine) {
+func WithPhase(p v1alpha1.MachinePhase) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = p }
 }
 
-func GoingMachine(m *v1alpha1.Machine) { m.DeletionTimestamp = Now() }
+func AsDeletingMachine(m *v1alpha1.Machine) { m.DeletionTimestamp = Now() }
 
-func GoingSet(s *v1alpha1.MachineSet) { s.DeletionTimestamp = Now() }
+func AsDeletingSet(s *v1alpha1.MachineSet) { s.DeletionTimestamp = Now() }
 
-func OnNode(name string) func(*v1alpha1.Machine) {
+func WithNodeLabel(name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = name }
 }
 
-// Owning gives a machine an instance and a node of this name. The node is proven to be the machine's.
-func Owning(name string) func(*v1alpha1.Machine) {
+// WithOwnNode gives a machine an instance and a node of this name. The node is proven to be the machine's.
+func WithOwnNode(name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = name, name, "fake:///"+name
 	}
 }
 
-func OwnedBy(owner metav1.Object, kind string) []metav1.OwnerReference {
+func ControllerReferences(owner metav1.Object, kind string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1alpha1.SchemeGroupVersion.WithKind(kind))}
 }
 
-// Node returns a node named n with these conditions.
-func Node(conditions ...corev1.NodeCondition) *corev1.Node {
+// NewNode returns a node named n with these conditions.
+func NewNode(conditions ...corev1.NodeCondition) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n"},
 		Status:     corev1.NodeStatus{Conditions: conditions},
 	}
 }
 
-func Condition(kind, status string) corev1.NodeCondition {
+func NewNodeCondition(kind, status string) corev1.NodeCondition {
 	return corev1.NodeCondition{
 		Type:   corev1.NodeConditionType(kind),
 		Status: corev1.ConditionStatus(status),
@@ -218,91 +219,91 @@ func Now() *metav1.Time {
 	return &t
 }
 
-func IsDue(m *v1alpha1.Machine) {
+func WithReplacementDue(m *v1alpha1.Machine) {
 	m.Status.Conditions = append(
 		m.Status.Conditions,
 		corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: "True", Reason: "HealthTimeout"},
 	)
 }
 
-func IsGranted(m *v1alpha1.Machine) {
+func WithReplacementGrant(m *v1alpha1.Machine) {
 	m.Annotations = map[string]string{v1alpha1.AnnotationReplacementGranted: "2026-01-01T12:00:00Z"}
 }
 
-// Critical adds the taint for critical components that are not ready.
-func Critical(n *corev1.Node) {
+// WithCriticalTaint adds the taint for critical components that are not ready.
+func WithCriticalTaint(n *corev1.Node) {
 	n.Spec.Taints = append(
 		n.Spec.Taints,
 		corev1.Taint{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: "NoSchedule"},
 	)
 }
 
-func OfDeployment(s *v1alpha1.MachineSet) {
-	s.OwnerReferences = OwnedBy(Deployment("d"), "MachineDeployment")
+func WithDeploymentOwner(s *v1alpha1.MachineSet) {
+	s.OwnerReferences = ControllerReferences(NewDeployment("d"), "MachineDeployment")
 }
 
 // ObservedMember returns the facts about a single machine of a set.
 func ObservedMember(m *v1alpha1.Machine, s *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.Member {
-	return set.Observed(s, set.Related{Members: []*v1alpha1.Machine{m}, Deployment: d}, Noon, 0).Members[0]
+	return set.ScaleFacts(s, set.RelatedObjects{Members: []*v1alpha1.Machine{m}, Deployment: d}, Noon, 0).Members[0]
 }
 
-// Follower returns a machine that matches its set's template.
-func Follower(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
-	t := Template()
-	return Machine(
+// MachineFromTemplate returns a machine that matches its set's template.
+func MachineFromTemplate(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
+	t := NewTemplate()
+	return NewMachine(
 		"m",
 		append(
 			[]func(*v1alpha1.Machine){func(m *v1alpha1.Machine) { m.Annotations, m.Spec = t.Annotations, t.Spec }},
 			change...)...)
 }
 
-// Note sets an annotation of a machine.
-func Note(key, value string) func(*v1alpha1.Machine) {
+// WithAnnotation sets an annotation of a machine.
+func WithAnnotation(key, value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, key, value) }
 }
 
-func ReadySince(at metav1.Time) func(*v1alpha1.Machine) {
+func WithReadyTime(at metav1.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
 		m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: "True", LastTransitionTime: at}}
 	}
 }
 
-// Templated gives a machine's node template one label, one annotation and one taint.
-func Templated(m *v1alpha1.Machine) {
+// WithNodeTemplate gives a machine's node template one label, one annotation and one taint.
+func WithNodeTemplate(m *v1alpha1.Machine) {
 	m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
 	m.Spec.NodeTemplateSpec.Annotations = map[string]string{"team": "shop"}
 	m.Spec.NodeTemplateSpec.Spec.Taints = []corev1.Taint{{Key: "only", Value: "web", Effect: "NoExecute"}}
 }
 
 var (
-	KeptFrom  = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	KeptUntil = metav1.NewTime(KeptFrom.Add(v1alpha1.DefaultPreserveTimeout))
+	PreservationStart = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	PreservationEnd   = metav1.NewTime(PreservationStart.Add(v1alpha1.DefaultPreserveTimeout))
 )
 
-// Asking sets a machine's annotation preserve to this value.
-func Asking(value string) func(*v1alpha1.Machine) {
+// WithPreserveAnnotation sets a machine's annotation preserve to this value.
+func WithPreserveAnnotation(value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: value} }
 }
 
-// Until sets the end of a machine's preservation.
-func Until(end metav1.Time) func(*v1alpha1.Machine) {
+// WithPreservationEnd sets the end of a machine's preservation.
+func WithPreservationEnd(end metav1.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &end }
 }
 
-// Begun is the start of the drains in these tests. Asked is the time of a request.
+// DrainStart is the start of the drains in these tests. RequestTime is the time of a request.
 var (
-	Begun = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	Asked = Begun.Add(time.Hour)
+	DrainStart  = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	RequestTime = DrainStart.Add(time.Hour)
 )
 
 type (
-	OnSet        = func(*v1alpha1.MachineSet)
-	OnDeployment = func(*v1alpha1.MachineDeployment)
+	SetChange        = func(*v1alpha1.MachineSet)
+	DeploymentChange = func(*v1alpha1.MachineDeployment)
 )
 
-// Fact returns a field of a struct by name; a nested field has the name Outer.Inner.
-func Fact(of any, name string) any {
+// FieldByName returns a field of a struct by name; a nested field has the name Outer.Inner.
+func FieldByName(of any, name string) any {
 	v := reflect.ValueOf(of)
 	for part := range strings.SplitSeq(name, ".") {
 		v = v.FieldByName(part)
@@ -310,42 +311,42 @@ func Fact(of any, name string) any {
 	return v.Interface()
 }
 
-// Facts lists the names of a struct's exported fields. A nested field has the name Outer.Inner; the fields of an
+// FieldNames lists the names of a struct's exported fields. A nested field has the name Outer.Inner; the fields of an
 // embedded struct count as fields of the struct itself. A struct of a type in whole counts as one fact. Unexported
 // fields are left out, because they are derived from exported fields.
-func Facts(of reflect.Type, prefix string, whole ...reflect.Type) (names []string) {
+func FieldNames(of reflect.Type, prefix string, whole ...reflect.Type) (names []string) {
 	for f := range of.Fields() {
 		switch {
 		case !f.IsExported():
 		case f.Type.Kind() != reflect.Struct, f.Type == reflect.TypeFor[time.Time](), slices.Contains(whole, f.Type):
 			names = append(names, prefix+f.Name)
 		case f.Anonymous:
-			names = append(names, Facts(f.Type, prefix, whole...)...)
+			names = append(names, FieldNames(f.Type, prefix, whole...)...)
 		default:
-			names = append(names, Facts(f.Type, prefix+f.Name+".", whole...)...)
+			names = append(names, FieldNames(f.Type, prefix+f.Name+".", whole...)...)
 		}
 	}
 	return names
 }
 
-// FactsWithout lists the names of Facts, without the nested fields of part. The part, for example "MCM", belongs to
-// another family of kinds.
-func FactsWithout(part string, of reflect.Type) []string {
-	return slices.DeleteFunc(Facts(of, ""), func(name string) bool { return strings.HasPrefix(name, part+".") })
+// FieldNamesWithout lists the names of Facts, without the nested fields of part. The part, for example "MCM", belongs
+// to another family of kinds.
+func FieldNamesWithout(part string, of reflect.Type) []string {
+	return slices.DeleteFunc(FieldNames(of, ""), func(name string) bool { return strings.HasPrefix(name, part+".") })
 }
 
-// NoteSet sets an annotation of a set.
-func NoteSet(key, value string) OnSet {
+// WithSetAnnotation sets an annotation of a set.
+func WithSetAnnotation(key, value string) SetChange {
 	return func(s *v1alpha1.MachineSet) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, value) }
 }
 
-func LabelSet(key, value string) OnSet {
+func WithSetLabel(key, value string) SetChange {
 	return func(s *v1alpha1.MachineSet) { metav1.SetMetaDataLabel(&s.ObjectMeta, key, value) }
 }
 
-func RolledOut(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "new" }
+func WithNewClass(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "new" }
 
-func Both[T any](changes ...func(T)) func(T) {
+func CombineChanges[T any](changes ...func(T)) func(T) {
 	return func(o T) {
 		for _, change := range changes {
 			change(o)
@@ -353,8 +354,8 @@ func Both[T any](changes ...func(T)) func(T) {
 	}
 }
 
-func Members(machines ...*v1alpha1.Machine) set.Related {
-	return set.Related{Members: machines}
+func RelatedMembers(machines ...*v1alpha1.Machine) set.RelatedObjects {
+	return set.RelatedObjects{Members: machines}
 }
 
-func FrozenSet(s *v1alpha1.MachineSet) { LabelSet(v1alpha1.LabelFreeze, "True")(s) }
+func AsFrozenSet(s *v1alpha1.MachineSet) { WithSetLabel(v1alpha1.LabelFreeze, "True")(s) }

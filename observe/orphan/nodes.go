@@ -22,10 +22,10 @@ func NodesAndOwners(
 	namespace string,
 ) (nodes map[string]*corev1.Node, facts []orphan.Node, owners []orphan.NodeOwner) {
 	nodes = map[string]*corev1.Node{}
-	if c.Target(namespace) == nil {
+	if c.TargetClient(namespace) == nil {
 		return nodes, nil, nil
 	}
-	for _, n := range cache.All[*corev1.Node](c.Informer(cache.Nodes)) {
+	for _, n := range cache.AllObjects[*corev1.Node](c.Informer(cache.Nodes)) {
 		nodes[n.Name] = n
 		facts = append(facts, orphan.Node{
 			Name:       n.Name,
@@ -37,16 +37,16 @@ func NodesAndOwners(
 		})
 	}
 	slices.SortFunc(facts, func(a, b orphan.Node) int { return strings.Compare(a.Name, b.Name) })
-	for _, m := range cache.All[*v1alpha1.Machine](c.Informer(cache.Machines)) {
+	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
 		owners = append(owners, nodeOwner(m))
 	}
 	return nodes, facts, owners
 }
 
-// LiveOwners reads the node claims of the machines of all namespaces from the API server.
-func LiveOwners(ctx context.Context, c *cache.Cluster) ([]orphan.NodeOwner, error) {
+// LiveNodeOwners reads the node claims of the machines of all namespaces from the API server.
+func LiveNodeOwners(ctx context.Context, c *cache.Cluster) ([]orphan.NodeOwner, error) {
 	var owners []orphan.NodeOwner
-	err := cache.EachMachine(
+	err := cache.VisitMachines(
 		ctx,
 		c.Client(),
 		metav1.NamespaceAll,
@@ -59,5 +59,5 @@ func LiveOwners(ctx context.Context, c *cache.Cluster) ([]orphan.NodeOwner, erro
 }
 
 func nodeOwner(m *v1alpha1.Machine) orphan.NodeOwner {
-	return orphan.NodeOwner{Name: m.Name, Node: cache.NodeNameOf(m), ProviderID: m.Spec.ProviderID}
+	return orphan.NodeOwner{Name: m.Name, Node: cache.NodeNameOfMachine(m), ProviderID: m.Spec.ProviderID}
 }

@@ -19,68 +19,71 @@ import (
 	"millwright/observe/cache"
 )
 
-// Related holds the objects that the facts about a set need in addition to the set.
-type Related struct {
-	Members    []*v1alpha1.Machine // machines that the set controls, unsorted
-	Orphans    []*v1alpha1.Machine // machines of its namespace without an existing controller, unsorted
-	Read       string              // the machines are at most as new as this resource version; empty: unknown
-	Deployment *v1alpha1.MachineDeployment
-	Policy     *v1alpha1.RolloutPolicy // policy of the deployment, or of a set without a deployment; nil: none
-	// Node returns the node of a machine; nil if the machine has no node. A nil function means that nodes are unknown.
-	Node      func(*v1alpha1.Machine) *corev1.Node
-	Missing   []string           // kinds in the template whose objects do not exist
-	Preflight preflight.Observed // facts for the preflight checks; zero: no control plane is configured
-	// ControlPlane is the resource version of the control plane; empty if there is no control plane.
-	ControlPlane string
-	AsMCM        bool // the flag --as-mcm; see cache.Cluster
-	// Class is the resource version of the class in the template; empty if the class does not exist.
-	Class string
-	// ClassOf returns the class of a machine; nil if the class does not exist. A nil function means that classes are
+// RelatedObjects holds the objects that the facts about a set need in addition to the set.
+type RelatedObjects struct {
+	Members         []*v1alpha1.Machine // machines that the set controls, unsorted
+	Orphans         []*v1alpha1.Machine // machines of its namespace without an existing controller, unsorted
+	MachinesVersion string              // the machines are at most as new as this resource version; empty: unknown
+	Deployment      *v1alpha1.MachineDeployment
+	Policy          *v1alpha1.RolloutPolicy // policy of the deployment, or of a set without a deployment; nil: none
+	// NodeOfMachine returns the node of a machine; nil if the machine has no node. A nil function means that nodes are
 	// unknown.
-	ClassOf func(*v1alpha1.Machine) *v1alpha1.MachineClass
+	NodeOfMachine func(*v1alpha1.Machine) *corev1.Node
+	MissingKinds  []string        // kinds in the template whose objects do not exist
+	Preflight     preflight.Facts // facts for the preflight checks; zero: no control plane is configured
+	// ControlPlaneVersion is the resource version of the control plane; empty if there is no control plane.
+	ControlPlaneVersion string
+	BehavesAsMCM        bool // the flag --as-mcm; see cache.Cluster
+	// ClassVersion is the resource version of the class in the template; empty if the class does not exist.
+	ClassVersion string
+	// ClassOfMachine returns the class of a machine; nil if the class does not exist. A nil function means that classes
+	// are unknown.
+	ClassOfMachine func(*v1alpha1.Machine) *v1alpha1.MachineClass
 }
 
-// Read returns the objects related to a set from the caches.
-func Read(c *cache.Cluster, set *v1alpha1.MachineSet) Related {
-	related := Related{
-		Members: c.MachinesOf(string(set.UID)),
-		Orphans: c.FreeMachines(set),
-		Node:    c.NodeOf,
-		ClassOf: c.ClassOf,
-		AsMCM:   c.AsMCM,
+// ReadRelated returns the objects related to a set from the caches.
+func ReadRelated(c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
+	related := RelatedObjects{
+		Members:        c.MachinesOfOwner(string(set.UID)),
+		Orphans:        c.MachinesWithoutController(set),
+		NodeOfMachine:  c.NodeOfMachine,
+		ClassOfMachine: c.ClassOfMachine,
+		BehavesAsMCM:   c.BehavesAsMCM,
 	}
-	related.Read = c.Applied(cache.Machines) // read after the machines, so that the version is not older than the machines
+	related.MachinesVersion = c.AppliedVersion(
+		cache.Machines,
+	) // read after the machines, so that the version is not older than the machines
 	if owner := metav1.GetControllerOf(set); owner != nil {
 		if d, found := c.Deployment(set.Namespace + "/" + owner.Name); found && d.UID == owner.UID {
-			related.Deployment, related.Policy = d, c.PolicyOf(d)
+			related.Deployment, related.Policy = d, c.PolicyOfObject(d)
 		}
 	} else {
-		related.Policy = c.PolicyOf(set)
+		related.Policy = c.PolicyOfObject(set)
 	}
 	class, _ := c.Class(cache.ClassOfSet(set))
 	related.addClass(class)
-	read := c.ControlPlaneRead() // read before the object, in case the cache fills in between
+	read := c.HasReadControlPlane() // read before the object, in case the cache fills in between
 	related.addPreflight(c, set, c.ControlPlane(), read)
 	return related
 }
 
-// ReadToAct does the same as Read, for a decision that writes. While the cache of the control plane is not filled,
-// ReadToAct reads the control plane from the API server, because no event signals that a cache is filled and empty. If
-// that read fails, the set creates no machine.
-func ReadToAct(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) Related {
-	related := Read(c, set)
-	if !c.ControlPlaneRead() {
+// ReadRelatedForWrite does the same as ReadRelated, for a decision that writes. While the cache of the control plane is
+// not filled, ReadRelatedForWrite reads the control plane from the API server, because no event signals that a cache is
+// filled and empty. If that read fails, the set creates no machine.
+func ReadRelatedForWrite(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
+	related := ReadRelated(c, set)
+	if !c.HasReadControlPlane() {
 		_ = addLiveControlPlane(ctx, c, set, &related) // after an error, the control plane stays unread
 	}
 	return related
 }
 
-// ReadLive reads the machines related to a set from the API server, and also the set's class if the cache has no such
-// class. Machines that the set controls although its selector no longer matches their labels come from the cache.
-// Without these machines, ReadLive and Read would count different members, and each decision would undo the previous
-// decision.
-func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (Related, error) {
-	related := Read(c, set)
+// ReadRelatedLive reads the machines related to a set from the API server, and also the set's class if the cache has no
+// such class. Machines that the set controls although its selector no longer matches their labels come from the cache.
+// Without these machines, ReadRelatedLive and ReadRelated would count different members, and each decision would undo
+// the previous decision.
+func ReadRelatedLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (RelatedObjects, error) {
+	related := ReadRelated(c, set)
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil || selector.Empty() { // a set without a valid selector adopts no machines
 		selector = labels.SelectorFromSet(set.Spec.Template.Labels)
@@ -98,17 +101,17 @@ func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (
 	if err := addLiveControlPlane(ctx, c, set, &related); err != nil {
 		return related, err
 	}
-	if cache.Newer(list.ResourceVersion, related.Read) {
-		related.Read = list.ResourceVersion
+	if cache.IsNewer(list.ResourceVersion, related.MachinesVersion) {
+		related.MachinesVersion = list.ResourceVersion
 	}
 	listed := map[types.UID]bool{}
 	var members, orphans []*v1alpha1.Machine
-	for _, m := range cache.Pointers(list.Items) {
+	for _, m := range cache.PointersToItems(list.Items) {
 		listed[m.UID] = true
 		switch {
 		case metav1.IsControlledBy(m, set):
 			members = append(members, m)
-		case cache.IsFree(m, set, cache.KindSet):
+		case cache.CanBeAdopted(m, set, cache.KindSet):
 			orphans = append(orphans, m)
 		}
 	}
@@ -118,11 +121,11 @@ func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (
 	return related, nil
 }
 
-// SetsSelecting returns the sets of a machine's namespace whose selector matches the machine's labels, and the set that
-// released the machine, unsorted. An empty selector matches nothing.
-func SetsSelecting(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.MachineSet {
+// SetsThatSelectMachine returns the sets of a machine's namespace whose selector matches the machine's labels, and the
+// set that released the machine, unsorted. An empty selector matches nothing.
+func SetsThatSelectMachine(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.MachineSet {
 	var sets []*v1alpha1.MachineSet
-	for _, set := range cache.All[*v1alpha1.MachineSet](c.Informer(cache.Sets)) {
+	for _, set := range cache.AllObjects[*v1alpha1.MachineSet](c.Informer(cache.Sets)) {
 		if set.Namespace != m.Namespace {
 			continue
 		}
@@ -136,18 +139,18 @@ func SetsSelecting(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.MachineSet
 }
 
 // addClass adds the facts about the class in the set's template; a nil class does not exist.
-func (a *Related) addClass(class *v1alpha1.MachineClass) {
-	a.Missing, a.Class = nil, ""
+func (a *RelatedObjects) addClass(class *v1alpha1.MachineClass) {
+	a.MissingKinds, a.ClassVersion = nil, ""
 	if class == nil {
-		a.Missing = []string{cache.KindClass}
+		a.MissingKinds = []string{cache.KindClass}
 		return
 	}
-	a.Class = class.ResourceVersion
+	a.ClassVersion = class.ResourceVersion
 }
 
 // addLiveClass reads the class from the API server if the cache does not have it.
-func (a *Related) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) error {
-	if len(a.Missing) == 0 {
+func (a *RelatedObjects) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) error {
+	if len(a.MissingKinds) == 0 {
 		return nil
 	}
 	class, err := c.Client().
@@ -164,17 +167,17 @@ func (a *Related) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alp
 	return nil
 }
 
-// NodeAsked returns the node whose annotation may preserve a failed machine. NodeAsked returns nil for a machine that
-// has not failed, and for an unknown node.
-func (a Related) NodeAsked(m *v1alpha1.Machine) *corev1.Node {
-	if a.Node == nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed {
+// PreservationNode returns the node whose annotation may preserve a failed machine. PreservationNode returns nil for a
+// machine that has not failed, and for an unknown node.
+func (a RelatedObjects) PreservationNode(m *v1alpha1.Machine) *corev1.Node {
+	if a.NodeOfMachine == nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed {
 		return nil
 	}
-	return a.Node(m)
+	return a.NodeOfMachine(m)
 }
 
 // addLiveControlPlane reads the control plane from the API server and adds its facts.
-func addLiveControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet, a *Related) error {
+func addLiveControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet, a *RelatedObjects) error {
 	controlPlane, err := c.LiveControlPlane(ctx)
 	if err == nil {
 		a.addPreflight(c, set, controlPlane, true)
@@ -184,30 +187,30 @@ func addLiveControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.Ma
 
 // addPreflight adds the facts for the preflight checks. If read is true, a nil control plane does not exist. If read is
 // false, a nil control plane is unread, and fails its check.
-func (a *Related) addPreflight(
+func (a *RelatedObjects) addPreflight(
 	c *cache.Cluster,
 	set *v1alpha1.MachineSet,
 	controlPlane *unstructured.Unstructured,
 	read bool,
 ) {
-	a.Preflight, a.ControlPlane = preflight.Observed{}, ""
+	a.Preflight, a.ControlPlaneVersion = preflight.Facts{}, ""
 	if c.Informer(cache.ControlPlanes) == nil {
 		return
 	}
-	a.Preflight = preflight.Observed{
-		Machines: preflight.Machines{
+	a.Preflight = preflight.Facts{
+		Machines: preflight.MachineFacts{
 			Version: set.Spec.Template.Annotations[v1alpha1.AnnotationKubernetesVersion],
 			Kubeadm: set.Spec.Template.Annotations[v1alpha1.AnnotationJoinsBy] == v1alpha1.ValueKubeadm,
 		},
 		Settings: preflight.Settings{
 			Checks: c.Preflight.Checks,
-			Strict: c.Preflight.Strict,
+			Strict: c.Preflight.IsStrict,
 			Skip:   set.Annotations[v1alpha1.AnnotationSkipPreflightChecks],
 		},
 	}
 	switch {
 	case controlPlane != nil:
-		a.Preflight.ControlPlane, a.ControlPlane = controlPlaneFacts(controlPlane), controlPlane.GetResourceVersion()
+		a.Preflight.ControlPlane, a.ControlPlaneVersion = controlPlaneFacts(controlPlane), controlPlane.GetResourceVersion()
 	case !read:
 		a.Preflight.ControlPlane = &preflight.ControlPlane{
 			Kind:   c.Preflight.ControlPlane.Resource.Resource,

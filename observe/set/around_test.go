@@ -29,32 +29,37 @@ func versionsByName(machines []*v1alpha1.Machine) map[string]string {
 }
 
 func TestReadOfASet(t *testing.T) {
-	s, d := observetest.Set("s", observetest.OfDeployment), observetest.Deployment("d")
-	loose := observetest.Machine("loose")
+	s, d := observetest.NewSet("s", observetest.WithDeploymentOwner), observetest.NewDeployment("d")
+	loose := observetest.NewMachine("loose")
 	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: "uid-s"}} // controller: unset
-	cluster, _ := observetest.Start(
+	cluster, _ := observetest.StartCaches(
 		t,
 		nil,
 		s,
 		d,
-		observetest.Machine("mine", observetest.Of(s)),
-		observetest.Machine("going", observetest.Of(s), observetest.GoingMachine),
-		observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api")),
-		observetest.Machine(
+		observetest.NewMachine("mine", observetest.WithOwnerSet(s)),
+		observetest.NewMachine("going", observetest.WithOwnerSet(s), observetest.AsDeletingMachine),
+		observetest.NewMachine("relabelled", observetest.WithOwnerSet(s), observetest.WithAppLabel("api")),
+		observetest.NewMachine(
 			"foreign",
-			observetest.Of(observetest.Set("other")),
+			observetest.WithOwnerSet(observetest.NewSet("other")),
 		),
-		observetest.Machine("orphan"),
-		observetest.Machine("stranger", observetest.Labelled("api")),
+		observetest.NewMachine("orphan"),
+		observetest.NewMachine("stranger", observetest.WithAppLabel("api")),
 		loose,
-		observetest.Machine("far", inOtherNamespace),
+		observetest.NewMachine("far", inOtherNamespace),
 	)
-	related := set.Read(cluster, s)
-	assert.Equal(t, []string{"going", "mine", "relabelled"}, observetest.Names(related.Members), "whatever their labels")
+	related := set.ReadRelated(cluster, s)
+	assert.Equal(
+		t,
+		[]string{"going", "mine", "relabelled"},
+		observetest.ObjectNames(related.Members),
+		"whatever their labels",
+	)
 	assert.Equal(
 		t,
 		[]string{"loose", "orphan", "stranger"},
-		observetest.Names(related.Orphans),
+		observetest.ObjectNames(related.Orphans),
 		"of its namespace, whatever their labels",
 	)
 	require.NotNil(t, related.Deployment)
@@ -73,17 +78,17 @@ func TestReadFindsTheDeploymentOfASet(t *testing.T) {
 		deployment *v1alpha1.MachineDeployment
 		found      bool
 	}{
-		{"its controller", observetest.Set("s", observetest.OfDeployment), observetest.Deployment("d"), true},
-		{"a set of its own", observetest.Set("s"), observetest.Deployment("d"), false},
-		{"an owner that does not control it", observetest.Set("s", notController), observetest.Deployment("d"), false},
-		{"it is gone", observetest.Set("s", observetest.OfDeployment), observetest.Deployment("e"), false},
-		{"it was made anew", observetest.Set("s", observetest.OfDeployment), observetest.Deployment("d", another), false},
-		{"one of that name elsewhere", observetest.Set("s", observetest.OfDeployment), observetest.Deployment("d", far), false},
+		{"its controller", observetest.NewSet("s", observetest.WithDeploymentOwner), observetest.NewDeployment("d"), true},
+		{"a set of its own", observetest.NewSet("s"), observetest.NewDeployment("d"), false},
+		{"an owner that does not control it", observetest.NewSet("s", notController), observetest.NewDeployment("d"), false},
+		{"it is gone", observetest.NewSet("s", observetest.WithDeploymentOwner), observetest.NewDeployment("e"), false},
+		{"it was made anew", observetest.NewSet("s", observetest.WithDeploymentOwner), observetest.NewDeployment("d", another), false},
+		{"one of that name elsewhere", observetest.NewSet("s", observetest.WithDeploymentOwner), observetest.NewDeployment("d", far), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			cluster, _ := observetest.Start(t, nil, row.deployment)
-			assert.Equal(t, row.found, set.Read(cluster, row.set).Deployment != nil)
-			live, err := set.ReadLive(t.Context(), cluster, row.set)
+			cluster, _ := observetest.StartCaches(t, nil, row.deployment)
+			assert.Equal(t, row.found, set.ReadRelated(cluster, row.set).Deployment != nil)
+			live, err := set.ReadRelatedLive(t.Context(), cluster, row.set)
 			require.NoError(t, err)
 			assert.Equal(t, row.found, live.Deployment != nil)
 		})
@@ -97,7 +102,7 @@ func newStaleCluster(t *testing.T, cached, live []*v1alpha1.Machine) (*cache.Clu
 	for _, m := range cached {
 		objects = append(objects, m)
 	}
-	cluster, client := observetest.Start(t, nil, objects...)
+	cluster, client := observetest.StartCaches(t, nil, objects...)
 	return cluster, setListResponse(client, live)
 }
 
@@ -115,84 +120,89 @@ func setListResponse(client *fake.Clientset, live []*v1alpha1.Machine) *[]string
 }
 
 func TestReadLiveOfASet(t *testing.T) {
-	s, other := observetest.Set("s"), observetest.Set("other")
+	s, other := observetest.NewSet("s"), observetest.NewSet("other")
 	cluster, asked := newStaleCluster(t,
 		[]*v1alpha1.Machine{
-			observetest.Machine(
+			observetest.NewMachine(
 				"mine",
-				observetest.Of(s),
-				observetest.Version("1"),
+				observetest.WithOwnerSet(s),
+				observetest.WithResourceVersion("1"),
 			),
-			observetest.Machine("orphan", observetest.Version("1")),
-			observetest.Machine("foreign", observetest.Of(other), observetest.Version("1")),
-			observetest.Machine(
+			observetest.NewMachine("orphan", observetest.WithResourceVersion("1")),
+			observetest.NewMachine("foreign", observetest.WithOwnerSet(other), observetest.WithResourceVersion("1")),
+			observetest.NewMachine(
 				"relabelled",
-				observetest.Of(s),
-				observetest.Labelled("api"),
-				observetest.Version("1"),
+				observetest.WithOwnerSet(s),
+				observetest.WithAppLabel("api"),
+				observetest.WithResourceVersion("1"),
 			),
-			observetest.Machine("stranger", observetest.Labelled("api"), observetest.Version("1")),
-			observetest.Machine(
+			observetest.NewMachine("stranger", observetest.WithAppLabel("api"), observetest.WithResourceVersion("1")),
+			observetest.NewMachine(
 				"taken",
-				observetest.Version("1"),
+				observetest.WithResourceVersion("1"),
 			),
-			observetest.Machine("released", observetest.Of(s), observetest.Version("1")),
-			observetest.Machine("back", observetest.Of(s), observetest.Labelled("api"), observetest.Version("1")),
-			observetest.Machine(
+			observetest.NewMachine("released", observetest.WithOwnerSet(s), observetest.WithResourceVersion("1")),
+			observetest.NewMachine(
+				"back",
+				observetest.WithOwnerSet(s),
+				observetest.WithAppLabel("api"),
+				observetest.WithResourceVersion("1"),
+			),
+			observetest.NewMachine(
 				"gone",
-				observetest.Of(s),
-				observetest.Version("1"),
+				observetest.WithOwnerSet(s),
+				observetest.WithResourceVersion("1"),
 			),
-			observetest.Machine("orphan-gone", observetest.Version("1")),
-			observetest.Machine(
+			observetest.NewMachine("orphan-gone", observetest.WithResourceVersion("1")),
+			observetest.NewMachine(
 				"moved",
-				observetest.Of(s),
-				observetest.Version("1"),
+				observetest.WithOwnerSet(s),
+				observetest.WithResourceVersion("1"),
 			),
-			observetest.Machine("orphan-moved", observetest.Version("1")),
+			observetest.NewMachine("orphan-moved", observetest.WithResourceVersion("1")),
 		},
 		[]*v1alpha1.Machine{
-			observetest.Machine(
+			observetest.NewMachine(
 				"mine",
-				observetest.Of(s),
-				observetest.Version("2"),
+				observetest.WithOwnerSet(s),
+				observetest.WithResourceVersion("2"),
 			),
-			observetest.Machine("orphan", observetest.Version("2")),
-			observetest.Machine("foreign", observetest.Of(other), observetest.Version("2")),
-			observetest.Machine(
+			observetest.NewMachine("orphan", observetest.WithResourceVersion("2")),
+			observetest.NewMachine("foreign", observetest.WithOwnerSet(other), observetest.WithResourceVersion("2")),
+			observetest.NewMachine(
 				"relabelled",
-				observetest.Of(s),
-				observetest.Labelled("api"),
-				observetest.Version("2"),
+				observetest.WithOwnerSet(s),
+				observetest.WithAppLabel("api"),
+				observetest.WithResourceVersion("2"),
 			),
-			observetest.Machine("stranger", observetest.Labelled("api"), observetest.Version("2")),
-			observetest.Machine(
+			observetest.NewMachine("stranger", observetest.WithAppLabel("api"), observetest.WithResourceVersion("2")),
+			observetest.NewMachine(
 				"taken",
-				observetest.Of(other),
-				observetest.Version("2"),
+				observetest.WithOwnerSet(other),
+				observetest.WithResourceVersion("2"),
 			),
-			observetest.Machine("released", observetest.Version("2")),
-			observetest.Machine("back", observetest.Of(s), observetest.Version("2")),
-			observetest.Machine(
+			observetest.NewMachine("released", observetest.WithResourceVersion("2")),
+			observetest.NewMachine("back", observetest.WithOwnerSet(s), observetest.WithResourceVersion("2")),
+			observetest.NewMachine(
 				"late",
-				observetest.Of(s),
-				observetest.Version("2"),
+				observetest.WithOwnerSet(s),
+				observetest.WithResourceVersion("2"),
 			),
-			observetest.Machine("orphan-late", observetest.Version("2")),
-			observetest.Machine(
+			observetest.NewMachine("orphan-late", observetest.WithResourceVersion("2")),
+			observetest.NewMachine(
 				"moved",
-				observetest.Of(s),
-				observetest.Labelled("api"),
-				observetest.Version("2"),
+				observetest.WithOwnerSet(s),
+				observetest.WithAppLabel("api"),
+				observetest.WithResourceVersion("2"),
 			),
-			observetest.Machine("orphan-moved", observetest.Labelled("api"), observetest.Version("2")),
+			observetest.NewMachine("orphan-moved", observetest.WithAppLabel("api"), observetest.WithResourceVersion("2")),
 		})
-	related, err := set.ReadLive(t.Context(), cluster, s)
+	related, err := set.ReadRelatedLive(t.Context(), cluster, s)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"app=web"}, *asked, "one request, for what its selector matches")
 	assert.Equal(t, map[string]string{
 		"mine": "2", "late": "2", "back": "2",
-		"relabelled": "1", // ReadLive takes an owned machine that the selector does not match from the cache
+		"relabelled": "1", // ReadRelatedLive takes an owned machine that the selector does not match from the cache
 	}, versionsByName(related.Members), "not what another owns, what is gone, or what does not match any more and shall not be counted from an old look")
 	assert.Equal(t, map[string]string{
 		"orphan": "2", "orphan-late": "2", "released": "2",
@@ -201,140 +211,150 @@ func TestReadLiveOfASet(t *testing.T) {
 }
 
 func TestReadLiveEqualsReadWhenTheCacheIsCurrent(t *testing.T) {
-	s := observetest.Set("s")
+	s := observetest.NewSet("s")
 	machines := []*v1alpha1.Machine{
-		observetest.Machine(
+		observetest.NewMachine(
 			"mine",
-			observetest.Of(s),
+			observetest.WithOwnerSet(s),
 		),
-		observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api")),
-		observetest.Machine("orphan"),
-		observetest.Machine("stranger", observetest.Labelled("api")),
-		observetest.Machine("foreign", observetest.Of(observetest.Set("other"))),
+		observetest.NewMachine("relabelled", observetest.WithOwnerSet(s), observetest.WithAppLabel("api")),
+		observetest.NewMachine("orphan"),
+		observetest.NewMachine("stranger", observetest.WithAppLabel("api")),
+		observetest.NewMachine("foreign", observetest.WithOwnerSet(observetest.NewSet("other"))),
 	}
 	for name, selector := range map[string]*metav1.LabelSelector{
-		"usual": s.Spec.Selector, "empty": {}, "unreadable": observetest.Unreadable(), "none": nil,
+		"usual": s.Spec.Selector, "empty": {}, "unreadable": observetest.UnreadableSelector(), "none": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
+			s := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
 			cluster, _ := newStaleCluster(t, machines, machines)
-			cached := set.Read(cluster, s)
-			live, err := set.ReadLive(t.Context(), cluster, s)
+			cached := set.ReadRelated(cluster, s)
+			live, err := set.ReadRelatedLive(t.Context(), cluster, s)
 			require.NoError(t, err)
-			assert.Equal(t, observetest.Names(cached.Members), observetest.Names(live.Members))
-			assert.Equal(t, observetest.Names(cached.Orphans), observetest.Names(live.Orphans))
+			assert.Equal(t, observetest.ObjectNames(cached.Members), observetest.ObjectNames(live.Members))
+			assert.Equal(t, observetest.ObjectNames(cached.Orphans), observetest.ObjectNames(live.Orphans))
 		})
 	}
 }
 
-// A set with an empty or unreadable selector adopts no machines. ReadLive finds the set's machines by the labels of the
-// template.
+// A set with an empty or unreadable selector adopts no machines. ReadRelatedLive finds the set's machines by the labels
+// of the template.
 func TestReadLiveOfASetWithoutASelector(t *testing.T) {
-	for name, selector := range map[string]*metav1.LabelSelector{"empty": {}, "unreadable": observetest.Unreadable()} {
+	for name, selector := range map[string]*metav1.LabelSelector{"empty": {}, "unreadable": observetest.UnreadableSelector()} {
 		t.Run(name, func(t *testing.T) {
-			s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
+			s := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
 			cluster, asked := newStaleCluster(
 				t,
 				[]*v1alpha1.Machine{
-					observetest.Machine("mine", observetest.Of(s)),
-					observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api")),
+					observetest.NewMachine("mine", observetest.WithOwnerSet(s)),
+					observetest.NewMachine("relabelled", observetest.WithOwnerSet(s), observetest.WithAppLabel("api")),
 				},
 				[]*v1alpha1.Machine{
-					observetest.Machine("mine", observetest.Of(s)),
-					observetest.Machine("relabelled", observetest.Of(s), observetest.Labelled("api")),
-					observetest.Machine("late", observetest.Of(s)),
-					observetest.Machine("orphan"),
+					observetest.NewMachine("mine", observetest.WithOwnerSet(s)),
+					observetest.NewMachine("relabelled", observetest.WithOwnerSet(s), observetest.WithAppLabel("api")),
+					observetest.NewMachine("late", observetest.WithOwnerSet(s)),
+					observetest.NewMachine("orphan"),
 				},
 			)
-			related, err := set.ReadLive(t.Context(), cluster, s)
+			related, err := set.ReadRelatedLive(t.Context(), cluster, s)
 			require.NoError(t, err)
 			assert.Equal(t, []string{"app=web"}, *asked)
-			assert.Equal(t, []string{"late", "mine", "relabelled"}, observetest.Names(related.Members))
-			assert.Equal(t, []string{"orphan"}, observetest.Names(related.Orphans))
+			assert.Equal(t, []string{"late", "mine", "relabelled"}, observetest.ObjectNames(related.Members))
+			assert.Equal(t, []string{"orphan"}, observetest.ObjectNames(related.Orphans))
 		})
 	}
 }
 
 func TestReadLiveReturnsTheErrorOfTheAPIServer(t *testing.T) {
-	s := observetest.Set("s")
-	cluster, client := observetest.Start(t, nil, s, observetest.Machine("mine", observetest.Of(s)))
+	s := observetest.NewSet("s")
+	cluster, client := observetest.StartCaches(t, nil, s, observetest.NewMachine("mine", observetest.WithOwnerSet(s)))
 	client.PrependReactor("list", "machines", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("away")
 	})
-	_, err := set.ReadLive(t.Context(), cluster, s)
+	_, err := set.ReadRelatedLive(t.Context(), cluster, s)
 	assert.EqualError(t, err, "list machines of set s: away")
 }
 
 // A read must not change the cached objects.
 func TestReadLiveDoesNotChangeTheCache(t *testing.T) {
-	s := observetest.Set("s")
+	s := observetest.NewSet("s")
 	cluster, _ := newStaleCluster(
 		t,
 		[]*v1alpha1.Machine{
-			observetest.Machine("a", observetest.Of(s)),
-			observetest.Machine("b", observetest.Of(s)),
-			observetest.Machine("o"),
+			observetest.NewMachine("a", observetest.WithOwnerSet(s)),
+			observetest.NewMachine("b", observetest.WithOwnerSet(s)),
+			observetest.NewMachine("o"),
 		},
 		nil,
 	)
-	related, err := set.ReadLive(t.Context(), cluster, s)
+	related, err := set.ReadRelatedLive(t.Context(), cluster, s)
 	require.NoError(t, err)
 	assert.Empty(t, related.Members)
-	assert.Equal(t, []string{"a", "b"}, observetest.Names(cluster.MachinesOf("uid-s")))
-	assert.Equal(t, []string{"o"}, observetest.Names(set.Read(cluster, s).Orphans))
+	assert.Equal(t, []string{"a", "b"}, observetest.ObjectNames(cluster.MachinesOfOwner("uid-s")))
+	assert.Equal(t, []string{"o"}, observetest.ObjectNames(set.ReadRelated(cluster, s).Orphans))
 }
 
 func TestSetsSelecting(t *testing.T) {
 	selecting := func(name string, selector *metav1.LabelSelector) *v1alpha1.MachineSet {
-		return observetest.Set(name, func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
+		return observetest.NewSet(name, func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
 	}
 	api := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}
 	whatever := &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}},
 	}
-	far := observetest.Set("far")
+	far := observetest.NewSet("far")
 	far.Namespace = "other"
-	cluster, _ := observetest.Start(
+	cluster, _ := observetest.StartCaches(
 		t,
 		nil,
-		observetest.Set("s"),
-		observetest.Set("going", observetest.GoingSet),
+		observetest.NewSet("s"),
+		observetest.NewSet("going", observetest.AsDeletingSet),
 		selecting("whatever", whatever),
 		selecting("api", api),
 		selecting("everything", &metav1.LabelSelector{}),
 		selecting("nothing", nil),
-		selecting("unreadable", observetest.Unreadable()),
+		selecting("unreadable", observetest.UnreadableSelector()),
 		far,
 	)
 	assert.Equal(
 		t,
 		[]string{"going", "s", "whatever"},
-		observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m"))),
+		observetest.ObjectNames(set.SetsThatSelectMachine(cluster, observetest.NewMachine("m"))),
 		"an empty selector matches nothing",
 	)
 	assert.Equal(
 		t,
 		[]string{"api", "whatever"},
-		observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m", observetest.Labelled("api")))),
+		observetest.ObjectNames(
+			set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", observetest.WithAppLabel("api"))),
+		),
 	)
 	assert.Equal(
 		t,
 		[]string{"whatever"},
-		observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m", observetest.Labelled("db")))),
+		observetest.ObjectNames(
+			set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", observetest.WithAppLabel("db"))),
+		),
 	)
 	assert.Equal(
 		t,
 		[]string{"s", "whatever"},
-		observetest.Names(
-			set.SetsSelecting(cluster, observetest.Machine("m", observetest.Labelled("db"), releasedBy("uid-s"))),
+		observetest.ObjectNames(
+			set.SetsThatSelectMachine(
+				cluster,
+				observetest.NewMachine("m", observetest.WithAppLabel("db"), withReleasedBySet("uid-s")),
+			),
 		),
 		"it counts those that it let go of",
 	)
 	assert.Equal(
 		t,
 		[]string{"going", "s", "whatever"},
-		observetest.Names(set.SetsSelecting(cluster, observetest.Machine("m", releasedBy("uid-s")))),
+		observetest.ObjectNames(set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", withReleasedBySet("uid-s")))),
 		"each once",
 	)
-	assert.Empty(t, set.SetsSelecting(cluster, observetest.Machine("m", func(m *v1alpha1.Machine) { m.Labels = nil })))
+	assert.Empty(
+		t,
+		set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", func(m *v1alpha1.Machine) { m.Labels = nil })),
+	)
 }

@@ -16,7 +16,7 @@ import (
 	"millwright/observe/set"
 )
 
-func withClass(kind, name string) observetest.OnSet {
+func withClass(kind, name string) observetest.SetChange {
 	return func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class = v1alpha1.ClassSpec{Kind: kind, Name: name} }
 }
 
@@ -25,7 +25,7 @@ func withVersion(v string) func(*v1alpha1.MachineClass) {
 }
 
 func TestTheClassThatASetNames(t *testing.T) {
-	far := observetest.Class("small", withVersion("7"))
+	far := observetest.NewClass("small", withVersion("7"))
 	far.Namespace = "other"
 	none := []string{"MachineClass"}
 	for _, row := range []struct {
@@ -35,68 +35,68 @@ func TestTheClassThatASetNames(t *testing.T) {
 		missing []string
 		version string
 	}{
-		{"it exists", observetest.Set("s"), observetest.Class("small", withVersion("7")), nil, "7"},
-		{"it is being deleted, and is still there", observetest.Set("s"), observetest.Class("small", withVersion("7"), func(c *v1alpha1.MachineClass) { c.DeletionTimestamp = observetest.Now() }), nil, "7"},
-		{"there is none", observetest.Set("s"), observetest.Class("large"), none, ""},
-		{"there is one elsewhere", observetest.Set("s"), far, none, ""},
-		{"the kind does not matter", observetest.Set("s", withClass("AWSMachineClass", "small")), observetest.Class("small", withVersion("7")), nil, "7"},
-		{"there is none, whatever the kind", observetest.Set("s", withClass("AWSMachineClass", "large")), observetest.Class("small", withVersion("7")), none, ""},
+		{"it exists", observetest.NewSet("s"), observetest.NewClass("small", withVersion("7")), nil, "7"},
+		{"it is being deleted, and is still there", observetest.NewSet("s"), observetest.NewClass("small", withVersion("7"), func(c *v1alpha1.MachineClass) { c.DeletionTimestamp = observetest.Now() }), nil, "7"},
+		{"there is none", observetest.NewSet("s"), observetest.NewClass("large"), none, ""},
+		{"there is one elsewhere", observetest.NewSet("s"), far, none, ""},
+		{"the kind does not matter", observetest.NewSet("s", withClass("AWSMachineClass", "small")), observetest.NewClass("small", withVersion("7")), nil, "7"},
+		{"there is none, whatever the kind", observetest.NewSet("s", withClass("AWSMachineClass", "large")), observetest.NewClass("small", withVersion("7")), none, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			cluster, _ := observetest.Start(t, nil, row.class)
-			live, err := set.ReadLive(t.Context(), cluster, row.set)
+			cluster, _ := observetest.StartCaches(t, nil, row.class)
+			live, err := set.ReadRelatedLive(t.Context(), cluster, row.set)
 			require.NoError(t, err)
-			for _, related := range []set.Related{set.Read(cluster, row.set), live} {
-				assert.Equal(t, row.missing, related.Missing)
-				assert.Equal(t, row.version, related.Class)
+			for _, related := range []set.RelatedObjects{set.ReadRelated(cluster, row.set), live} {
+				assert.Equal(t, row.missing, related.MissingKinds)
+				assert.Equal(t, row.version, related.ClassVersion)
 			}
 		})
 	}
 }
 
-// ReadLive reads a class from the API server only if the cache does not have the class.
+// ReadRelatedLive reads a class from the API server only if the cache does not have the class.
 func TestReadLiveReadsAClassThatTheCacheLacks(t *testing.T) {
 	var answer error
 	asked := 0
-	cluster, client := observetest.Start(t, nil, observetest.Class("known"))
+	cluster, client := observetest.StartCaches(t, nil, observetest.NewClass("known"))
 	client.PrependReactor("get", "machineclasses", func(kubetesting.Action) (bool, runtime.Object, error) {
 		asked++
-		return true, observetest.Class("small", withVersion("9")), answer
+		return true, observetest.NewClass("small", withVersion("9")), answer
 	})
-	live, err := set.ReadLive(t.Context(), cluster, observetest.Set("s"))
+	live, err := set.ReadRelatedLive(t.Context(), cluster, observetest.NewSet("s"))
 	require.NoError(t, err)
-	assert.Empty(t, live.Missing)
-	assert.Equal(t, "9", live.Class, "later looks must see it")
-	assert.Equal(t, []string{"MachineClass"}, set.Read(cluster, observetest.Set("s")).Missing)
+	assert.Empty(t, live.MissingKinds)
+	assert.Equal(t, "9", live.ClassVersion, "later looks must see it")
+	assert.Equal(t, []string{"MachineClass"}, set.ReadRelated(cluster, observetest.NewSet("s")).MissingKinds)
 
-	_, err = set.ReadLive(t.Context(), cluster, observetest.Set("s", withClass("MachineClass", "known")))
+	_, err = set.ReadRelatedLive(t.Context(), cluster, observetest.NewSet("s", withClass("MachineClass", "known")))
 	require.NoError(t, err)
 	assert.Equal(t, 1, asked)
 
 	answer = errors.New("away")
-	_, err = set.ReadLive(t.Context(), cluster, observetest.Set("s"))
+	_, err = set.ReadRelatedLive(t.Context(), cluster, observetest.NewSet("s"))
 	assert.EqualError(t, err, "get class of set s: away")
 }
 
 func TestSetsOfClass(t *testing.T) {
-	far := observetest.Set("far")
+	far := observetest.NewSet("far")
 	far.Namespace = "other"
-	cluster, client := observetest.Start(
+	cluster, client := observetest.StartCaches(
 		t,
 		nil,
-		observetest.Set("a"),
-		observetest.Set("b", observetest.GoingSet),
-		observetest.Set("large", withClass("MachineClass", "large")),
-		observetest.Set("other", withClass("AWSMachineClass", "small")),
+		observetest.NewSet("a"),
+		observetest.NewSet("b", observetest.AsDeletingSet),
+		observetest.NewSet("large", withClass("MachineClass", "large")),
+		observetest.NewSet("other", withClass("AWSMachineClass", "small")),
 		far,
 	)
-	assert.Equal(t, []string{"a", "b", "other"}, observetest.Names(cluster.SetsOfClass("shop/small")))
-	assert.Equal(t, []string{"far"}, observetest.Names(cluster.SetsOfClass("other/small")))
+	assert.Equal(t, []string{"a", "b", "other"}, observetest.ObjectNames(cluster.SetsOfClass("shop/small")))
+	assert.Equal(t, []string{"far"}, observetest.ObjectNames(cluster.SetsOfClass("other/small")))
 	assert.Empty(t, cluster.SetsOfClass("shop/none"))
 
 	_, err := client.MachineV1alpha1().
 		MachineSets("shop").
-		Update(t.Context(), observetest.Set("a", withClass("MachineClass", "large")), metav1.UpdateOptions{})
+		Update(t.Context(), observetest.NewSet("a", withClass("MachineClass", "large")), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Eventually(
 		t,
@@ -104,5 +104,5 @@ func TestSetsOfClass(t *testing.T) {
 		observetest.GiveUp,
 		time.Millisecond,
 	)
-	assert.Equal(t, []string{"b", "other"}, observetest.Names(cluster.SetsOfClass("shop/small")))
+	assert.Equal(t, []string{"b", "other"}, observetest.ObjectNames(cluster.SetsOfClass("shop/small")))
 }

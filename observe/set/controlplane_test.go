@@ -80,7 +80,7 @@ func TestPreflightOfASet(t *testing.T) {
 		}, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := observetest.Set("s", row.set)
+			s := observetest.NewSet("s", row.set)
 			cluster, err := cache.NewCluster(machines.NewSimpleClientset(s), nil, nil)
 			require.NoError(t, err)
 			var objects []runtime.Object
@@ -90,21 +90,21 @@ func TestPreflightOfASet(t *testing.T) {
 			ref, err := cache.ParseControlPlane("example.com/v1/planes/clusters/main")
 			require.NoError(t, err)
 			kinds := map[schema.GroupVersionResource]string{ref.Resource: "PlaneList"}
-			cluster.WatchControlPlane(cache.Preflight{
+			cluster.WatchControlPlane(cache.PreflightConfig{
 				Client: fake.NewSimpleDynamicClientWithCustomListKinds(
 					runtime.NewScheme(),
 					kinds,
 					objects...),
 				ControlPlane: ref,
 				Checks:       []string{preflight.All},
-				Strict:       row.strict,
+				IsStrict:     row.strict,
 			})
-			unread := preflight.Decide(set.Read(cluster, s).Preflight)
-			early := set.ReadToAct(t.Context(), cluster, s)
+			unread := preflight.Decide(set.ReadRelated(cluster, s).Preflight)
+			early := set.ReadRelatedForWrite(t.Context(), cluster, s)
 			require.NoError(t, cluster.Start(t.Context()))
 			require.Eventually(t, cluster.Informer(cache.ControlPlanes).HasSynced, observetest.GiveUp, time.Millisecond)
-			related := set.Read(cluster, s)
-			live, err := set.ReadLive(t.Context(), cluster, s)
+			related := set.ReadRelated(cluster, s)
+			live, err := set.ReadRelatedLive(t.Context(), cluster, s)
 			require.NoError(t, err)
 			var failed []string
 			for _, f := range preflight.Decide(related.Preflight) {
@@ -119,13 +119,13 @@ func TestPreflightOfASet(t *testing.T) {
 				"who acts does not wait for the cache: nobody says when it is filled and there is none",
 			)
 			if row.plane != nil {
-				assert.Equal(t, "7", related.ControlPlane)
+				assert.Equal(t, "7", related.ControlPlaneVersion)
 			}
 			if name != "a check is skipped" {
 				require.NotEmpty(t, unread, "what was not read yet is no reason to make machines")
 				assert.Contains(t, unread[0].Why, "was not read yet")
 			}
-			assert.Equal(t, related.Preflight, set.Observed(s, related, time.Now(), 0).Preflight)
+			assert.Equal(t, related.Preflight, set.ScaleFacts(s, related, time.Now(), 0).Preflight)
 		})
 	}
 }

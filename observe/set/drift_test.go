@@ -13,30 +13,30 @@ import (
 	"millwright/observe/set"
 )
 
-// fullSet returns a set whose template sets each part that changes machines in place.
-func fullSet() *v1alpha1.MachineSet {
-	s := observetest.Set("s")
+// setWithFullTemplate returns a set whose template sets each part that changes machines in place.
+func setWithFullTemplate() *v1alpha1.MachineSet {
+	s := observetest.NewSet("s")
 	t := &s.Spec.Template
 	t.Labels["tier"] = "front"
 	t.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
-	t.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+	t.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
 	t.Spec.Class.Kind = "OtherClass"
 	return s
 }
 
 // FollowTemplate copies some parts of a template to a machine. Other parts of the machine stay unchanged.
 func TestLiveMachinesFollowTheTemplate(t *testing.T) {
-	label := func(key, value string) observetest.OnSet {
+	label := func(key, value string) observetest.SetChange {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels[key] = value }
 	}
-	annotation := func(key, value string) observetest.OnSet {
+	annotation := func(key, value string) observetest.SetChange {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Template.Annotations[key] = value }
 	}
 	has := func(key, value string) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) { m.Labels[key] = value }
 	}
 	bare := func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil }
-	configured := func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = observetest.Drained(time.Hour) }
+	configured := func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Hour) }
 	nothing := func(*v1alpha1.Machine) {}
 	for _, row := range []struct {
 		name   string
@@ -45,56 +45,56 @@ func TestLiveMachinesFollowTheTemplate(t *testing.T) {
 		parts  string
 		change func(*v1alpha1.Machine) // expected changes of the machine
 	}{
-		{"as the template makes it", observetest.Set("s"), nothing, "", nothing},
-		{"a label is missing", observetest.Set("s", label("tier", "front")), nothing, "labels", has("tier", "front")},
-		{"a label has another value", observetest.Set("s", label("tier", "front")), has("tier", "back"), "labels", has("tier", "front")},
-		{"labels of others stay", observetest.Set("s"), has("mine", "x"), "", nothing},
-		{"a label that the template has no more stays: somebody else may have set it", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels = nil }), nothing, "", nothing},
-		{"a machine that has none", observetest.Set("s"), bare, "labels, annotations", func(m *v1alpha1.Machine) {
+		{"as the template makes it", observetest.NewSet("s"), nothing, "", nothing},
+		{"a label is missing", observetest.NewSet("s", label("tier", "front")), nothing, "labels", has("tier", "front")},
+		{"a label has another value", observetest.NewSet("s", label("tier", "front")), has("tier", "back"), "labels", has("tier", "front")},
+		{"labels of others stay", observetest.NewSet("s"), has("mine", "x"), "", nothing},
+		{"a label that the template has no more stays: somebody else may have set it", observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels = nil }), nothing, "", nothing},
+		{"a machine that has none", observetest.NewSet("s"), bare, "labels, annotations", func(m *v1alpha1.Machine) {
 			m.Labels, m.Annotations = map[string]string{"app": "web"}, map[string]string{"team": "shop"}
 		}},
-		{"an annotation is missing", observetest.Set("s", annotation("note", "x")), nothing, "annotations", observetest.Note("note", "x")},
-		{"an annotation has another value", observetest.Set("s"), observetest.Note("team", "other"), "annotations", observetest.Note("team", "shop")},
-		{"annotations of others stay", observetest.Set("s"), observetest.Note("mine", "x"), "", nothing},
-		{"node template", observetest.Set("s", func(s *v1alpha1.MachineSet) {
+		{"an annotation is missing", observetest.NewSet("s", annotation("note", "x")), nothing, "annotations", observetest.WithAnnotation("note", "x")},
+		{"an annotation has another value", observetest.NewSet("s"), observetest.WithAnnotation("team", "other"), "annotations", observetest.WithAnnotation("team", "shop")},
+		{"annotations of others stay", observetest.NewSet("s"), observetest.WithAnnotation("mine", "x"), "", nothing},
+		{"node template", observetest.NewSet("s", func(s *v1alpha1.MachineSet) {
 			s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
 		}), nothing, "node template", func(m *v1alpha1.Machine) {
 			m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
 		}},
-		{"what the node template says no more goes", observetest.Set("s"), observetest.Templated, "node template", func(m *v1alpha1.Machine) { m.Spec.NodeTemplateSpec = v1alpha1.NodeTemplateSpec{} }},
-		{"configuration", observetest.Set("s", func(s *v1alpha1.MachineSet) {
-			s.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		{"what the node template says no more goes", observetest.NewSet("s"), observetest.WithNodeTemplate, "node template", func(m *v1alpha1.Machine) { m.Spec.NodeTemplateSpec = v1alpha1.NodeTemplateSpec{} }},
+		{"configuration", observetest.NewSet("s", func(s *v1alpha1.MachineSet) {
+			s.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
 		}), nothing, "configuration", func(m *v1alpha1.Machine) {
-			m.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+			m.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
 		}},
-		{"another configuration", observetest.Set("s", func(s *v1alpha1.MachineSet) {
-			s.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		{"another configuration", observetest.NewSet("s", func(s *v1alpha1.MachineSet) {
+			s.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
 		}), configured, "configuration", func(m *v1alpha1.Machine) {
-			m.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+			m.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
 		}},
-		{"no configuration any more", observetest.Set("s"), configured, "configuration", func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = nil }},
-		{"the class's kind", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Kind = "OtherClass" }), nothing, "class kind", func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "OtherClass" }},
-		{"its name rolls machines", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "large" }), nothing, "", nothing},
-		{"what is the machine's alone", observetest.Set("s"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "fake:///i-1" }, "", nothing},
-		{"a wish of the template", observetest.Set("s", annotation(v1alpha1.AnnotationMachinePriority, "5")), nothing, "annotations", observetest.Note(v1alpha1.AnnotationMachinePriority, "5")},
-		{"a person's priority stays", observetest.Set("s", annotation(v1alpha1.AnnotationMachinePriority, "5")), observetest.Note(v1alpha1.AnnotationMachinePriority, "1"), "", nothing},
-		{"a person's preservation stays", observetest.Set("s", annotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveWhenFailed)), observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveFalse), "", nothing},
-		{"what we noted stays", observetest.Set("s", label(v1alpha1.LabelMachineTemplateHash, "new")), has(v1alpha1.LabelMachineTemplateHash, "old"), "", nothing},
-		{"what we noted nowhere yet", observetest.Set("s", label(v1alpha1.LabelMachineTemplateHash, "new")), nothing, "labels", has(v1alpha1.LabelMachineTemplateHash, "new")},
-		{"all at once", fullSet(), nothing, "configuration, labels, node template, class kind", func(m *v1alpha1.Machine) {
+		{"no configuration any more", observetest.NewSet("s"), configured, "configuration", func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = nil }},
+		{"the class's kind", observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Kind = "OtherClass" }), nothing, "class kind", func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "OtherClass" }},
+		{"its name rolls machines", observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "large" }), nothing, "", nothing},
+		{"what is the machine's alone", observetest.NewSet("s"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "fake:///i-1" }, "", nothing},
+		{"a wish of the template", observetest.NewSet("s", annotation(v1alpha1.AnnotationMachinePriority, "5")), nothing, "annotations", observetest.WithAnnotation(v1alpha1.AnnotationMachinePriority, "5")},
+		{"a person's priority stays", observetest.NewSet("s", annotation(v1alpha1.AnnotationMachinePriority, "5")), observetest.WithAnnotation(v1alpha1.AnnotationMachinePriority, "1"), "", nothing},
+		{"a person's preservation stays", observetest.NewSet("s", annotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveWhenFailed)), observetest.WithAnnotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveFalse), "", nothing},
+		{"what we noted stays", observetest.NewSet("s", label(v1alpha1.LabelMachineTemplateHash, "new")), has(v1alpha1.LabelMachineTemplateHash, "old"), "", nothing},
+		{"what we noted nowhere yet", observetest.NewSet("s", label(v1alpha1.LabelMachineTemplateHash, "new")), nothing, "labels", has(v1alpha1.LabelMachineTemplateHash, "new")},
+		{"all at once", setWithFullTemplate(), nothing, "configuration, labels, node template, class kind", func(m *v1alpha1.Machine) {
 			m.Labels["tier"] = "front"
 			m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
-			m.Spec.MachineConfiguration, m.Spec.Class.Kind = observetest.Drained(time.Minute), "OtherClass"
+			m.Spec.MachineConfiguration, m.Spec.Class.Kind = observetest.WithDrainTimeout(time.Minute), "OtherClass"
 		}},
-		{"failed: it keeps what it is", fullSet(), observetest.Phase(v1alpha1.MachineFailed), "", nothing},
-		{"failed and going", fullSet(), observetest.Both(observetest.Phase(v1alpha1.MachineFailed), observetest.GoingMachine), "", nothing},
-		{"going: the timeouts hurry it", fullSet(), observetest.Both(observetest.Phase(v1alpha1.MachineTerminating), observetest.GoingMachine), "configuration", func(m *v1alpha1.Machine) {
-			m.Spec.MachineConfiguration = observetest.Drained(time.Minute)
+		{"failed: it keeps what it is", setWithFullTemplate(), observetest.WithPhase(v1alpha1.MachineFailed), "", nothing},
+		{"failed and going", setWithFullTemplate(), observetest.CombineChanges(observetest.WithPhase(v1alpha1.MachineFailed), observetest.AsDeletingMachine), "", nothing},
+		{"going: the timeouts hurry it", setWithFullTemplate(), observetest.CombineChanges(observetest.WithPhase(v1alpha1.MachineTerminating), observetest.AsDeletingMachine), "configuration", func(m *v1alpha1.Machine) {
+			m.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
 		}},
-		{"going, and as hurried as it shall be", fullSet(), observetest.Both(observetest.GoingMachine, func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = observetest.Drained(time.Minute) }), "", nothing},
+		{"going, and as hurried as it shall be", setWithFullTemplate(), observetest.CombineChanges(observetest.AsDeletingMachine, func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute) }), "", nothing},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			m := observetest.Follower(row.is)
+			m := observetest.MachineFromTemplate(row.is)
 			want, mould := m.DeepCopy(), row.set.DeepCopy()
 			row.change(want)
 			assert.Equal(t, row.parts, observetest.ObservedMember(m, row.set, nil).Drift, "and nothing is changed by looking")
@@ -108,8 +108,8 @@ func TestLiveMachinesFollowTheTemplate(t *testing.T) {
 
 // A later change of the machine must not change the template.
 func TestFollowTemplateSharesNothing(t *testing.T) {
-	s := fullSet()
-	m := observetest.Machine("m", func(m *v1alpha1.Machine) { m.Labels = nil })
+	s := setWithFullTemplate()
+	m := observetest.NewMachine("m", func(m *v1alpha1.Machine) { m.Labels = nil })
 	mould := s.DeepCopy()
 	assert.Equal(
 		t,
@@ -122,12 +122,12 @@ func TestFollowTemplateSharesNothing(t *testing.T) {
 }
 
 func TestFollowTemplateDoesNotChangeAMatchingMachine(t *testing.T) {
-	s := fullSet()
-	m := observetest.Machine(
+	s := setWithFullTemplate()
+	m := observetest.NewMachine(
 		"m",
-		observetest.Of(s),
-		observetest.Templated,
-		observetest.Version("9"),
+		observetest.WithOwnerSet(s),
+		observetest.WithNodeTemplate,
+		observetest.WithResourceVersion("9"),
 		func(m *v1alpha1.Machine) {
 			m.Finalizers = []string{v1alpha1.FinalizerMachine, "example.com/mine"}
 			m.Spec.ProviderID, m.Status.CurrentStatus.Phase = "fake:///i-1", v1alpha1.MachineRunning

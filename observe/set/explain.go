@@ -12,19 +12,29 @@ import (
 	"millwright/observe/machine"
 )
 
-// Explained returns the facts that explain what blocks a set and its machines. The parameter conditions holds the
-// conditions that the set's status should have.
-func Explained(set *v1alpha1.MachineSet, related Related, conditions []scale.Condition, now time.Time) explain.Set {
+// ExplanationFacts returns the facts that explain what blocks a set and its machines. The parameter conditions holds
+// the conditions that the set's status should have.
+func ExplanationFacts(
+	set *v1alpha1.MachineSet,
+	related RelatedObjects,
+	conditions []scale.Condition,
+	now time.Time,
+) explain.MachineSet {
 	s := explainWithoutMachines(set, related.Deployment, conditions, len(related.Members), now)
 	s.Of = max(len(related.Members), int(set.Spec.Replicas))
 	for _, m := range related.Members {
-		s.Machines = append(s.Machines, machine.Explained(m, related.classOf(m), now))
+		s.Machines = append(s.Machines, machine.ExplanationFacts(m, related.lookUpClass(m), now))
 	}
 	return s
 }
 
-// ExplainedAlone does the same as Explained, but without the machines, and with the conditions in the set's status.
-func ExplainedAlone(set *v1alpha1.MachineSet, deployment *v1alpha1.MachineDeployment, now time.Time) explain.Set {
+// ExplanationFactsWithoutMachines does the same as ExplanationFacts, but without the machines, and with the conditions
+// in the set's status.
+func ExplanationFactsWithoutMachines(
+	set *v1alpha1.MachineSet,
+	deployment *v1alpha1.MachineDeployment,
+	now time.Time,
+) explain.MachineSet {
 	return explainWithoutMachines(set, deployment, reportedSet(&set.Status).Conditions, int(set.Status.Replicas), now)
 }
 
@@ -34,8 +44,8 @@ func explainWithoutMachines(
 	conditions []scale.Condition,
 	there int,
 	now time.Time,
-) explain.Set {
-	s := explain.Set{
+) explain.MachineSet {
+	s := explain.MachineSet{
 		Namespace: set.Namespace, Name: set.Name, Class: set.Spec.Template.Spec.Class.Name,
 		Deleting: set.DeletionTimestamp != nil,
 		Busy:     set.DeletionTimestamp != nil || there != int(set.Spec.Replicas), Frozen: cache.IsFrozen(set),
@@ -63,27 +73,27 @@ func explainWithoutMachines(
 	return s
 }
 
-// classOf returns the class of a machine; nil if the class does not exist or classes are unknown.
-func (a Related) classOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
-	if a.ClassOf == nil {
+// lookUpClass returns the class of a machine; nil if the class does not exist or classes are unknown.
+func (a RelatedObjects) lookUpClass(m *v1alpha1.Machine) *v1alpha1.MachineClass {
+	if a.ClassOfMachine == nil {
 		return nil
 	}
-	return a.ClassOf(m)
+	return a.ClassOfMachine(m)
 }
 
-// IsExplained reports whether the status of a set shows what blocks the set.
-func IsExplained(s *v1alpha1.MachineSetStatus, blocked explain.Summary) bool {
+// StatusShowsBlockers reports whether the status of a set shows what blocks the set.
+func StatusShowsBlockers(s *v1alpha1.MachineSetStatus, blocked explain.Summary) bool {
 	for _, c := range s.Conditions {
 		if c.Type == v1alpha1.MachineSetBlocked {
 			return c.Reason == blocked.Reason && c.Message == blocked.Message
 		}
 	}
-	return !blocked.Blocked()
+	return !blocked.IsBlocked()
 }
 
-// StandsStill returns what blocks a set or one of its machines, which the status of the set's deployment repeats; empty
+// BlockedText returns what blocks a set or one of its machines, which the status of the set's deployment repeats; empty
 // if nothing is blocked.
-func StandsStill(set *v1alpha1.MachineSet) string {
+func BlockedText(set *v1alpha1.MachineSet) string {
 	for _, c := range set.Status.Conditions {
 		if c.Type == v1alpha1.MachineSetBlocked {
 			return c.Reason + c.Message
@@ -94,7 +104,7 @@ func StandsStill(set *v1alpha1.MachineSet) string {
 
 // ApplyBlocked adds the condition Blocked to a set's status if something blocks the set.
 func ApplyBlocked(s *v1alpha1.MachineSetStatus, blocked explain.Summary) {
-	if blocked.Blocked() {
+	if blocked.IsBlocked() {
 		s.Conditions = append(s.Conditions, v1alpha1.MachineSetCondition{
 			Type: v1alpha1.MachineSetBlocked, Status: v1alpha1.ConditionTrue, Reason: blocked.Reason, Message: blocked.Message,
 			LastTransitionTime: metav1.NewTime(blocked.Since).Rfc3339Copy(),

@@ -12,26 +12,26 @@ import (
 	"millwright/observe/set"
 )
 
-func TestHealthChecked(t *testing.T) {
+func TestHealthCheckResult(t *testing.T) {
 	const check, mark = v1alpha1.MachineHealthCheckSucceeded, v1alpha1.MachineOwnerRemediated
 	for name, row := range map[string]struct {
 		conditions []corev1.NodeCondition
-		check      scale.Answer
+		check      scale.ConditionStatus
 		marked     bool
 	}{
 		"nothing":                           {nil, "", false},
-		"it is healthy":                     {[]corev1.NodeCondition{observetest.Condition(string(check), "True")}, scale.True, false},
-		"it is not, and nobody is asked":    {[]corev1.NodeCondition{observetest.Condition(string(check), "False")}, scale.False, false},
-		"it is not, and its owner is asked": {[]corev1.NodeCondition{observetest.Condition(string(check), "False"), observetest.Condition(string(mark), "False")}, scale.False, true},
-		"its owner has done it":             {[]corev1.NodeCondition{observetest.Condition(string(check), "False"), observetest.Condition(string(mark), "True")}, scale.False, false},
-		"it is healthy again":               {[]corev1.NodeCondition{observetest.Condition(string(check), "True"), observetest.Condition(string(mark), "False")}, scale.True, false},
-		"a mark alone says nothing":         {[]corev1.NodeCondition{observetest.Condition(string(mark), "False")}, "", false},
-		"another condition":                 {[]corev1.NodeCondition{observetest.Condition("Ready", "False")}, "", false},
+		"it is healthy":                     {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "True")}, scale.True, false},
+		"it is not, and nobody is asked":    {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "False")}, scale.False, false},
+		"it is not, and its owner is asked": {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "False"), observetest.NewNodeCondition(string(mark), "False")}, scale.False, true},
+		"its owner has done it":             {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "False"), observetest.NewNodeCondition(string(mark), "True")}, scale.False, false},
+		"it is healthy again":               {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "True"), observetest.NewNodeCondition(string(mark), "False")}, scale.True, false},
+		"a mark alone says nothing":         {[]corev1.NodeCondition{observetest.NewNodeCondition(string(mark), "False")}, "", false},
+		"another condition":                 {[]corev1.NodeCondition{observetest.NewNodeCondition("Ready", "False")}, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := observetest.Machine("m")
+			m := observetest.NewMachine("m")
 			m.Status.Conditions = row.conditions
-			got, marked := set.HealthChecked(m)
+			got, marked := set.HealthCheckResult(m)
 			assert.Equal(t, row.check, got)
 			assert.Equal(t, row.marked, marked)
 		})

@@ -18,29 +18,29 @@ import (
 // Each row tests one fact about a machine, with a value that differs from the fact's value for a new machine.
 func TestObservedMember(t *testing.T) {
 	byDeployment := func(s *v1alpha1.MachineSet) {
-		s.OwnerReferences = observetest.OwnedBy(observetest.Deployment("d"), "MachineDeployment")
+		s.OwnerReferences = observetest.ControllerReferences(observetest.NewDeployment("d"), "MachineDeployment")
 	}
-	selecting := func(selector *metav1.LabelSelector) observetest.OnSet {
+	selecting := func(selector *metav1.LabelSelector) observetest.SetChange {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector }
 	}
 	moreLabels := func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels["tier"] = "front" }
-	is := observetest.Phase
+	is := observetest.WithPhase
 	assertMemberRows(t, []memberRow{
 		{fact: "Name", want: "m"},
 		{fact: "UID", want: "uid-m"},
-		{fact: "Version", machine: observetest.Version("9"), want: "9"},
+		{fact: "Version", machine: observetest.WithResourceVersion("9"), want: "9"},
 		{
 			fact:    "Created",
-			machine: func(m *v1alpha1.Machine) { m.CreationTimestamp = observetest.Ago(5) },
-			want:    observetest.Ago(5).Time,
+			machine: func(m *v1alpha1.Machine) { m.CreationTimestamp = observetest.MinutesBeforeNoon(5) },
+			want:    observetest.MinutesBeforeNoon(5).Time,
 		},
 
 		{name: "its labels do", fact: "Matches", want: true},
-		{name: "relabelled", fact: "Matches", machine: observetest.Labelled("api"), want: false},
+		{name: "relabelled", fact: "Matches", machine: observetest.WithAppLabel("api"), want: false},
 		{
 			name:    "an empty selector lets go of nothing",
 			fact:    "Matches",
-			machine: observetest.Labelled("api"),
+			machine: observetest.WithAppLabel("api"),
 			set:     selecting(&metav1.LabelSelector{}),
 			want:    true,
 		},
@@ -52,21 +52,21 @@ func TestObservedMember(t *testing.T) {
 			set:  selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}),
 			want: true,
 		},
-		{fact: "Deleting", machine: observetest.GoingMachine, want: true},
+		{fact: "Deleting", machine: observetest.AsDeletingMachine, want: true},
 		{
 			fact:    "DeletingSince",
-			machine: func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(observetest.Ago(2)) },
-			want:    observetest.Ago(2).Time,
+			machine: func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(observetest.MinutesBeforeNoon(2)) },
+			want:    observetest.MinutesBeforeNoon(2).Time,
 		},
 		{fact: "Drift", set: moreLabels, want: "labels"},
-		{name: "as its deployment wants", fact: "UpToDate", deployment: observetest.Deployment("d"), want: scale.True},
-		{fact: "UpToDate", deployment: observetest.Deployment("d", observetest.RolledOut), want: scale.False},
-		{name: "of another class than its set's template", fact: "UpToDate", machine: ofClassOld, want: scale.False},
+		{name: "as its deployment wants", fact: "UpToDate", deployment: observetest.NewDeployment("d"), want: scale.True},
+		{fact: "UpToDate", deployment: observetest.NewDeployment("d", observetest.WithNewClass), want: scale.False},
+		{name: "of another class than its set's template", fact: "UpToDate", machine: withOldClass, want: scale.False},
 		{
 			name:       "of another class than its set's template",
 			fact:       "UpToDate",
-			machine:    ofClassOld,
-			deployment: observetest.Deployment("d"),
+			machine:    withOldClass,
+			deployment: observetest.NewDeployment("d"),
 			want:       scale.False,
 		},
 		{
@@ -78,12 +78,12 @@ func TestObservedMember(t *testing.T) {
 		{
 			name:    "of another class",
 			fact:    "UpToDateWhy",
-			machine: ofClassOld,
+			machine: withOldClass,
 			want:    "MachineSet s has class small, the machine has class old",
 		},
 		{
 			fact:       "UpToDateWhy",
-			deployment: observetest.Deployment("d", observetest.RolledOut),
+			deployment: observetest.NewDeployment("d", observetest.WithNewClass),
 			want:       "MachineDeployment d has another template",
 		},
 
@@ -115,70 +115,79 @@ func TestObservedMember(t *testing.T) {
 		{
 			name:    "since its node is",
 			fact:    "ReadyFrom",
-			machine: observetest.ReadySince(observetest.Ago(4)),
-			want:    observetest.Ago(4).Time,
+			machine: observetest.WithReadyTime(observetest.MinutesBeforeNoon(4)),
+			want:    observetest.MinutesBeforeNoon(4).Time,
 		},
 		{name: "without a cluster to join", fact: "MCM.Serves", machine: is(v1alpha1.MachineAvailable), want: true},
 		{name: "with one it has to join", fact: "MCM.Serves", machine: is(v1alpha1.MachineRunning), want: false},
 		{
 			fact:    "MCM.Blocked.Reason",
-			machine: observetest.Blocked("InstanceReady", "ResourceExhausted"),
+			machine: observetest.WithBlockedCreation("InstanceReady", "ResourceExhausted"),
 			want:    "ResourceExhausted",
 		},
 		{
 			name:    "without the machine's name, which others add",
 			fact:    "MCM.Blocked.Message",
-			machine: observetest.Blocked("InstanceReady", "ResourceExhausted"),
+			machine: observetest.WithBlockedCreation("InstanceReady", "ResourceExhausted"),
 			want:    "no ResourceExhausted",
 		},
 
 		{fact: "MCM.Replace", machine: is(v1alpha1.MachineFailed), want: true},
-		{fact: "MCM.Preserved", machine: observetest.Preserved, want: true},
-		{fact: "MCM.PreservedUntil", machine: observetest.Until(observetest.KeptUntil), want: observetest.KeptUntil.Time},
-		{fact: "MCM.Kept", machine: observetest.Asking(v1alpha1.ValuePreserveAuto), want: true},
-		{name: "by a person", fact: "MCM.Kept", machine: observetest.Asking(v1alpha1.ValuePreserveNow), want: false},
+		{fact: "MCM.Preserved", machine: observetest.AsPreservedMachine, want: true},
+		{
+			fact:    "MCM.PreservedUntil",
+			machine: observetest.WithPreservationEnd(observetest.PreservationEnd),
+			want:    observetest.PreservationEnd.Time,
+		},
+		{fact: "MCM.Kept", machine: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveAuto), want: true},
+		{
+			name:    "by a person",
+			fact:    "MCM.Kept",
+			machine: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveNow),
+			want:    false,
+		},
 		{
 			name:    "the value false",
 			fact:    "MCM.Dismissed",
-			machine: observetest.Asking(v1alpha1.ValuePreserveFalse),
+			machine: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveFalse),
 			want:    true,
 		},
 		{
 			name:    "its set has asked once",
 			fact:    "MCM.Dismissed",
-			machine: observetest.Note(v1alpha1.AnnotationAutoPreserved, "2026-01-01T11:00:00Z"),
+			machine: observetest.WithAnnotation(v1alpha1.AnnotationAutoPreserved, "2026-01-01T11:00:00Z"),
 			want:    true,
 		},
 		{
 			name:    "asks itself",
 			fact:    "MCM.Dismissed",
-			machine: observetest.Asking(v1alpha1.ValuePreserveWhenFailed),
+			machine: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveWhenFailed),
 			want:    false,
 		},
 
-		{fact: "DeleteFirst", machine: observetest.Note(v1alpha1.AnnotationDeleteMachine, ""), want: true},
+		{fact: "DeleteFirst", machine: observetest.WithAnnotation(v1alpha1.AnnotationDeleteMachine, ""), want: true},
 		{name: "none", fact: "Priority", want: 3},
-		{fact: "Priority", machine: observetest.Note(v1alpha1.AnnotationMachinePriority, "1"), want: 1},
+		{fact: "Priority", machine: observetest.WithAnnotation(v1alpha1.AnnotationMachinePriority, "1"), want: 1},
 		{
 			name:    "marked",
 			fact:    "MCM.Chosen",
-			machine: observetest.Note(v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T11:59:00Z"),
-			want:    observetest.Ago(1).Time,
+			machine: observetest.WithAnnotation(v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T11:59:00Z"),
+			want:    observetest.MinutesBeforeNoon(1).Time,
 		},
 		{
 			name:    "no time",
 			fact:    "MCM.Chosen",
-			machine: observetest.Note(v1alpha1.AnnotationMarkedForDeletionTime, "soon"),
+			machine: observetest.WithAnnotation(v1alpha1.AnnotationMarkedForDeletionTime, "soon"),
 			want:    time.Time{},
 		},
-		{fact: "Healthy", machine: observetest.Note(v1alpha1.AnnotationRemediateMachine, ""), want: scale.False},
-		{fact: "Marked", machine: observetest.Note(v1alpha1.AnnotationRemediateMachine, ""), want: true},
-		{fact: "Urgent", machine: observetest.Note(v1alpha1.AnnotationRemediateMachine, ""), want: true},
+		{fact: "Healthy", machine: observetest.WithAnnotation(v1alpha1.AnnotationRemediateMachine, ""), want: scale.False},
+		{fact: "Marked", machine: observetest.WithAnnotation(v1alpha1.AnnotationRemediateMachine, ""), want: true},
+		{fact: "Urgent", machine: observetest.WithAnnotation(v1alpha1.AnnotationRemediateMachine, ""), want: true},
 		{
 			name:       "a deployment above says nothing of it",
 			fact:       "Marked",
 			set:        byDeployment,
-			deployment: observetest.Deployment("d"),
+			deployment: observetest.NewDeployment("d"),
 			want:       false,
 		},
 	})
@@ -189,7 +198,7 @@ type memberRow struct {
 	name       string
 	fact       string
 	machine    func(*v1alpha1.Machine)
-	set        observetest.OnSet
+	set        observetest.SetChange
 	deployment *v1alpha1.MachineDeployment
 	want       any
 }
@@ -197,12 +206,12 @@ type memberRow struct {
 // assertMemberRows checks each row, and checks that each fact has a row.
 func assertMemberRows(t *testing.T, rows []memberRow) {
 	missing := map[string]bool{}
-	for _, name := range observetest.FactsWithout("ClusterAPI", reflect.TypeFor[scale.Member]()) {
+	for _, name := range observetest.FieldNamesWithout("ClusterAPI", reflect.TypeFor[scale.Member]()) {
 		missing[name] = true
 	}
 	for _, row := range rows {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
-			m, s := observetest.Follower(), observetest.Set("s")
+			m, s := observetest.MachineFromTemplate(), observetest.NewSet("s")
 			if row.machine != nil {
 				row.machine(m)
 			}
@@ -210,7 +219,7 @@ func assertMemberRows(t *testing.T, rows []memberRow) {
 				row.set(s)
 			}
 			before := m.DeepCopy()
-			assert.Equal(t, row.want, observetest.Fact(observetest.ObservedMember(m, s, row.deployment), row.fact))
+			assert.Equal(t, row.want, observetest.FieldByName(observetest.ObservedMember(m, s, row.deployment), row.fact))
 			assert.Equal(t, before, m, "what is looked at stays as it is")
 		})
 		if !reflect.ValueOf(row.want).IsZero() {
@@ -225,7 +234,7 @@ func assertMemberRows(t *testing.T, rows []memberRow) {
 // deletedNames returns the names of the machines that a set would delete next.
 func deletedNames(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) []string {
 	doomed := []string{}
-	for _, target := range scale.Decide(set.Observed(s, set.Related{Members: machines}, observetest.Noon, 0)).Delete {
+	for _, target := range scale.Decide(set.ScaleFacts(s, set.RelatedObjects{Members: machines}, observetest.Noon, 0)).Delete {
 		doomed = append(doomed, target.Name)
 	}
 	return doomed
@@ -234,7 +243,7 @@ func deletedNames(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) []strin
 // A set deletes each failed machine that it may replace, and deletes it once.
 func TestFailedMachinesToReplace(t *testing.T) {
 	expired := metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
-	terminating := observetest.Phase(v1alpha1.MachineTerminating)
+	terminating := observetest.WithPhase(v1alpha1.MachineTerminating)
 	type row struct {
 		name    string
 		machine *v1alpha1.Machine
@@ -243,24 +252,24 @@ func TestFailedMachinesToReplace(t *testing.T) {
 		going   bool // the machine is already being deleted
 	}
 	for _, row := range []row{
-		{"failed", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed)), true, false, false},
-		{"failed and granted", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.IsGranted), true, true, false},
-		{"failed and preserved", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.Preserved), false, false, false},
-		{"failed, granted and preserved", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.IsGranted, observetest.Preserved), false, false, false},
-		{"nobody has judged yet whether its time is over", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.Until(expired)), false, false, false},
-		{"asks to be preserved now", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.Asking(v1alpha1.ValuePreserveNow)), false, false, false},
-		{"asks to be preserved when it fails", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.Asking(v1alpha1.ValuePreserveWhenFailed)), false, false, false},
-		{"nobody wants it", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.Asking(v1alpha1.ValuePreserveFalse)), true, false, false},
-		{"its set wants it", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.Asking(v1alpha1.ValuePreserveAuto)), false, false, false},
-		{"failed and being deleted", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed), observetest.IsGranted, observetest.GoingMachine), true, true, true},
-		{"failed, and its phase says so no more", observetest.Follower(terminating, observetest.IsDue, observetest.IsGranted, observetest.GoingMachine), true, true, true},
-		{"being deleted, and was well", observetest.Follower(terminating, observetest.GoingMachine), false, false, true},
-		{"failed, and deleted by a person", observetest.Follower(terminating, observetest.IsDue, observetest.GoingMachine), true, false, true},
-		{"due", observetest.Follower(observetest.Phase(v1alpha1.MachineUnknown), observetest.IsDue), false, false, false},
-		{"due and granted: it will fail", observetest.Follower(observetest.Phase(v1alpha1.MachineUnknown), observetest.IsDue, observetest.IsGranted), false, false, false},
+		{"failed", observetest.MachineFromTemplate(observetest.WithPhase(v1alpha1.MachineFailed)), true, false, false},
+		{"failed and granted", observetest.MachineFromTemplate(observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithReplacementGrant), true, true, false},
+		{"failed and preserved", observetest.MachineFromTemplate(observetest.WithPhase(v1alpha1.MachineFailed), observetest.AsPreservedMachine), false, false, false},
+		{"failed, granted and preserved", observetest.MachineFromTemplate(observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithReplacementGrant, observetest.AsPreservedMachine), false, false, false},
+		{"nobody has judged yet whether its time is over", observetest.MachineFromTemplate(observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithPreservationEnd(expired)), false, false, false},
+		{"asks to be preserved now", observetest.MachineFromTemplate(observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveNow)), false, false, false},
+		{"asks to be preserved when it fails", observetest.MachineFromTemplate(observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveWhenFailed)), false, false, false},
+		{"nobody wants it", observetest.MachineFromTemplate(observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveFalse)), true, false, false},
+		{"its set wants it", observetest.MachineFromTemplate(observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveAuto)), false, false, false},
+		{"failed and being deleted", observetest.MachineFromTemplate(observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithReplacementGrant, observetest.AsDeletingMachine), true, true, true},
+		{"failed, and its phase says so no more", observetest.MachineFromTemplate(terminating, observetest.WithReplacementDue, observetest.WithReplacementGrant, observetest.AsDeletingMachine), true, true, true},
+		{"being deleted, and was well", observetest.MachineFromTemplate(terminating, observetest.AsDeletingMachine), false, false, true},
+		{"failed, and deleted by a person", observetest.MachineFromTemplate(terminating, observetest.WithReplacementDue, observetest.AsDeletingMachine), true, false, true},
+		{"due", observetest.MachineFromTemplate(observetest.WithPhase(v1alpha1.MachineUnknown), observetest.WithReplacementDue), false, false, false},
+		{"due and granted: it will fail", observetest.MachineFromTemplate(observetest.WithPhase(v1alpha1.MachineUnknown), observetest.WithReplacementDue, observetest.WithReplacementGrant), false, false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			for s, want := range map[*v1alpha1.MachineSet]bool{observetest.Set("alone"): row.alone, observetest.Set("below", observetest.OfDeployment): row.below} {
+			for s, want := range map[*v1alpha1.MachineSet]bool{observetest.NewSet("alone"): row.alone, observetest.NewSet("below", observetest.WithDeploymentOwner): row.below} {
 				s.Spec.Replicas = 1
 				doomed := []string{}
 				if want && !row.going {
@@ -273,4 +282,4 @@ func TestFailedMachinesToReplace(t *testing.T) {
 	}
 }
 
-func ofClassOld(m *v1alpha1.Machine) { m.Spec.Class.Name = "old" }
+func withOldClass(m *v1alpha1.Machine) { m.Spec.Class.Name = "old" }

@@ -17,9 +17,9 @@ import (
 
 // The annotation of a failed machine's node counts even before the machine's workflow has recorded the annotation.
 func TestThePreserveAnnotationOfAFailedMachinesNode(t *testing.T) {
-	failed, on := observetest.Phase(v1alpha1.MachineFailed), observetest.OnNode("n")
+	failed, on := observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithNodeLabel("n")
 	saying := func(value string) *corev1.Node {
-		n := observetest.Node()
+		n := observetest.NewNode()
 		if value != "" {
 			metav1.SetMetaDataAnnotation(&n.ObjectMeta, v1alpha1.AnnotationPreserve, value)
 		}
@@ -35,20 +35,20 @@ func TestThePreserveAnnotationOfAFailedMachinesNode(t *testing.T) {
 		{"now on the node", saying(v1alpha1.ValuePreserveNow), runningMachine("a", on, failed), true, false},
 		{"false on the node", saying(v1alpha1.ValuePreserveFalse), runningMachine("a", on, failed), false, true},
 		{"the node says nothing", saying(""), runningMachine("a", on, failed), false, true},
-		{"its annotation was removed", saying(""), runningMachine("a", on, failed, observetest.Note(v1alpha1.AnnotationLastAppliedPreserve, v1alpha1.ValuePreserveNow)), false, true},
+		{"its annotation was removed", saying(""), runningMachine("a", on, failed, observetest.WithAnnotation(v1alpha1.AnnotationLastAppliedPreserve, v1alpha1.ValuePreserveNow)), false, true},
 		{"a word that nobody knows", saying("perhaps"), runningMachine("a", on, failed), false, true},
-		{"another node", saying(v1alpha1.ValuePreserveNow), runningMachine("a", observetest.OnNode("other"), failed), false, true},
+		{"another node", saying(v1alpha1.ValuePreserveNow), runningMachine("a", observetest.WithNodeLabel("other"), failed), false, true},
 		{"no node", saying(v1alpha1.ValuePreserveNow), runningMachine("a", failed), false, true},
 		{"it has not failed", saying(v1alpha1.ValuePreserveNow), runningMachine("a", on), false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := finalizedSet(1)
-			row.machine.OwnerReferences = observetest.OwnedBy(s, "MachineSet")
-			cluster, _ := observetest.Start(t, []runtime.Object{row.node}, s, row.machine, observetest.Class("small"))
-			live, err := set.ReadLive(t.Context(), cluster, s)
+			row.machine.OwnerReferences = observetest.ControllerReferences(s, "MachineSet")
+			cluster, _ := observetest.StartCaches(t, []runtime.Object{row.node}, s, row.machine, observetest.NewClass("small"))
+			live, err := set.ReadRelatedLive(t.Context(), cluster, s)
 			require.NoError(t, err)
-			for _, related := range []set.Related{set.Read(cluster, s), live} {
-				o := set.Observed(s, related, observetest.Noon, 0)
+			for _, related := range []set.RelatedObjects{set.ReadRelated(cluster, s), live} {
+				o := set.ScaleFacts(s, related, observetest.Noon, 0)
 				assert.Equal(t, row.kept, o.Members[0].MCM.Preserved)
 				assert.Equal(t, row.replaced, o.Members[0].MCM.Replace)
 				assert.Equal(t, row.replaced, len(scale.Decide(o).Delete) == 1)
@@ -56,6 +56,6 @@ func TestThePreserveAnnotationOfAFailedMachinesNode(t *testing.T) {
 		})
 	}
 	t.Run("where nothing is known of nodes", func(t *testing.T) {
-		assert.Nil(t, observetest.Members().NodeAsked(runningMachine("a", on, failed)))
+		assert.Nil(t, observetest.RelatedMembers().PreservationNode(runningMachine("a", on, failed)))
 	})
 }

@@ -19,10 +19,10 @@ import (
 	"millwright/observe/machine"
 )
 
-// Observed returns the facts from which a set is planned. The parameter seed is the random seed for new names.
-func Observed(set *v1alpha1.MachineSet, related Related, now time.Time, seed uint64) scale.Observed {
+// ScaleFacts returns the facts from which a set is planned. The parameter seed is the random seed for new names.
+func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time, seed uint64) scale.Facts {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	o := scale.Observed{
+	o := scale.Facts{
 		Now:    now,
 		Naming: []string{set.Name + "-", ""},
 		Deletion: scale.Deletion{
@@ -32,30 +32,30 @@ func Observed(set *v1alpha1.MachineSet, related Related, now time.Time, seed uin
 		}, Settings: scale.Settings{
 			Replicas:    int(set.Spec.Replicas),
 			Order:       deletionOrder(related),
-			MinReady:    MinReady(set, related.AsMCM),
+			MinReady:    MinReadyDuration(set, related.BehavesAsMCM),
 			Remediation: remediationPolicy(set, related),
 		},
 		MCM: scale.MCMSet{
 			Keep:   int(set.Spec.AutoPreserveFailedMachineMax),
-			Freeze: freezeOf(set, related),
-			Scaled: cache.TimeIn(set.Annotations[v1alpha1.AnnotationLastScalerChange]),
+			Freeze: freezeFacts(set, related),
+			Scaled: cache.ParseTimeOrZero(set.Annotations[v1alpha1.AnnotationLastScalerChange]),
 		},
 		Seed:     seed,
-		Pauses:   pausedBy(set, related.Deployment),
-		Stopped:  creationStops(set),
+		Pauses:   pauseReasons(set, related.Deployment),
+		Stopped:  creationStopReasons(set),
 		Reported: reportedSet(&set.Status),
 
 		Generation:         set.Generation,
 		ObservedGeneration: set.Status.ObservedGeneration,
 
-		Missing:   related.Missing,
+		Missing:   related.MissingKinds,
 		Preflight: related.Preflight,
 	}
 	if d := related.Deployment; d != nil {
 		o.MCM.Freeze.Owner = cache.IsFrozen(d)
 	}
 	if g := set.Status.FailedGenerations; g != nil {
-		o.MCM.Generations = scale.Generations{Failed: int(g.Count), Last: g.LastFailedAt.Time}
+		o.MCM.Generations = scale.GenerationRecord{Failed: int(g.Count), Last: g.LastFailedAt.Time}
 	}
 	switch {
 	case err != nil:
@@ -66,12 +66,15 @@ func Observed(set *v1alpha1.MachineSet, related Related, now time.Time, seed uin
 		o.Invalid = "the selector does not match the labels of the template"
 	}
 	for _, m := range related.Members {
-		f := Member(m, set, selector)
+		f := MemberFacts(m, set, selector)
 		f.MCM.Labelled, f.Drift = containsAll(m.Labels, set.Spec.Template.Labels), driftedParts(m, set)
 		if why := outdatedReason(m, set, related, o.Remediation.Outdated); why != "" {
 			f.UpToDate, f.UpToDateWhy = scale.False, why
 		}
-		if node := related.NodeAsked(m); node != nil && machine.IsProtected(m, node) { // even if not recorded
+		if node := related.PreservationNode(
+			m,
+		); node != nil &&
+			machine.IsProtectedFromReplacement(m, node) { // even if not recorded
 			f.MCM.Preserved, f.MCM.Replace = true, false
 		}
 		o.Members = append(o.Members, f)
@@ -91,30 +94,30 @@ func Observed(set *v1alpha1.MachineSet, related Related, now time.Time, seed uin
 	return o
 }
 
-// pausedBy returns who has paused a set.
-func pausedBy(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (who []string) {
+// pauseReasons returns who has paused a set.
+func pauseReasons(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (who []string) {
 	if d != nil {
 		if _, paused := d.Annotations[v1alpha1.AnnotationPaused]; paused {
-			who = append(who, phrase.PausedBy("MachineDeployment"))
+			who = append(who, phrase.PausedSentence("MachineDeployment"))
 		}
 	}
 	if _, paused := set.Annotations[v1alpha1.AnnotationPaused]; paused {
-		who = append(who, phrase.PausedBy("MachineSet"))
+		who = append(who, phrase.PausedSentence("MachineSet"))
 	}
 	return who
 }
 
-// creationStops returns why a set creates no machine: other sets replace the set's machines.
-func creationStops(set *v1alpha1.MachineSet) []string {
+// creationStopReasons returns why a set creates no machine: other sets replace the set's machines.
+func creationStopReasons(set *v1alpha1.MachineSet) []string {
 	if _, closed := set.Labels[v1alpha1.LabelScaleUpDisabled]; closed {
 		return []string{"MachineSet has the label scale-up-disabled"}
 	}
 	return nil
 }
 
-// MinReady returns how long a machine of a set must have been ready to count as available. MinReady returns 0 with
-// asMCM, because machine-controller-manager ignores the field minReadySeconds.
-func MinReady(set *v1alpha1.MachineSet, asMCM bool) time.Duration {
+// MinReadyDuration returns how long a machine of a set must have been ready to count as available. MinReadyDuration
+// returns 0 with asMCM, because machine-controller-manager ignores the field minReadySeconds.
+func MinReadyDuration(set *v1alpha1.MachineSet, asMCM bool) time.Duration {
 	if asMCM {
 		return 0
 	}
@@ -123,18 +126,18 @@ func MinReady(set *v1alpha1.MachineSet, asMCM bool) time.Duration {
 
 // deletionOrder returns which machines are deleted first if no other rule decides. Without a policy,
 // machine-controller-manager deletes the oldest machines first.
-func deletionOrder(related Related) scale.Order {
-	if order := related.Policy.PolicySpec().DeletionOrder; order != "" || !related.AsMCM {
-		return scale.Order(order)
+func deletionOrder(related RelatedObjects) scale.DeletionOrder {
+	if order := related.Policy.PolicySpec().DeletionOrder; order != "" || !related.BehavesAsMCM {
+		return scale.DeletionOrder(order)
 	}
 	return scale.Oldest
 }
 
-// freezeOf returns the label freeze of a set, and the conditions that end the freeze.
-func freezeOf(set *v1alpha1.MachineSet, related Related) scale.Freeze {
-	f := scale.Freeze{Label: set.Labels[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue}
+// freezeFacts returns the label freeze of a set, and the conditions that end the freeze.
+func freezeFacts(set *v1alpha1.MachineSet, related RelatedObjects) scale.FreezeState {
+	f := scale.FreezeState{Label: set.Labels[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue}
 	_, f.Unfreeze = set.Annotations[v1alpha1.AnnotationUnfreeze]
-	if related.AsMCM {
+	if related.BehavesAsMCM {
 		f.EndsAt = mcmFreezeEndsAt(set, related.Deployment)
 	}
 	return f
@@ -161,12 +164,12 @@ func mcmFreezeEndsAt(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) in
 
 // outdatedReason returns why a machine of a set is not up to date; empty for an up-to-date machine. setOutdated means
 // that the deployment and the set have different templates.
-func outdatedReason(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related Related, setOutdated bool) string {
+func outdatedReason(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related RelatedObjects, setOutdated bool) string {
 	have, want := m.Spec.Class, set.Spec.Template.Spec.Class
 	switch {
 	case setOutdated:
 		return "MachineDeployment " + related.Deployment.Name + " has another template"
-	case groupOf(have) != groupOf(want) || have.Name != want.Name:
+	case groupOfClass(have) != groupOfClass(want) || have.Name != want.Name:
 		return fmt.Sprintf("MachineSet %s has class %s, the machine has class %s", set.Name, want.Name, have.Name)
 	default:
 		return ""
@@ -175,8 +178,11 @@ func outdatedReason(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related Relat
 
 // remediationPolicy returns the remediation policy of a set. A set with a deployment has no back-off: the deployment's
 // replacement budget and pauses decide when failed machines are replaced.
-func remediationPolicy(set *v1alpha1.MachineSet, related Related) scale.Remediation {
-	r := scale.Remediation{Backoff: v1alpha1.DefaultRemediationBackoff, MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff}
+func remediationPolicy(set *v1alpha1.MachineSet, related RelatedObjects) scale.RemediationPolicy {
+	r := scale.RemediationPolicy{
+		Backoff:    v1alpha1.DefaultRemediationBackoff,
+		MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff,
+	}
 	if spec := related.Policy.PolicySpec().Remediation; spec != nil {
 		if spec.Backoff != nil {
 			r.Backoff = spec.Backoff.Duration
@@ -194,17 +200,17 @@ func remediationPolicy(set *v1alpha1.MachineSet, related Related) scale.Remediat
 		r.Backoff = 0
 	}
 	d := related.Deployment
-	r.Outdated = d != nil && !SameTemplate(&set.Spec.Template, &d.Spec.Template)
+	r.Outdated = d != nil && !IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
 	return r
 }
 
-// Member returns the facts about a machine of a set that do not depend on the set's template.
-func Member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector) scale.Member {
+// MemberFacts returns the facts about a machine of a set that do not depend on the set's template.
+func MemberFacts(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector) scale.Member {
 	phase := m.Status.CurrentStatus.Phase
 	f := scale.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
 		Matches:  selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
-		Deleting: m.DeletionTimestamp != nil, DeletingSince: cache.TimeOf(m.DeletionTimestamp),
+		Deleting: m.DeletionTimestamp != nil, DeletingSince: cache.TimeOrZero(m.DeletionTimestamp),
 		Template: scale.Template{UpToDate: scale.True},
 
 		Phase: string(phase),
@@ -213,48 +219,50 @@ func Member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selec
 			Troubled:       m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
 			Crashing:       phase == v1alpha1.MachineCrashLoopBackOff,
 			Serves:         phase == v1alpha1.MachineAvailable,
-			Replace:        machine.Replaceable(m, set),
-			Preserved:      machine.IsKeptNow(m),
-			PreservedUntil: cache.TimeOf(m.Status.CurrentStatus.PreserveExpiryTime),
-			Kept:           machine.IsKept(m),
-			Dismissed:      machine.IsDismissed(m),
-			Chosen:         cache.TimeIn(m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]),
+			Replace:        machine.IsReplaceable(m, set),
+			Preserved:      machine.IsOrWillBePreserved(m),
+			PreservedUntil: cache.TimeOrZero(m.Status.CurrentStatus.PreserveExpiryTime),
+			Kept:           machine.IsPreservedBySet(m),
+			Dismissed:      machine.IsPreservationForbidden(m),
+			Chosen:         cache.ParseTimeOrZero(m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]),
 		},
 		Updating: phase == v1alpha1.MachineInPlaceUpdating,
 		Updated:  m.Labels[v1alpha1.LabelUpdateResult] == v1alpha1.ValueUpdateSuccessful,
 		Joined:   machine.HasJoined(m),
-		Priority: drain.Priority(m),
+		Priority: drain.DeletionPriority(m),
 	}
 	f.Ready, f.ReadyWhy, f.ReadyFrom, f.Node = nodeReadiness(m)
-	if reason, message := machine.Blocked(m); reason != "" {
+	if reason, message := machine.CreationBlocker(m); reason != "" {
 		f.MCM.Blocked = scale.Problem{Reason: reason, Message: message}
 	}
 	_, f.DeleteFirst = m.Annotations[v1alpha1.AnnotationDeleteMachine]
-	f.Healthy, f.Marked = HealthChecked(m)
+	f.Healthy, f.Marked = HealthCheckResult(m)
 	if _, f.Urgent = m.Annotations[v1alpha1.AnnotationRemediateMachine]; f.Urgent {
 		f.Healthy, f.Marked = scale.False, true
 	}
 	return f
 }
 
-// HealthChecked returns the result of a machine's health check, and whether the check requests a replacement by the
+// HealthCheckResult returns the result of a machine's health check, and whether the check requests a replacement by the
 // set. If the check finds the machine healthy, a leftover request does not count: the check removes the request.
-func HealthChecked(m *v1alpha1.Machine) (check scale.Answer, marked bool) {
-	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineHealthCheckSucceeded); c != nil {
-		check = scale.Answer(c.Status)
+func HealthCheckResult(m *v1alpha1.Machine) (check scale.ConditionStatus, marked bool) {
+	if c := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineHealthCheckSucceeded); c != nil {
+		check = scale.ConditionStatus(c.Status)
 	}
-	c := cache.Condition(m.Status.Conditions, v1alpha1.MachineOwnerRemediated)
+	c := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineOwnerRemediated)
 	return check, c != nil && c.Status == corev1.ConditionFalse && check == scale.False
 }
 
 // nodeReadiness returns whether the node of a machine is ready, according to the machine's status.
-func nodeReadiness(m *v1alpha1.Machine) (ready scale.Answer, why string, since time.Time, node scale.Node) {
+func nodeReadiness(
+	m *v1alpha1.Machine,
+) (ready scale.ConditionStatus, why string, since time.Time, node scale.NodeState) {
 	phase := m.Status.CurrentStatus.Phase
 	switch phase {
 	case "":
 		return "", "", since, scale.NoNode
 	case v1alpha1.MachineRunning:
-		return scale.True, "", machine.ReadySince(m), scale.NodeHealthy
+		return scale.True, "", machine.NodeReadyTime(m), scale.NodeHealthy
 	case v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineAvailable:
 		node = scale.NoNode
 	case v1alpha1.MachineInPlaceUpdating, v1alpha1.MachineInPlaceUpdateSuccessful:
@@ -265,8 +273,8 @@ func nodeReadiness(m *v1alpha1.Machine) (ready scale.Answer, why string, since t
 	return scale.False, cmp.Or(m.Status.LastOperation.Description, "phase "+string(phase)), since, node
 }
 
-// Blocked returns the reason of a set's condition ReplicaFailure; empty if the condition is not True.
-func Blocked(set *v1alpha1.MachineSet) string {
+// ReplicaFailureReason returns the reason of a set's condition ReplicaFailure; empty if the condition is not True.
+func ReplicaFailureReason(set *v1alpha1.MachineSet) string {
 	for _, c := range set.Status.Conditions {
 		if c.Type == v1alpha1.MachineSetReplicaFailure && c.Status == v1alpha1.ConditionTrue {
 			return c.Reason
@@ -275,10 +283,10 @@ func Blocked(set *v1alpha1.MachineSet) string {
 	return ""
 }
 
-// reportedSet returns the part of a set's status that scale.Plan computes.
+// reportedSet returns the part of a set's status that scale.PlanSet computes.
 func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 	r := scale.Status{
-		Counts: &scale.Counts{
+		Counts: &scale.MachineCounts{
 			Replicas: int(s.Replicas), Labelled: int(s.FullyLabeledReplicas), Ready: int(s.ReadyReplicas),
 			Available: int(s.AvailableReplicas), UpToDate: int(s.UpToDateReplicas),
 			PreservedFailed: int(s.PreservedFailedReplicas), AutoPreserved: int(s.AutoPreserveFailedMachineCount),
@@ -294,13 +302,13 @@ func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 		}
 		r.Conditions = append(
 			r.Conditions,
-			scale.Condition{Type: string(c.Type), Status: scale.Answer(c.Status), Reason: c.Reason, Message: c.Message},
+			scale.Condition{Type: string(c.Type), Status: scale.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message},
 		)
 	}
 	return r
 }
 
-// ApplyStatus writes the status that scale.Plan computed. The transition time of a condition changes only with the
+// ApplyStatus writes the status that scale.PlanSet computed. The transition time of a condition changes only with the
 // condition's status.
 func ApplyStatus(s *v1alpha1.MachineSetStatus, want scale.Status, now metav1.Time) {
 	if c := want.Counts; c != nil {

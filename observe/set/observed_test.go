@@ -19,20 +19,21 @@ import (
 
 // runningMachine returns a machine that matches its set's template and has been ready for an hour at noon.
 func runningMachine(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
-	return renamedTo(
+	return withName(
 		name,
-		observetest.Follower(append([]func(*v1alpha1.Machine){observetest.ReadySince(observetest.Ago(60))}, change...)...),
+		observetest.MachineFromTemplate(
+			append([]func(*v1alpha1.Machine){observetest.WithReadyTime(observetest.MinutesBeforeNoon(60))}, change...)...),
 	)
 }
 
-func renamedTo(name string, m *v1alpha1.Machine) *v1alpha1.Machine {
-	m.Name, m.UID = name, observetest.Meta(name).UID
+func withName(name string, m *v1alpha1.Machine) *v1alpha1.Machine {
+	m.Name, m.UID = name, observetest.NewMetadata(name).UID
 	return m
 }
 
 // finalizedSet returns a set with this number of replicas, Millwright's finalizer and an observed generation.
-func finalizedSet(replicas int32, change ...observetest.OnSet) *v1alpha1.MachineSet {
-	return observetest.Set("s", append([]observetest.OnSet{func(s *v1alpha1.MachineSet) {
+func finalizedSet(replicas int32, change ...observetest.SetChange) *v1alpha1.MachineSet {
+	return observetest.NewSet("s", append([]observetest.SetChange{func(s *v1alpha1.MachineSet) {
 		s.Spec.Replicas = replicas
 		s.Finalizers = []string{v1alpha1.FinalizerMachine}
 		s.Status.ObservedGeneration = s.Generation
@@ -40,17 +41,17 @@ func finalizedSet(replicas int32, change ...observetest.OnSet) *v1alpha1.Machine
 }
 
 // withPlannedStatus gives a set the status that is planned for noon.
-func withPlannedStatus(s *v1alpha1.MachineSet, related set.Related) *v1alpha1.MachineSet {
+func withPlannedStatus(s *v1alpha1.MachineSet, related set.RelatedObjects) *v1alpha1.MachineSet {
 	set.ApplyStatus(
 		&s.Status,
-		scale.Plan(set.Observed(s, related, observetest.Noon, 0)).Status,
+		scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).Status,
 		metav1.NewTime(observetest.Noon),
 	)
 	return s
 }
 
-func missingClass(related set.Related) set.Related {
-	related.Missing = []string{"MachineClass"}
+func withoutClass(related set.RelatedObjects) set.RelatedObjects {
+	related.MissingKinds = []string{"MachineClass"}
 	return related
 }
 
@@ -58,21 +59,30 @@ func TestPendingWorkOfASet(t *testing.T) {
 	calm := func(why string) attention.Decision { return attention.Decision{Why: why} }
 	scales := func(why string) attention.Decision { return attention.Decision{Need: attention.Scale, Why: why} }
 	const late = "status is out of date"
-	two := observetest.Members(runningMachine("a"), runningMachine("b"))
-	one := observetest.Members(runningMachine("a"), runningMachine("b", deletedAt(observetest.Noon)))
-	long := observetest.Members(runningMachine("a"), runningMachine("b", deletedAt(observetest.Noon.Add(-time.Hour))))
-	young := observetest.Members(runningMachine("a"), runningMachine("b", observetest.ReadySince(observetest.Ago(1))))
-	joined := observetest.Members(runningMachine("a", createdAt(observetest.Ago(80))), runningMachine("b"))
+	two := observetest.RelatedMembers(runningMachine("a"), runningMachine("b"))
+	one := observetest.RelatedMembers(runningMachine("a"), runningMachine("b", withDeletionTime(observetest.Noon)))
+	long := observetest.RelatedMembers(
+		runningMachine("a"),
+		runningMachine("b", withDeletionTime(observetest.Noon.Add(-time.Hour))),
+	)
+	young := observetest.RelatedMembers(
+		runningMachine("a"),
+		runningMachine("b", observetest.WithReadyTime(observetest.MinutesBeforeNoon(1))),
+	)
+	joined := observetest.RelatedMembers(
+		runningMachine("a", withCreationTime(observetest.MinutesBeforeNoon(80))),
+		runningMachine("b"),
+	)
 	minReady := func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 3600 }
 	for _, row := range []struct {
 		name    string
 		set     *v1alpha1.MachineSet
-		related set.Related
+		related set.RelatedObjects
 		now     time.Time
 		want    attention.Decision
 	}{
 		{"as many as wanted", withPlannedStatus(finalizedSet(2), two), two, observetest.Noon, calm("2 machines wanted, 2 there")},
-		{"a new set", observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 1 }), observetest.Members(), observetest.Noon, scales("new: our finalizer is missing")},
+		{"a new set", observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 1 }), observetest.RelatedMembers(), observetest.Noon, scales("new: our finalizer is missing")},
 		{"a generation that was not seen", func() *v1alpha1.MachineSet {
 			s := withPlannedStatus(finalizedSet(2), two)
 			s.Generation = 7
@@ -85,21 +95,21 @@ func TestPendingWorkOfASet(t *testing.T) {
 		{"one is not ready for long enough", withPlannedStatus(finalizedSet(2, minReady), young), young, observetest.Noon, scales("2 machines wanted, 2 there; it waits for the time to pass")},
 		{"now it is", withPlannedStatus(finalizedSet(2, minReady), young), young, observetest.Noon.Add(time.Hour), scales(late)},
 		{"the status is of another time", finalizedSet(2), two, observetest.Noon, scales(late)},
-		{"that its class is missing was not told yet", withPlannedStatus(finalizedSet(3, observetest.FrozenSet), two), missingClass(two), observetest.Noon, scales(late)},
-		{"its class is missing, and that is told", withPlannedStatus(finalizedSet(3), missingClass(two)), missingClass(two), observetest.Noon, scales("3 wanted, 2 there; none is created: MachineClass does not exist")},
-		{"what is missing cannot be made, and that is told", withPlannedStatus(finalizedSet(3, observetest.FrozenSet), two), two, observetest.Noon, scales("3 wanted, 2 there; none is created: MachineSet is frozen")},
+		{"that its class is missing was not told yet", withPlannedStatus(finalizedSet(3, observetest.AsFrozenSet), two), withoutClass(two), observetest.Noon, scales(late)},
+		{"its class is missing, and that is told", withPlannedStatus(finalizedSet(3), withoutClass(two)), withoutClass(two), observetest.Noon, scales("3 wanted, 2 there; none is created: MachineClass does not exist")},
+		{"what is missing cannot be made, and that is told", withPlannedStatus(finalizedSet(3, observetest.AsFrozenSet), two), two, observetest.Noon, scales("3 wanted, 2 there; none is created: MachineSet is frozen")},
 		{"only a record to change", withPlannedStatus(finalizedSet(2, func(s *v1alpha1.MachineSet) {
-			s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: observetest.Ago(90)}
+			s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: observetest.MinutesBeforeNoon(90)}
 		}), joined), joined, observetest.Noon, scales("2 machines wanted and there")},
-		{"it goes", withPlannedStatus(finalizedSet(2, observetest.GoingSet), two), two, observetest.Noon, attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 2 machines left"}},
+		{"it goes", withPlannedStatus(finalizedSet(2, observetest.AsDeletingSet), two), two, observetest.Noon, attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 2 machines left"}},
 		{
-			"gone but for others' finalizers", withPlannedStatus(finalizedSet(2, observetest.GoingSet, func(s *v1alpha1.MachineSet) { s.Finalizers = []string{"example.com/x"} }), observetest.Members()),
-			observetest.Members(), observetest.Noon, calm("released: the API server removes it"),
+			"gone but for others' finalizers", withPlannedStatus(finalizedSet(2, observetest.AsDeletingSet, func(s *v1alpha1.MachineSet) { s.Finalizers = []string{"example.com/x"} }), observetest.RelatedMembers()),
+			observetest.RelatedMembers(), observetest.Noon, calm("released: the API server removes it"),
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			before := row.set.DeepCopy()
-			is := scale.Plan(set.Observed(row.set, row.related, row.now, 0)).Pending
+			is := scale.PlanSet(set.ScaleFacts(row.set, row.related, row.now, 0)).Pending
 			assert.Equal(t, row.want, attention.Decision{Need: is.Need, Why: is.Why})
 			assert.Equal(t, before, row.set, "what is looked at stays as it is")
 		})
@@ -108,13 +118,13 @@ func TestPendingWorkOfASet(t *testing.T) {
 
 // The failure of the last batch is also a fact, so that the set reports the failure only once.
 func TestARefusedBatchIsReportedOnce(t *testing.T) {
-	s, related := finalizedSet(3), observetest.Members(runningMachine("a"), runningMachine("b"))
-	look := func(failure scale.Failure) scale.Planned {
-		o := set.Observed(s, related, observetest.Noon, 0)
+	s, related := finalizedSet(3), observetest.RelatedMembers(runningMachine("a"), runningMachine("b"))
+	look := func(failure scale.WriteFailure) scale.PlanResult {
+		o := set.ScaleFacts(s, related, observetest.Noon, 0)
 		o.LastFailure = failure
-		return scale.Plan(o)
+		return scale.PlanSet(o)
 	}
-	quota := scale.Failure{Message: "quota"}
+	quota := scale.WriteFailure{Message: "quota"}
 	plan := look(quota)
 	assert.True(t, plan.Unreported)
 	set.ApplyStatus(&s.Status, plan.Status, metav1.NewTime(observetest.Noon))
@@ -122,14 +132,14 @@ func TestARefusedBatchIsReportedOnce(t *testing.T) {
 	plan = look(quota)
 	assert.False(t, plan.Unreported)
 	assert.Equal(t, "create 1 machine: 3 wanted, 2 there", plan.Pending.Why)
-	assert.True(t, look(scale.Failure{}).Unreported, "whoever knows of no failure would take it back")
+	assert.True(t, look(scale.WriteFailure{}).Unreported, "whoever knows of no failure would take it back")
 }
 
-func deletedAt(at time.Time) func(*v1alpha1.Machine) {
+func withDeletionTime(at time.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(at)) }
 }
 
-func createdAt(at metav1.Time) func(*v1alpha1.Machine) {
+func withCreationTime(at metav1.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.CreationTimestamp = at }
 }
 
@@ -138,7 +148,7 @@ func decisionText(d scale.Decision) string {
 	var lists []string
 	for _, list := range []struct {
 		verb     string
-		machines []scale.Target
+		machines []scale.MachineTarget
 	}{
 		{"release", d.Release}, {"adopt", d.Adopt}, {"keep", d.Keep}, {"unmark", d.Unmark}, {"remediate", d.Remediate}, {"delete", d.Delete}, {"sync", d.Sync},
 	} {
@@ -159,35 +169,37 @@ func decisionText(d scale.Decision) string {
 
 // The test rows check the decision for objects that people and other controllers have changed.
 func TestDecisionsFromObjects(t *testing.T) {
-	scaled := observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:30:00Z")
+	scaled := observetest.WithSetAnnotation(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:30:00Z")
 	chosen := func(name, at string) *v1alpha1.Machine {
 		return runningMachine(
 			name,
-			observetest.Note(v1alpha1.AnnotationMachinePriority, "1"),
-			observetest.Note(v1alpha1.AnnotationMarkedForDeletionTime, at),
+			observetest.WithAnnotation(v1alpha1.AnnotationMachinePriority, "1"),
+			observetest.WithAnnotation(v1alpha1.AnnotationMarkedForDeletionTime, at),
 		)
 	}
-	keeps := func(n int32) observetest.OnSet {
+	keeps := func(n int32) observetest.SetChange {
 		return func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = n }
 	}
-	selecting := func(selector *metav1.LabelSelector) observetest.OnSet {
+	selecting := func(selector *metav1.LabelSelector) observetest.SetChange {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector }
 	}
-	below := func(change ...observetest.OnDeployment) set.Related {
+	below := func(change ...observetest.DeploymentChange) set.RelatedObjects {
 		related := withDeployment(change...)
-		related.Members = []*v1alpha1.Machine{runningMachine("a", observetest.Note(v1alpha1.AnnotationRemediateMachine, ""))}
+		related.Members = []*v1alpha1.Machine{
+			runningMachine("a", observetest.WithAnnotation(v1alpha1.AnnotationRemediateMachine, "")),
+		}
 		return related
 	}
-	with := func(related set.Related, machines ...*v1alpha1.Machine) set.Related {
+	with := func(related set.RelatedObjects, machines ...*v1alpha1.Machine) set.RelatedObjects {
 		related.Members = machines
 		return related
 	}
 	updated := func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }
 	nonsense := func(s *v1alpha1.MachineSet) {
 		s.Spec.Replicas = 2
-		observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "yesterday")(s)
+		observetest.WithSetAnnotation(v1alpha1.AnnotationLastScalerChange, "yesterday")(s)
 	}
-	senseless := func(related set.Related) set.Related {
+	senseless := func(related set.RelatedObjects) set.RelatedObjects {
 		related.Policy = withMaxInFlight(intstr.FromString("many")).Policy
 		related.Policy.Spec.DeletionOrder = "Sideways"
 		return related
@@ -195,60 +207,60 @@ func TestDecisionsFromObjects(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		set     *v1alpha1.MachineSet
-		related set.Related
+		related set.RelatedObjects
 		want    string
 	}{
-		{"one is missing", finalizedSet(1), observetest.Members(), "create"},
-		{"fields that make no sense", finalizedSet(2, nonsense), senseless(observetest.Members(runningMachine("a"), chosen("b", "soon"))), ""},
-		{"as many as wanted", finalizedSet(1), observetest.Members(runningMachine("a")), ""},
-		{"the failed one goes", finalizedSet(1), observetest.Members(runningMachine("a"), runningMachine("b", observetest.Phase(v1alpha1.MachineFailed))), "delete b"},
-		{"chosen before the size last changed", finalizedSet(2, scaled), observetest.Members(runningMachine("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
-		{"chosen after it", finalizedSet(2, scaled), observetest.Members(runningMachine("a"), chosen("b", "2026-01-01T11:31:00Z")), ""},
-		{"and the size is smaller", finalizedSet(1, scaled), observetest.Members(runningMachine("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
-		{"handed over by an update", finalizedSet(1), observetest.Members(runningMachine("a", updated), runningMachine("b")), ""},
-		{"a selector that does not match the template", finalizedSet(3, selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}})), with(withOrphans(observetest.Machine("o", observetest.Labelled("api"))), runningMachine("a")), ""},
-		{"a selector that cannot be read", finalizedSet(3, selecting(observetest.Unreadable())), with(withOrphans(observetest.Machine("o")), runningMachine("a")), ""},
-		{"no selector", finalizedSet(3, selecting(nil)), with(withOrphans(observetest.Machine("o")), runningMachine("a")), ""},
-		{"an invalid set can be deleted", finalizedSet(3, selecting(observetest.Unreadable()), observetest.GoingSet), observetest.Members(runningMachine("a")), "delete a"},
-		{"an orphan that matches", finalizedSet(1), with(withOrphans(observetest.Machine("o"), observetest.Machine("p", observetest.Labelled("api")), observetest.Machine("q", observetest.GoingMachine))), "adopt o"},
-		{"one that does not match", finalizedSet(1), observetest.Members(runningMachine("a", observetest.Labelled("api"))), "release a"},
-		{"until it is released no other is made", finalizedSet(2), observetest.Members(runningMachine("a"), runningMachine("b", observetest.Labelled("api"))), "release b"},
-		{"nor is it deleted, though there are too many", finalizedSet(1), observetest.Members(runningMachine("a"), runningMachine("b", observetest.Labelled("api"))), "release b"},
-		{"an empty selector", finalizedSet(1, selecting(&metav1.LabelSelector{})), with(withOrphans(observetest.Machine("o")), runningMachine("a"), runningMachine("b", observetest.Labelled("api"), observetest.GoingMachine)), ""},
-		{"and it makes what is missing", finalizedSet(2, selecting(&metav1.LabelSelector{})), with(withOrphans(observetest.Machine("o")), runningMachine("a")), "create"},
-		{"what it releases again and again is not made again and again", finalizedSet(1), with(withOrphans(observetest.Machine("o", observetest.Labelled("api"), releasedBy("uid-s")), observetest.Machine("p", observetest.Labelled("api"), releasedBy("uid-s")), observetest.Machine("q", observetest.Labelled("api"), releasedBy("uid-s")), observetest.Machine("r", observetest.Labelled("api"), releasedBy("uid-s")))), ""},
-		{"1 of 1 is kept", finalizedSet(1, keeps(1)), observetest.Members(runningMachine("a", observetest.Phase(v1alpha1.MachineFailed))), "keep a"},
-		{"max 0", finalizedSet(1), observetest.Members(runningMachine("a", observetest.Phase(v1alpha1.MachineFailed))), "delete a"},
-		{"max reached", finalizedSet(2, keeps(1)), observetest.Members(runningMachine("a", observetest.Phase(v1alpha1.MachineFailed), observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)), runningMachine("b", observetest.Phase(v1alpha1.MachineFailed))), "delete b"},
-		{"the value false", finalizedSet(1, keeps(1)), observetest.Members(runningMachine("a", observetest.Phase(v1alpha1.MachineFailed), observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveFalse))), "delete a"},
-		{"it was kept, and that is over", finalizedSet(1, keeps(1)), observetest.Members(runningMachine("a", observetest.Phase(v1alpha1.MachineFailed), observetest.Note(v1alpha1.AnnotationAutoPreserved, "2026-01-01T10:00:00Z"))), "delete a"},
+		{"one is missing", finalizedSet(1), observetest.RelatedMembers(), "create"},
+		{"fields that make no sense", finalizedSet(2, nonsense), senseless(observetest.RelatedMembers(runningMachine("a"), chosen("b", "soon"))), ""},
+		{"as many as wanted", finalizedSet(1), observetest.RelatedMembers(runningMachine("a")), ""},
+		{"the failed one goes", finalizedSet(1), observetest.RelatedMembers(runningMachine("a"), runningMachine("b", observetest.WithPhase(v1alpha1.MachineFailed))), "delete b"},
+		{"chosen before the size last changed", finalizedSet(2, scaled), observetest.RelatedMembers(runningMachine("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
+		{"chosen after it", finalizedSet(2, scaled), observetest.RelatedMembers(runningMachine("a"), chosen("b", "2026-01-01T11:31:00Z")), ""},
+		{"and the size is smaller", finalizedSet(1, scaled), observetest.RelatedMembers(runningMachine("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
+		{"handed over by an update", finalizedSet(1), observetest.RelatedMembers(runningMachine("a", updated), runningMachine("b")), ""},
+		{"a selector that does not match the template", finalizedSet(3, selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}})), with(withOrphans(observetest.NewMachine("o", observetest.WithAppLabel("api"))), runningMachine("a")), ""},
+		{"a selector that cannot be read", finalizedSet(3, selecting(observetest.UnreadableSelector())), with(withOrphans(observetest.NewMachine("o")), runningMachine("a")), ""},
+		{"no selector", finalizedSet(3, selecting(nil)), with(withOrphans(observetest.NewMachine("o")), runningMachine("a")), ""},
+		{"an invalid set can be deleted", finalizedSet(3, selecting(observetest.UnreadableSelector()), observetest.AsDeletingSet), observetest.RelatedMembers(runningMachine("a")), "delete a"},
+		{"an orphan that matches", finalizedSet(1), with(withOrphans(observetest.NewMachine("o"), observetest.NewMachine("p", observetest.WithAppLabel("api")), observetest.NewMachine("q", observetest.AsDeletingMachine))), "adopt o"},
+		{"one that does not match", finalizedSet(1), observetest.RelatedMembers(runningMachine("a", observetest.WithAppLabel("api"))), "release a"},
+		{"until it is released no other is made", finalizedSet(2), observetest.RelatedMembers(runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"))), "release b"},
+		{"nor is it deleted, though there are too many", finalizedSet(1), observetest.RelatedMembers(runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"))), "release b"},
+		{"an empty selector", finalizedSet(1, selecting(&metav1.LabelSelector{})), with(withOrphans(observetest.NewMachine("o")), runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"), observetest.AsDeletingMachine)), ""},
+		{"and it makes what is missing", finalizedSet(2, selecting(&metav1.LabelSelector{})), with(withOrphans(observetest.NewMachine("o")), runningMachine("a")), "create"},
+		{"what it releases again and again is not made again and again", finalizedSet(1), with(withOrphans(observetest.NewMachine("o", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("p", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("q", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("r", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")))), ""},
+		{"1 of 1 is kept", finalizedSet(1, keeps(1)), observetest.RelatedMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed))), "keep a"},
+		{"max 0", finalizedSet(1), observetest.RelatedMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed))), "delete a"},
+		{"max reached", finalizedSet(2, keeps(1)), observetest.RelatedMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithAnnotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)), runningMachine("b", observetest.WithPhase(v1alpha1.MachineFailed))), "delete b"},
+		{"the value false", finalizedSet(1, keeps(1)), observetest.RelatedMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithAnnotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveFalse))), "delete a"},
+		{"it was kept, and that is over", finalizedSet(1, keeps(1)), observetest.RelatedMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithAnnotation(v1alpha1.AnnotationAutoPreserved, "2026-01-01T10:00:00Z"))), "delete a"},
 		{"a person wants another", finalizedSet(1), below(), "remediate a"},
-		{"the rollout removes it", finalizedSet(1), below(observetest.RolledOut), ""},
-		{"a person says which goes first", finalizedSet(1), observetest.Members(runningMachine("a", createdAt(observetest.Ago(1))), runningMachine("b", observetest.Note(v1alpha1.AnnotationDeleteMachine, ""))), "delete b"},
-		{"paused", finalizedSet(5, observetest.NoteSet(v1alpha1.AnnotationPaused, "")), observetest.Members(runningMachine("a")), ""},
-		{"paused and going", finalizedSet(5, observetest.NoteSet(v1alpha1.AnnotationPaused, ""), observetest.GoingSet), observetest.Members(runningMachine("a")), ""},
-		{"frozen", finalizedSet(5, observetest.LabelSet(v1alpha1.LabelFreeze, "True")), observetest.Members(runningMachine("a")), ""},
-		{"frozen, and still too many", finalizedSet(0, observetest.LabelSet(v1alpha1.LabelFreeze, "True")), observetest.Members(runningMachine("a")), "delete a"},
-		{"a person ended the freeze", finalizedSet(5, observetest.LabelSet(v1alpha1.LabelFreeze, "True"), observetest.NoteSet(v1alpha1.AnnotationUnfreeze, "")), observetest.Members(runningMachine("a")), "create"},
-		{"its class is missing", finalizedSet(5), missingClass(observetest.Members(runningMachine("a"))), ""},
-		{"its class is missing, and there are too many", finalizedSet(0), missingClass(observetest.Members(runningMachine("a"))), "delete a"},
-		{"others took its place", finalizedSet(5, observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, "true")), observetest.Members(runningMachine("a")), ""},
+		{"the rollout removes it", finalizedSet(1), below(observetest.WithNewClass), ""},
+		{"a person says which goes first", finalizedSet(1), observetest.RelatedMembers(runningMachine("a", withCreationTime(observetest.MinutesBeforeNoon(1))), runningMachine("b", observetest.WithAnnotation(v1alpha1.AnnotationDeleteMachine, ""))), "delete b"},
+		{"paused", finalizedSet(5, observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, "")), observetest.RelatedMembers(runningMachine("a")), ""},
+		{"paused and going", finalizedSet(5, observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""), observetest.AsDeletingSet), observetest.RelatedMembers(runningMachine("a")), ""},
+		{"frozen", finalizedSet(5, observetest.WithSetLabel(v1alpha1.LabelFreeze, "True")), observetest.RelatedMembers(runningMachine("a")), ""},
+		{"frozen, and still too many", finalizedSet(0, observetest.WithSetLabel(v1alpha1.LabelFreeze, "True")), observetest.RelatedMembers(runningMachine("a")), "delete a"},
+		{"a person ended the freeze", finalizedSet(5, observetest.WithSetLabel(v1alpha1.LabelFreeze, "True"), observetest.WithSetAnnotation(v1alpha1.AnnotationUnfreeze, "")), observetest.RelatedMembers(runningMachine("a")), "create"},
+		{"its class is missing", finalizedSet(5), withoutClass(observetest.RelatedMembers(runningMachine("a"))), ""},
+		{"its class is missing, and there are too many", finalizedSet(0), withoutClass(observetest.RelatedMembers(runningMachine("a"))), "delete a"},
+		{"others took its place", finalizedSet(5, observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, "true")), observetest.RelatedMembers(runningMachine("a")), ""},
 		{"the template has another timeout", finalizedSet(1, func(s *v1alpha1.MachineSet) {
-			s.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)
-		}), observetest.Members(runningMachine("a")), "sync a"},
+			s.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+		}), observetest.RelatedMembers(runningMachine("a")), "sync a"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := scale.Decide(set.Observed(row.set, row.related, observetest.Noon, 7))
+			d := scale.Decide(set.ScaleFacts(row.set, row.related, observetest.Noon, 7))
 			assert.Equal(t, row.want, decisionText(d), d.Why)
 		})
 	}
 }
 
 func TestAPausedSetThatIsDeletedReportsBoth(t *testing.T) {
-	s := finalizedSet(1, observetest.NoteSet(v1alpha1.AnnotationPaused, ""), observetest.GoingSet)
-	related := observetest.Members(runningMachine("a"))
-	plan := scale.Plan(set.Observed(s, related, observetest.Noon, 0))
-	blocked := set.Explained(s, related, plan.Status.Conditions, observetest.Noon).Blocked(observetest.Noon)
+	s := finalizedSet(1, observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""), observetest.AsDeletingSet)
+	related := observetest.RelatedMembers(runningMachine("a"))
+	plan := scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0))
+	blocked := set.ExplanationFacts(s, related, plan.Status.Conditions, observetest.Noon).BlockedSummary(observetest.Noon)
 	assert.Contains(t, blocked.Message, "set s is being deleted, and waits because it is paused: ")
 	assert.Equal(t, "Paused", blocked.Reason)
 }

@@ -16,38 +16,38 @@ import (
 	"millwright/observe/set"
 )
 
-// withRemediation returns the Related of a set with this remediation policy.
-func withRemediation(change func(*v1alpha1.MachineSetRemediation)) set.Related {
+// withRemediation returns the RelatedObjects of a set with this remediation policy.
+func withRemediation(change func(*v1alpha1.MachineSetRemediation)) set.RelatedObjects {
 	r := &v1alpha1.MachineSetRemediation{}
 	change(r)
-	return set.Related{Policy: observetest.Policy(v1alpha1.RolloutPolicySpec{Remediation: r})}
+	return set.RelatedObjects{Policy: observetest.NewPolicy(v1alpha1.RolloutPolicySpec{Remediation: r})}
 }
 
-func withDeletionOrder(order v1alpha1.DeletionOrder) set.Related {
-	return set.Related{Policy: observetest.Policy(v1alpha1.RolloutPolicySpec{DeletionOrder: order})}
+func withDeletionOrder(order v1alpha1.DeletionOrder) set.RelatedObjects {
+	return set.RelatedObjects{Policy: observetest.NewPolicy(v1alpha1.RolloutPolicySpec{DeletionOrder: order})}
 }
 
 func withFiveReplicas(s *v1alpha1.MachineSet) { s.Spec.Replicas = 5 }
 
-func withMaxInFlight(n intstr.IntOrString) set.Related {
+func withMaxInFlight(n intstr.IntOrString) set.RelatedObjects {
 	return withRemediation(func(r *v1alpha1.MachineSetRemediation) { r.MaxInFlight = &n })
 }
 
-// withDeployment returns the Related of a set of deployment d.
-func withDeployment(change ...observetest.OnDeployment) set.Related {
-	return set.Related{Deployment: observetest.Deployment("d", change...)}
+// withDeployment returns the RelatedObjects of a set of deployment d.
+func withDeployment(change ...observetest.DeploymentChange) set.RelatedObjects {
+	return set.RelatedObjects{Deployment: observetest.NewDeployment("d", change...)}
 }
 
-func withOrphans(machines ...*v1alpha1.Machine) set.Related {
-	return set.Related{Orphans: machines}
+func withOrphans(machines ...*v1alpha1.Machine) set.RelatedObjects {
+	return set.RelatedObjects{Orphans: machines}
 }
 
-func releasedBy(uid string) func(*v1alpha1.Machine) {
-	return observetest.Noted(v1alpha1.AnnotationReleasedBy, uid)
+func withReleasedBySet(uid string) func(*v1alpha1.Machine) {
+	return observetest.WithSingleAnnotation(v1alpha1.AnnotationReleasedBy, uid)
 }
 
-func asMCM(related set.Related) set.Related {
-	related.AsMCM = true
+func withMCMBehaviour(related set.RelatedObjects) set.RelatedObjects {
+	related.BehavesAsMCM = true
 	return related
 }
 
@@ -68,11 +68,11 @@ func TestScaleObserved(t *testing.T) {
 			UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: new(intstr.FromInt32(2))},
 		}
 	}
-	selecting := func(selector *metav1.LabelSelector) observetest.OnSet {
+	selecting := func(selector *metav1.LabelSelector) observetest.SetChange {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector }
 	}
 	generations := func(s *v1alpha1.MachineSet) {
-		s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 2, LastFailedAt: observetest.Ago(3)}
+		s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 2, LastFailedAt: observetest.MinutesBeforeNoon(3)}
 	}
 	const (
 		setPaused        = "MachineSet has the cluster.x-k8s.io/paused annotation"
@@ -93,10 +93,10 @@ func TestScaleObserved(t *testing.T) {
 			set:  func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 },
 			want: 90 * time.Second,
 		},
-		{fact: "Deleting", set: observetest.GoingSet, want: true},
+		{fact: "Deleting", set: observetest.AsDeletingSet, want: true},
 		{
 			fact: "Orphaning",
-			set:  func(s *v1alpha1.MachineSet) { observetest.GoingSet(s); s.Finalizers = []string{"orphan"} },
+			set:  func(s *v1alpha1.MachineSet) { observetest.AsDeletingSet(s); s.Finalizers = []string{"orphan"} },
 			want: true,
 		},
 		{
@@ -108,14 +108,17 @@ func TestScaleObserved(t *testing.T) {
 		{
 			name: "foreground deletion",
 			fact: "Orphaning",
-			set:  func(s *v1alpha1.MachineSet) { observetest.GoingSet(s); s.Finalizers = []string{"foregroundDeletion"} },
+			set: func(s *v1alpha1.MachineSet) {
+				observetest.AsDeletingSet(s)
+				s.Finalizers = []string{"foregroundDeletion"}
+			},
 			want: false,
 		},
 		{fact: "Seed", want: uint64(7)},
 		{
 			name: "unreadable",
 			fact: "Invalid",
-			set:  selecting(observetest.Unreadable()),
+			set:  selecting(observetest.UnreadableSelector()),
 			want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`,
 		},
 		{
@@ -127,14 +130,14 @@ func TestScaleObserved(t *testing.T) {
 		{name: "none at all", fact: "Invalid", set: selecting(nil), want: invalid},
 		{name: "an empty one is not invalid", fact: "Invalid", set: selecting(&metav1.LabelSelector{}), want: ""},
 		{name: "an empty one", fact: "SelectsAll", set: selecting(&metav1.LabelSelector{}), want: true},
-		{name: "one that cannot be read", fact: "SelectsAll", set: selecting(observetest.Unreadable()), want: false},
+		{name: "one that cannot be read", fact: "SelectsAll", set: selecting(observetest.UnreadableSelector()), want: false},
 		{name: "none at all", fact: "SelectsAll", set: selecting(nil), want: false},
 		{
 			name: "of all of them whether they match",
 			fact: "Orphans",
 			related: withOrphans(
-				observetest.Machine("a", observetest.Version("9")),
-				observetest.Machine("b", observetest.Labelled("api"), observetest.GoingMachine),
+				observetest.NewMachine("a", observetest.WithResourceVersion("9")),
+				observetest.NewMachine("b", observetest.WithAppLabel("api"), observetest.AsDeletingMachine),
 			),
 			want: []scale.Orphan{
 				{Name: "a", UID: "uid-a", Version: "9", Matches: true}, {Name: "b", UID: "uid-b", Deleting: true},
@@ -143,16 +146,16 @@ func TestScaleObserved(t *testing.T) {
 		{
 			name:    "an unreadable selector matches none",
 			fact:    "Orphans",
-			set:     selecting(observetest.Unreadable()),
-			related: withOrphans(observetest.Machine("a")),
+			set:     selecting(observetest.UnreadableSelector()),
+			related: withOrphans(observetest.NewMachine("a")),
 			want:    []scale.Orphan{{Name: "a", UID: "uid-a"}},
 		},
 		{
 			name: "by this set",
 			fact: "Released",
 			related: withOrphans(
-				observetest.Machine("a", releasedBy("uid-s")),
-				observetest.Machine("b", releasedBy("uid-s"), observetest.Labelled("api")),
+				observetest.NewMachine("a", withReleasedBySet("uid-s")),
+				observetest.NewMachine("b", withReleasedBySet("uid-s"), observetest.WithAppLabel("api")),
 			),
 			want: 2,
 		},
@@ -160,9 +163,9 @@ func TestScaleObserved(t *testing.T) {
 			name: "by another, by nobody, or going",
 			fact: "Released",
 			related: withOrphans(
-				observetest.Machine("a", releasedBy("uid-x")),
-				observetest.Machine("b"),
-				observetest.Machine("c", releasedBy("uid-s"), observetest.GoingMachine),
+				observetest.NewMachine("a", withReleasedBySet("uid-x")),
+				observetest.NewMachine("b"),
+				observetest.NewMachine("c", withReleasedBySet("uid-s"), observetest.AsDeletingMachine),
 			),
 			want: 0,
 		},
@@ -171,25 +174,25 @@ func TestScaleObserved(t *testing.T) {
 		{
 			name:    "itself, below a deployment that is not paused",
 			fact:    "Pauses",
-			set:     observetest.NoteSet(v1alpha1.AnnotationPaused, ""),
+			set:     observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""),
 			related: withDeployment(),
 			want:    []string{setPaused},
 		},
 		{
 			name:    "both",
 			fact:    "Pauses",
-			set:     observetest.NoteSet(v1alpha1.AnnotationPaused, ""),
+			set:     observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""),
 			related: withDeployment(pausing),
 			want:    []string{deploymentPaused, setPaused},
 		},
-		{fact: "MCM.Freeze.Label", set: observetest.LabelSet(v1alpha1.LabelFreeze, "True"), want: true},
+		{fact: "MCM.Freeze.Label", set: observetest.WithSetLabel(v1alpha1.LabelFreeze, "True"), want: true},
 		{
 			name: "another value",
 			fact: "MCM.Freeze.Label",
-			set:  observetest.LabelSet(v1alpha1.LabelFreeze, "true"),
+			set:  observetest.WithSetLabel(v1alpha1.LabelFreeze, "true"),
 			want: false,
 		},
-		{fact: "MCM.Freeze.Unfreeze", set: observetest.NoteSet(v1alpha1.AnnotationUnfreeze, ""), want: true},
+		{fact: "MCM.Freeze.Unfreeze", set: observetest.WithSetAnnotation(v1alpha1.AnnotationUnfreeze, ""), want: true},
 		{name: "its deployment", fact: "MCM.Freeze.Owner", related: withDeployment(freezing), want: true},
 		{
 			name:    "its deployment's freeze ended",
@@ -201,47 +204,47 @@ func TestScaleObserved(t *testing.T) {
 		{
 			name:    "as MCM: 3 replicas, surge 2 and 1 more",
 			fact:    "MCM.Freeze.EndsAt",
-			related: asMCM(withDeployment(surging)),
+			related: withMCMBehaviour(withDeployment(surging)),
 			want:    6,
 		},
 		{
 			name:    "as MCM: a set alone, twice 3 and 1 more",
 			fact:    "MCM.Freeze.EndsAt",
 			set:     func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 },
-			related: asMCM(set.Related{}),
+			related: withMCMBehaviour(set.RelatedObjects{}),
 			want:    7,
 		},
-		{name: "as MCM", fact: "Order", related: asMCM(set.Related{}), want: scale.Oldest},
+		{name: "as MCM", fact: "Order", related: withMCMBehaviour(set.RelatedObjects{}), want: scale.Oldest},
 		{
 			name:    "as MCM, with a policy",
 			fact:    "Order",
-			related: asMCM(withDeletionOrder(v1alpha1.DeletionOrderNewest)),
+			related: withMCMBehaviour(withDeletionOrder(v1alpha1.DeletionOrderNewest)),
 			want:    scale.Newest,
 		},
 		{
 			name:    "as MCM",
 			fact:    "MinReady",
 			set:     func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 },
-			related: asMCM(set.Related{}),
+			related: withMCMBehaviour(set.RelatedObjects{}),
 			want:    time.Duration(0),
 		},
 		{name: "nothing", fact: "Stopped", want: []string(nil)},
 		{
 			name: "by the presence of the label",
 			fact: "Stopped",
-			set:  observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, ""),
+			set:  observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, ""),
 			want: []string{"MachineSet has the label scale-up-disabled"},
 		},
 		{
 			name: "when the size changed",
 			fact: "MCM.Scaled",
-			set:  observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:00:00Z"),
+			set:  observetest.WithSetAnnotation(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:00:00Z"),
 			want: observetest.Noon.Add(-time.Hour),
 		},
 		{
 			name: "no time",
 			fact: "MCM.Scaled",
-			set:  observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "yesterday"),
+			set:  observetest.WithSetAnnotation(v1alpha1.AnnotationLastScalerChange, "yesterday"),
 			want: time.Time{},
 		},
 		{fact: "Remediation.Limited", set: withFiveReplicas, related: withMaxInFlight(intstr.FromInt32(2)), want: true},
@@ -293,14 +296,14 @@ func TestScaleObserved(t *testing.T) {
 		{
 			name:    "the deployment has one",
 			fact:    "Remediation.Backoff",
-			set:     observetest.OfDeployment,
+			set:     observetest.WithDeploymentOwner,
 			related: withDeployment(),
 			want:    time.Duration(0),
 		},
 		{
 			name: "also one that is not there yet",
 			fact: "Remediation.Backoff",
-			set:  observetest.OfDeployment,
+			set:  observetest.WithDeploymentOwner,
 			want: time.Duration(0),
 		},
 		{name: "its default", fact: "Remediation.MaxBackoff", want: time.Hour},
@@ -312,10 +315,10 @@ func TestScaleObserved(t *testing.T) {
 			),
 			want: time.Minute,
 		},
-		{fact: "Remediation.Outdated", related: withDeployment(observetest.RolledOut), want: true},
+		{fact: "Remediation.Outdated", related: withDeployment(observetest.WithNewClass), want: true},
 		{name: "the current set", fact: "Remediation.Outdated", related: withDeployment(), want: false},
 		{fact: "MCM.Generations.Failed", set: generations, want: 2},
-		{fact: "MCM.Generations.Last", set: generations, want: observetest.Ago(3).Time},
+		{fact: "MCM.Generations.Last", set: generations, want: observetest.MinutesBeforeNoon(3).Time},
 		{
 			fact: "Finalizer",
 			set:  func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} },
@@ -326,10 +329,10 @@ func TestScaleObserved(t *testing.T) {
 		{fact: "Reported.Counts", set: func(s *v1alpha1.MachineSet) {
 			s.Status.Replicas, s.Status.FullyLabeledReplicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas = 1, 2, 3, 4
 			s.Status.UpToDateReplicas, s.Status.PreservedFailedReplicas, s.Status.AutoPreserveFailedMachineCount = 5, 6, 7
-		}, want: &scale.Counts{Replicas: 1, Labelled: 2, Ready: 3, Available: 4, UpToDate: 5, PreservedFailed: 6, AutoPreserved: 7}},
+		}, want: &scale.MachineCounts{Replicas: 1, Labelled: 2, Ready: 3, Available: 4, UpToDate: 5, PreservedFailed: 6, AutoPreserved: 7}},
 		{fact: "Reported.Conditions", set: func(s *v1alpha1.MachineSet) {
 			s.Status.Conditions = []v1alpha1.MachineSetCondition{
-				{Type: "Ready", Status: "True", Reason: "R", Message: "m", LastTransitionTime: observetest.Ago(1)},
+				{Type: "Ready", Status: "True", Reason: "R", Message: "m", LastTransitionTime: observetest.MinutesBeforeNoon(1)},
 			}
 		}, want: []scale.Condition{{Type: "Ready", Status: scale.True, Reason: "R", Message: "m"}}},
 		{fact: "Reported.Overshoot", set: func(s *v1alpha1.MachineSet) { s.Status.Overshoot = 4 }, want: 4},
@@ -338,7 +341,11 @@ func TestScaleObserved(t *testing.T) {
 		{fact: "Reported.Failed", set: func(s *v1alpha1.MachineSet) {
 			s.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "a"}, {Name: "b"}}
 		}, want: []string{"a", "b"}},
-		{fact: "Missing", related: set.Related{Missing: []string{"MachineClass"}}, want: []string{"MachineClass"}},
+		{
+			fact:    "Missing",
+			related: set.RelatedObjects{MissingKinds: []string{"MachineClass"}},
+			want:    []string{"MachineClass"},
+		},
 	}, map[string]string{
 		"Members":              "TestObservedMember",
 		"LastFailure.Deleting": "the run knows what it was refused",
@@ -357,8 +364,8 @@ func TestScaleObserved(t *testing.T) {
 type setRow struct {
 	name    string
 	fact    string
-	set     observetest.OnSet
-	related set.Related
+	set     observetest.SetChange
+	related set.RelatedObjects
 	want    any
 }
 
@@ -366,20 +373,20 @@ type setRow struct {
 // set.
 func assertSetRows(t *testing.T, rows []setRow, never map[string]string) {
 	missing := map[string]bool{}
-	for _, name := range observetest.FactsWithout("ClusterAPI", reflect.TypeFor[scale.Observed]()) {
+	for _, name := range observetest.FieldNamesWithout("ClusterAPI", reflect.TypeFor[scale.Facts]()) {
 		missing[name] = never[name] == ""
 	}
-	plain := set.Observed(observetest.Set("plain"), set.Related{}, time.Time{}, 0)
+	plain := set.ScaleFacts(observetest.NewSet("plain"), set.RelatedObjects{}, time.Time{}, 0)
 	for _, row := range rows {
 		name := strings.TrimPrefix(row.name+", "+row.fact, ", ")
 		t.Run(name, func(t *testing.T) {
-			s := observetest.Set("s")
+			s := observetest.NewSet("s")
 			if row.set != nil {
 				row.set(s)
 			}
-			assert.Equal(t, row.want, observetest.Fact(set.Observed(s, row.related, observetest.Noon, 7), row.fact))
+			assert.Equal(t, row.want, observetest.FieldByName(set.ScaleFacts(s, row.related, observetest.Noon, 7), row.fact))
 		})
-		if !assert.ObjectsAreEqual(row.want, observetest.Fact(plain, row.fact)) ||
+		if !assert.ObjectsAreEqual(row.want, observetest.FieldByName(plain, row.fact)) ||
 			strings.HasPrefix(row.name, "its default") {
 			delete(missing, row.fact)
 		}

@@ -32,7 +32,7 @@ func TestApplySetStatus(t *testing.T) {
 	s.Conditions = []v1alpha1.MachineSetCondition{{Type: "Stale", Status: "True"}}
 	at := metav1.NewTime(observetest.Noon)
 	set.ApplyStatus(&s, scale.Status{
-		Counts: &scale.Counts{
+		Counts: &scale.MachineCounts{
 			Replicas:        1,
 			Labelled:        2,
 			Ready:           3,
@@ -146,9 +146,13 @@ func TestWhichStatusFieldsASetReports(t *testing.T) {
 		{"Conditions", first(func(c *v1alpha1.MachineSetCondition) { c.Status = "Unknown" }), false},
 		{"Conditions", first(func(c *v1alpha1.MachineSetCondition) { c.Reason = "Odd" }), false},
 		{"Conditions", first(func(c *v1alpha1.MachineSetCondition) { c.Message = "odd" }), false},
-		{"Conditions", first(func(c *v1alpha1.MachineSetCondition) { c.LastTransitionTime = observetest.Ago(5) }), true},
+		{
+			"Conditions",
+			first(func(c *v1alpha1.MachineSetCondition) { c.LastTransitionTime = observetest.MinutesBeforeNoon(5) }),
+			true,
+		},
 		{"FailedGenerations", func(s *v1alpha1.MachineSetStatus) {
-			s.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: observetest.Ago(1)}
+			s.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: observetest.MinutesBeforeNoon(1)}
 		}, true},
 		{"ObservedGeneration", func(s *v1alpha1.MachineSetStatus) { s.ObservedGeneration = 7 }, false},
 		{"ObservedMachines", func(s *v1alpha1.MachineSetStatus) { s.ObservedMachines = "7" }, true},
@@ -167,19 +171,19 @@ func TestWhichStatusFieldsASetReports(t *testing.T) {
 	}
 	kept := runningMachine(
 		"kept",
-		observetest.Phase(v1alpha1.MachineFailed),
-		observetest.Preserved,
-		observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto),
+		observetest.WithPhase(v1alpha1.MachineFailed),
+		observetest.AsPreservedMachine,
+		observetest.WithAnnotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto),
 	)
-	related := observetest.Members(runningMachine("a"), runningMachine("b"), kept)
+	related := observetest.RelatedMembers(runningMachine("a"), runningMachine("b"), kept)
 	for _, row := range rows {
 		delete(missing, row.field)
 		t.Run(row.field, func(t *testing.T) {
 			s := withPlannedStatus(finalizedSet(3), related)
-			require.False(t, scale.Plan(set.Observed(s, related, observetest.Noon, 0)).Unreported)
+			require.False(t, scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).Unreported)
 			row.change(&s.Status)
 			before := s.DeepCopy()
-			assert.Equal(t, row.same, !scale.Plan(set.Observed(s, related, observetest.Noon, 0)).Unreported)
+			assert.Equal(t, row.same, !scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).Unreported)
 			assert.Equal(t, before, s, "a look changes nothing")
 		})
 	}
@@ -187,17 +191,17 @@ func TestWhichStatusFieldsASetReports(t *testing.T) {
 }
 
 func TestWhatAStatusCounts(t *testing.T) {
-	going := runningMachine("going", deletedAt(observetest.Noon))
-	related := observetest.Members(
+	going := runningMachine("going", withDeletionTime(observetest.Noon))
+	related := observetest.RelatedMembers(
 		runningMachine("a"),
-		runningMachine("b", observetest.Labelled("api")),
-		runningMachine("c", observetest.Phase(v1alpha1.MachineFailed), observetest.Preserved),
+		runningMachine("b", observetest.WithAppLabel("api")),
+		runningMachine("c", observetest.WithPhase(v1alpha1.MachineFailed), observetest.AsPreservedMachine),
 		going,
 		runningMachine(
 			"d",
-			observetest.Phase(v1alpha1.MachineAvailable),
+			observetest.WithPhase(v1alpha1.MachineAvailable),
 		),
-		runningMachine("e", observetest.Phase(v1alpha1.MachineInPlaceUpdating)),
+		runningMachine("e", observetest.WithPhase(v1alpha1.MachineInPlaceUpdating)),
 	)
 	s := withPlannedStatus(finalizedSet(5), related).Status
 	assert.Equal(t, []int32{6, 5, 2, 3, 4, 1, 0}, []int32{
@@ -214,38 +218,43 @@ func TestWhatAStatusCounts(t *testing.T) {
 // A set reports its size as observed when it has no more work for this size. The set writes its status even if nothing
 // else changed, because the deployment waits for the observed size.
 func TestObservedReplicas(t *testing.T) {
-	two := observetest.Members(runningMachine("a"), runningMachine("b"))
+	two := observetest.RelatedMembers(runningMachine("a"), runningMachine("b"))
 	s := withPlannedStatus(finalizedSet(2), two)
 	require.Equal(t, int32(2), s.Status.ObservedReplicas)
-	look := func(related set.Related) (unreported bool, seen int32) {
-		unreported = scale.Plan(set.Observed(s, related, observetest.Noon, 0)).Unreported
+	look := func(related set.RelatedObjects) (unreported bool, seen int32) {
+		unreported = scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).Unreported
 		return unreported, withPlannedStatus(s, related).Status.ObservedReplicas
 	}
 
 	s.Spec.Replicas = 1
 	_, seen := look(two)
 	assert.Equal(t, int32(2), seen, "one is yet to be deleted")
-	_, seen = look(observetest.Members(runningMachine("a"), runningMachine("b", deletedAt(observetest.Noon))))
+	_, seen = look(
+		observetest.RelatedMembers(runningMachine("a"), runningMachine("b", withDeletionTime(observetest.Noon))),
+	)
 	assert.Equal(t, int32(1), seen, "it goes")
 	s.Spec.Replicas = 3
 	_, seen = look(two)
 	assert.Equal(t, int32(1), seen)
 
-	s = withPlannedStatus(finalizedSet(2, observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, "")), observetest.Members())
+	s = withPlannedStatus(
+		finalizedSet(2, observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, "")),
+		observetest.RelatedMembers(),
+	)
 	s.Status.ObservedReplicas = 5
-	unreported, seen := look(observetest.Members())
+	unreported, seen := look(observetest.RelatedMembers())
 	assert.True(t, unreported, "nothing else changed")
 	assert.Equal(t, int32(2), seen, "more than that cannot be done now")
 }
 
 func TestAMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
 	s := finalizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 })
-	related := observetest.Members(runningMachine("a", observetest.ReadySince(metav1.NewTime(observetest.Noon))))
+	related := observetest.RelatedMembers(runningMachine("a", observetest.WithReadyTime(metav1.NewTime(observetest.Noon))))
 	for after, want := range map[time.Duration]int32{0: 0, 89 * time.Second: 0, 90 * time.Second: 1, time.Hour: 1} {
 		var status v1alpha1.MachineSetStatus
 		set.ApplyStatus(
 			&status,
-			scale.Plan(set.Observed(s, related, observetest.Noon.Add(after), 0)).Status,
+			scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon.Add(after), 0)).Status,
 			*observetest.Now(),
 		)
 		assert.Equal(t, []int32{1, want}, []int32{status.ReadyReplicas, status.AvailableReplicas}, after)
@@ -254,22 +263,24 @@ func TestAMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
 
 // A set reports the replacement of a failed machine until the Machine object is gone.
 func TestASetReportsAReplacementUntilTheMachineIsGone(t *testing.T) {
-	failed := func(change ...func(*v1alpha1.Machine)) set.Related {
-		return observetest.Members(
+	failed := func(change ...func(*v1alpha1.Machine)) set.RelatedObjects {
+		return observetest.RelatedMembers(
 			runningMachine(
 				"a",
-				append([]func(*v1alpha1.Machine){observetest.Phase(v1alpha1.MachineFailed), observetest.IsDue}, change...)...),
+				append(
+					[]func(*v1alpha1.Machine){observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithReplacementDue},
+					change...)...),
 		)
 	}
-	gone := observetest.Members(runningMachine("b"))
+	gone := observetest.RelatedMembers(runningMachine("b"))
 	for _, row := range []struct {
 		name    string
-		related set.Related
+		related set.RelatedObjects
 		want    v1alpha1.ConditionStatus
 	}{
 		{"failed", failed(), "True"},
-		{"asked to go", failed(deletedAt(observetest.Noon)), "True"},
-		{"on its way", failed(deletedAt(observetest.Noon), observetest.Phase(v1alpha1.MachineTerminating)), "True"},
+		{"asked to go", failed(withDeletionTime(observetest.Noon)), "True"},
+		{"on its way", failed(withDeletionTime(observetest.Noon), observetest.WithPhase(v1alpha1.MachineTerminating)), "True"},
 		{"gone", gone, "False"},
 	} {
 		s := withPlannedStatus(finalizedSet(1), row.related)

@@ -15,26 +15,26 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// SameTemplate reports whether two templates make the same machines. As in MCM, SameTemplate ignores parts that change
-// machines in place and never cause a rollout: the hash label, the node template, the timeouts and other configuration,
-// and the kind of the class.
-func SameTemplate(a, b *v1alpha1.MachineTemplateSpec) bool {
-	return equality.Semantic.DeepEqual(rolloutPart(a), rolloutPart(b))
+// IsSameTemplate reports whether two templates make the same machines. As in MCM, IsSameTemplate ignores parts that
+// change machines in place and never cause a rollout: the hash label, the node template, the timeouts and other
+// configuration, and the kind of the class.
+func IsSameTemplate(a, b *v1alpha1.MachineTemplateSpec) bool {
+	return equality.Semantic.DeepEqual(rolloutTemplatePart(a), rolloutTemplatePart(b))
 }
 
-// rolloutPart returns the part of a template whose change causes a rollout.
-func rolloutPart(t *v1alpha1.MachineTemplateSpec) *v1alpha1.MachineTemplateSpec {
+// rolloutTemplatePart returns the part of a template whose change causes a rollout.
+func rolloutTemplatePart(t *v1alpha1.MachineTemplateSpec) *v1alpha1.MachineTemplateSpec {
 	c := t.DeepCopy()
 	delete(c.Labels, v1alpha1.LabelMachineTemplateHash)
 	c.Spec.NodeTemplateSpec = v1alpha1.NodeTemplateSpec{}
 	c.Spec.MachineConfiguration = nil
-	c.Spec.Class = v1alpha1.ClassSpec{APIGroup: groupOf(c.Spec.Class), Name: c.Spec.Class.Name}
+	c.Spec.Class = v1alpha1.ClassSpec{APIGroup: groupOfClass(c.Spec.Class), Name: c.Spec.Class.Name}
 	c.CreationTimestamp.Reset()
 	return c
 }
 
-// groupOf returns the API group of a class; the default group if the class names no group.
-func groupOf(class v1alpha1.ClassSpec) string { return cmp.Or(class.APIGroup, v1alpha1.GroupName) }
+// groupOfClass returns the API group of a class; the default group if the class names no group.
+func groupOfClass(class v1alpha1.ClassSpec) string { return cmp.Or(class.APIGroup, v1alpha1.GroupName) }
 
 // TemplateHash returns the label value that distinguishes the sets of a deployment, in MCM's form: a decimal 32-bit FNV
 // hash of the whole template. After a name collision, the hash also covers the collision count.
@@ -51,9 +51,9 @@ func TemplateHash(t *v1alpha1.MachineTemplateSpec, collisions *int32) (string, e
 	return strconv.FormatUint(uint64(h.Sum32()), 10), nil
 }
 
-// Name returns the name of a deployment's set with this template hash: the deployment's name and the first five
+// NameFromHash returns the name of a deployment's set with this template hash: the deployment's name and the first five
 // characters of the hash, encoded in an alphabet without vowels as in MCM.
-func Name(deployment, hash string) string {
+func NameFromHash(deployment, hash string) string {
 	encoded := rand.SafeEncodeString(hash)
 	return deployment + "-" + encoded[:min(5, len(encoded))]
 }

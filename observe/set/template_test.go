@@ -15,7 +15,7 @@ import (
 	"millwright/observe/set"
 )
 
-func TestSameTemplate(t *testing.T) {
+func TestIsSameTemplate(t *testing.T) {
 	type change = func(*v1alpha1.MachineTemplateSpec)
 	for _, row := range []struct {
 		name   string
@@ -50,10 +50,10 @@ func TestSameTemplate(t *testing.T) {
 		{"a finalizer", true, func(t *v1alpha1.MachineTemplateSpec) { t.Finalizers = nil }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			a, b, untouched := observetest.Template(), observetest.Template(), observetest.Template()
+			a, b, untouched := observetest.NewTemplate(), observetest.NewTemplate(), observetest.NewTemplate()
 			row.change(&b)
-			assert.Equal(t, !row.rolls, set.SameTemplate(&a, &b))
-			assert.Equal(t, !row.rolls, set.SameTemplate(&b, &a))
+			assert.Equal(t, !row.rolls, set.IsSameTemplate(&a, &b))
+			assert.Equal(t, !row.rolls, set.IsSameTemplate(&b, &a))
 			assert.Equal(t, untouched, a, "a comparison changes nothing: what it is given may belong to a cache")
 		})
 	}
@@ -66,7 +66,7 @@ func TestTemplateHash(t *testing.T) {
 		require.NoError(t, err)
 		return h
 	}
-	wide := observetest.Template()
+	wide := observetest.NewTemplate()
 	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
 		wide.Labels[key] = "x"
 	}
@@ -80,9 +80,9 @@ func TestTemplateHash(t *testing.T) {
 		assert.Regexp(t, `^[0-9]{1,10}$`, hash(t, wide, nil))
 	})
 	t.Run("covers all of the template, also what never rolls", func(t *testing.T) {
-		changed := observetest.Template()
+		changed := observetest.NewTemplate()
 		changed.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "a"}
-		assert.NotEqual(t, hash(t, observetest.Template(), nil), hash(t, changed, nil))
+		assert.NotEqual(t, hash(t, observetest.NewTemplate(), nil), hash(t, changed, nil))
 	})
 	t.Run("each collision gives another", func(t *testing.T) {
 		seen := map[string]bool{hash(t, wide, nil): true}
@@ -94,11 +94,11 @@ func TestTemplateHash(t *testing.T) {
 	})
 }
 
-func TestSetName(t *testing.T) {
+func TestNameFromHash(t *testing.T) {
 	for _, hash := range []string{"3735928559", "0", "12", "4294967295"} {
-		name := set.Name("web", hash)
+		name := set.NameFromHash("web", hash)
 		assert.Regexp(t, `^web-[bcdfghjklmnpqrstvwxz2456789]{1,5}$`, name, "no vowels: no words by accident")
-		assert.Equal(t, name, set.Name("web", hash))
+		assert.Equal(t, name, set.NameFromHash("web", hash))
 	}
-	assert.NotEqual(t, set.Name("web", "3735928559"), set.Name("web", "1735928559"))
+	assert.NotEqual(t, set.NameFromHash("web", "3735928559"), set.NameFromHash("web", "1735928559"))
 }

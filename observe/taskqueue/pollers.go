@@ -15,8 +15,8 @@ import (
 // 1 min, and Temporal keeps a worker in the list of pollers for 5 min.
 const pollerTimeout = 75 * time.Second
 
-// Pollers returns how many workers poll a task queue for tasks of this type.
-func Pollers(
+// CountPollers returns how many workers poll a task queue for tasks of this type.
+func CountPollers(
 	ctx context.Context,
 	temporal workflowservice.WorkflowServiceClient,
 	namespace, queue string,

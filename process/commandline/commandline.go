@@ -32,7 +32,7 @@ func (e usageError) Unwrap() error { return e.error }
 // ends with SIGINT or SIGTERM. If the command fails, Main prints the error, and the process exits with ExitCode.
 func Main(c *cobra.Command) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	Strict(c)
+	RefuseUnknownArguments(c)
 	err := c.ExecuteContext(ctx)
 	stop()
 	if err != nil {
@@ -65,9 +65,9 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// Strict makes a command and its subcommands refuse unknown subcommands, unknown flags and wrong arguments. The error
-// has the usage line of the command. The caller must print the error: cobra does not.
-func Strict(c *cobra.Command) {
+// RefuseUnknownArguments makes a command and its subcommands refuse unknown subcommands, unknown flags and wrong
+// arguments. The error has the usage line of the command. The caller must print the error: cobra does not.
+func RefuseUnknownArguments(c *cobra.Command) {
 	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{withFlagSuggestions(c, err), c.UseLine()}
@@ -85,7 +85,7 @@ func Strict(c *cobra.Command) {
 		c.RunE = runUnknownCommand
 	}
 	for _, below := range c.Commands() {
-		Strict(below)
+		RefuseUnknownArguments(below)
 	}
 }
 
@@ -103,7 +103,7 @@ func withFlagSuggestions(c *cobra.Command, err error) error {
 	if given == "" {
 		given = absent.GetSpecifiedName()
 	}
-	return fmt.Errorf("%w%s", err, didYouMean(flags, "--"+given))
+	return fmt.Errorf("%w%s", err, suggestCommands(flags, "--"+given))
 }
 
 // runUnknownCommand runs for a group command without a valid subcommand. Without arguments, runUnknownCommand prints
@@ -112,7 +112,7 @@ func runUnknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return c.Help()
 	}
-	err := fmt.Errorf("%q has no command %q%s", c.CommandPath(), args[0], didYouMean(c, args[0]))
+	err := fmt.Errorf("%q has no command %q%s", c.CommandPath(), args[0], suggestCommands(c, args[0]))
 	return usageError{err, c.CommandPath() + " COMMAND; see --help"}
 }
 
@@ -120,9 +120,9 @@ func runUnknownCommand(c *cobra.Command, args []string) error {
 // for commands.
 const maxMistakes = 2
 
-// didYouMean returns a question with the commands that begin with word or have similar names. didYouMean returns "" if
-// no command matches.
-func didYouMean(c *cobra.Command, word string) string {
+// suggestCommands returns a question with the commands that begin with word or have similar names. suggestCommands
+// returns "" if no command matches.
+func suggestCommands(c *cobra.Command, word string) string {
 	c.SuggestionsMinimumDistance = maxMistakes
 	likely := c.SuggestionsFor(word)
 	if len(likely) == 0 {

@@ -24,7 +24,7 @@ func TestUsageErrors(t *testing.T) {
 		status.Flags().Int("cluster-size", 0, "")
 		group.AddCommand(status)
 		root.AddCommand(group)
-		commandline.Strict(root)
+		commandline.RefuseUnknownArguments(root)
 		return root
 	}
 	for name, row := range map[string]struct {

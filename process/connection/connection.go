@@ -119,10 +119,10 @@ func (f *Flags) Options() (client.Options, error) {
 		return client.Options{}, fmt.Errorf("use the configuration of Temporal's clients: %w", err)
 	}
 	if f.apiKeyFile != "" {
-		if _, err := f.apiKey(context.Background()); err != nil {
+		if _, err := f.readAPIKey(context.Background()); err != nil {
 			return client.Options{}, err
 		}
-		options.Credentials = client.NewAPIKeyDynamicCredentials(f.apiKey)
+		options.Credentials = client.NewAPIKeyDynamicCredentials(f.readAPIKey)
 	}
 	var dial []grpc.DialOption
 	options.ConnectionOptions.TLS, options.ConnectionOptions.TLSDisabled = nil, true
@@ -162,8 +162,8 @@ func unreadableConfigError(err error) error {
 	)
 }
 
-// apiKey reads the file for each request, so that a new key needs no restart.
-func (f *Flags) apiKey(context.Context) (string, error) {
+// readAPIKey reads the file for each request, so that a new key needs no restart.
+func (f *Flags) readAPIKey(context.Context) (string, error) {
 	text, err := os.ReadFile(f.apiKeyFile)
 	if err != nil {
 		return "", fmt.Errorf("--temporal-api-key-path: %w", err)

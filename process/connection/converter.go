@@ -24,7 +24,7 @@ func DataConverter() converter.DataConverter {
 // unreadableRecorder is a value that can record why its payload could not be decrypted. The value of a signal
 // implements unreadableRecorder: the SDK drops a signal that it cannot decode, and a run that has dropped a signal
 // could not be replayed when the key is available again.
-type unreadableRecorder interface{ Unreadable(why string) }
+type unreadableRecorder interface{ MarkUndecryptable(why string) }
 
 // encryptedConverter is the converter for payloads that are still encrypted when the SDK decodes them.
 type encryptedConverter struct{}
@@ -36,7 +36,7 @@ func (encryptedConverter) ToPayload(any) (*commonpb.Payload, error) { return nil
 
 func (e encryptedConverter) FromPayload(p *commonpb.Payload, value any) error {
 	if v, is := value.(unreadableRecorder); is {
-		v.Unreadable(e.ToString(p))
+		v.MarkUndecryptable(e.ToString(p))
 		return nil
 	}
 	return fmt.Errorf("%s: %w", e.ToString(p), converter.ErrUnableToDecode)

@@ -177,7 +177,7 @@ func TestAClientHasTheDataConverter(t *testing.T) {
 // tolerantValue is a value that records why it could not be read.
 type tolerantValue struct{ why string }
 
-func (v *tolerantValue) Unreadable(why string) { v.why = why }
+func (v *tolerantValue) MarkUndecryptable(why string) { v.why = why }
 
 func TestValueRecordsWhyItIsUndecryptable(t *testing.T) {
 	for name, p := range undecryptablePayloads(t, readKeys(t, keyLine("a", "a"))) {
@@ -220,9 +220,14 @@ func serverBehindInterceptors(t *testing.T, keys *Keys, invoke grpc.UnaryInvoker
 	return invoke
 }
 
-// sendIntercepted sends a request through the interceptors and returns the request that the server received.
+// sendThroughInterceptors sends a request through the interceptors and returns the request that the server received.
 // The server answers with the content of answer.
-func sendIntercepted(t *testing.T, keys *Keys, attempts int, request, answer, reply proto.Message) proto.Message {
+func sendThroughInterceptors(
+	t *testing.T,
+	keys *Keys,
+	attempts int,
+	request, answer, reply proto.Message,
+) proto.Message {
 	t.Helper()
 	var received proto.Message
 	invoke := serverBehindInterceptors(
@@ -280,14 +285,14 @@ func TestRequestsAreEncryptedAndAnswersDecrypted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := proto.Clone(row.request)
-			received := sendIntercepted(t, keys, 1, row.request, row.empty, proto.Clone(row.empty))
+			received := sendThroughInterceptors(t, keys, 1, row.request, row.empty, proto.Clone(row.empty))
 			assert.NotContains(t, messageText(received), secret)
 			assert.True(t, proto.Equal(want, row.request), "the request itself is as it was")
 
-			stored := sendIntercepted(t, keys, 1, row.answer, row.empty, proto.Clone(row.empty)) // an encrypted answer
+			stored := sendThroughInterceptors(t, keys, 1, row.answer, row.empty, proto.Clone(row.empty)) // an encrypted answer
 			require.NotContains(t, messageText(stored), secret)
 			reply := proto.Clone(row.empty)
-			sendIntercepted(t, keys, 1, row.empty, stored, reply)
+			sendThroughInterceptors(t, keys, 1, row.empty, stored, reply)
 			assert.True(t, proto.Equal(withoutEncodedAttributes(row.answer), withoutEncodedAttributes(reply)), "%v", reply)
 		})
 	}
@@ -302,13 +307,13 @@ func scheduleOf(p *commonpb.Payload) *schedulepb.Schedule {
 // withoutEncodedAttributes removes the encoded attributes of failures, which stay beside the decoded attributes.
 func withoutEncodedAttributes(m proto.Message) proto.Message {
 	m = proto.Clone(m)
-	for f := failureIn(m); f != nil; f = f.GetCause() {
+	for f := failureInMessage(m); f != nil; f = f.GetCause() {
 		f.EncodedAttributes = nil
 	}
 	return m
 }
 
-func failureIn(m proto.Message) *failurepb.Failure {
+func failureInMessage(m proto.Message) *failurepb.Failure {
 	switch m := m.(type) {
 	case *workflowservice.DescribeWorkflowExecutionResponse:
 		for _, a := range m.GetPendingActivities() {
@@ -330,7 +335,7 @@ func TestARequestThatIsSentAgainIsEncryptedOnce(t *testing.T) {
 		},
 		LastHeartbeatDetails: &commonpb.Payloads{Payloads: []*commonpb.Payload{newPayload(t, "web-1")}},
 	}
-	received := sendIntercepted(t, keys, 3, request, empty, empty).(*workflowservice.RespondActivityTaskFailedRequest)
+	received := sendThroughInterceptors(t, keys, 3, request, empty, empty).(*workflowservice.RespondActivityTaskFailedRequest)
 	details, err := keys.Decode(received.GetLastHeartbeatDetails().GetPayloads())
 	require.NoError(t, err)
 	var value string
@@ -376,7 +381,7 @@ func TestTaskWithUndecryptableSignalArrives(t *testing.T) {
 			}
 			want := proto.Clone(poison)
 			reply := &workflowservice.PollWorkflowTaskQueueResponse{}
-			sendIntercepted(t, keys, 1, &workflowservice.PollWorkflowTaskQueueRequest{}, poll, reply)
+			sendThroughInterceptors(t, keys, 1, &workflowservice.PollWorkflowTaskQueueRequest{}, poll, reply)
 			events := reply.GetHistory().GetEvents()
 			input := func(i int) *commonpb.Payload {
 				return events[i].GetWorkflowExecutionSignaledEventAttributes().GetInput().GetPayloads()[0]

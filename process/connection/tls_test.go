@@ -56,8 +56,8 @@ func newTestCA(t *testing.T) testCA {
 	return testCA{certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed})}
 }
 
-// issue returns a certificate for a name, and its key, in PEM. Servers and clients can use the certificate.
-func (a testCA) issue(t *testing.T, name string) (certificate, private []byte) {
+// issueCertificate returns a certificate for a name, and its key, in PEM. Servers and clients can use the certificate.
+func (a testCA) issueCertificate(t *testing.T, name string) (certificate, private []byte) {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2),
@@ -135,7 +135,7 @@ func (f *temporalFrontend) closeConnections() {
 // next handshake on.
 func (f *temporalFrontend) useAuthority(t *testing.T, a testCA) {
 	t.Helper()
-	certificate, key := a.issue(t, "temporal")
+	certificate, key := a.issueCertificate(t, "temporal")
 	pair, err := tls.X509KeyPair(certificate, key)
 	require.NoError(t, err)
 	pool := x509.NewCertPool()
@@ -196,7 +196,7 @@ func (d clientFolder) path(name string) string { return filepath.Join(string(d),
 // writeFiles writes the certificate of a client of this name, its key and the CA.
 func (d clientFolder) writeFiles(t *testing.T, a testCA, client string) {
 	t.Helper()
-	certificate, key := a.issue(t, client)
+	certificate, key := a.issueCertificate(t, client)
 	for name, text := range map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": a.pem} {
 		require.NoError(t, os.WriteFile(d.path(name), text, 0o600))
 	}

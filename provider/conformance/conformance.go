@@ -17,13 +17,14 @@ import (
 
 // Harness provides the suite with the Provider under test.
 type Harness struct {
-	// New returns a Provider with an empty cloud. The suite calls New once for each test. New registers the clean-up of
-	// the cloud with t.
-	New func(t *testing.T) Cloud
+	// NewCloud returns a Provider with an empty cloud. The suite calls NewCloud once for each test. NewCloud registers the
+	// clean-up of the cloud with t.
+	NewCloud func(t *testing.T) Cloud
 
-	// Bubble makes each test run in a bubble of testing/synctest: waits end at once, and the load of the test machine
-	// does not change durations. Bubble requires a cloud in the memory of the test's process, without sockets.
-	Bubble bool
+	// UsesSynctestBubble makes each test run in a bubble of testing/synctest: waits end at once, and the load of the test
+	// machine does not change durations. UsesSynctestBubble requires a cloud in the memory of the test's process, without
+	// sockets.
+	UsesSynctestBubble bool
 }
 
 // Cloud is a Provider, with functions by which a test controls the cloud behind the Provider. A nil field means that
@@ -34,46 +35,47 @@ type Cloud struct {
 	// Class is a valid class, with a valid Secret.
 	Class provider.Class
 
-	// Initializing is a class with the initialize step: its instances wait for InitializeInstance. Class must have no
+	// InitializeClass is a class with the initialize step: its instances wait for InitializeInstance. Class must have no
 	// initialize step.
-	Initializing *provider.Class
+	InitializeClass *provider.Class
 
-	// Elsewhere is Class in another cluster, for a cloud whose classes contain the name of their cluster. Nil means
-	// that Machine.Cluster alone determines the cluster of an instance.
-	Elsewhere *provider.Class
+	// OtherClusterClass is Class in another cluster, for a cloud whose classes contain the name of their cluster. Nil
+	// means that Machine.Cluster alone determines the cluster of an instance.
+	OtherClusterClass *provider.Class
 
-	// Denied is Class with credentials that the cloud refuses.
-	Denied *provider.Class
+	// DeniedClass is Class with credentials that the cloud refuses.
+	DeniedClass *provider.Class
 
-	// OwnVolume returns a volume of the cloud under test with the given handle.
-	OwnVolume func(handle string) provider.Volume
+	// VolumeOfCloud returns a volume of the cloud under test with the given handle.
+	VolumeOfCloud func(handle string) provider.Volume
 
-	// Fail makes the next call of a method end with the code, the message and the RetryAfter of err. The suite does not
-	// call Fail for VolumeIDs, nor for InitializeInstance if the cloud has no initialize step. If a method searches
-	// before it sends its request, the search may succeed.
-	Fail func(method provider.Method, err *provider.Error)
+	// FailNextCall makes the next call of a method end with the code, the message and the RetryAfter of err. The suite
+	// does not call FailNextCall for VolumeIDs, nor for InitializeInstance if the cloud has no initialize step. If a
+	// method searches before it sends its request, the search may succeed.
+	FailNextCall func(method provider.Method, err *provider.Error)
 
-	// Codes are the codes that Fail supports. Nil Codes mean all codes.
-	Codes []provider.Code
+	// SupportedCodes are the codes that FailNextCall supports. Nil means all codes.
+	SupportedCodes []provider.Code
 
-	// Answers reports whether the provider treats a code as a regular answer to a method's request: after Fail with
-	// this code, the method need not fail. If Answers is nil, only NotFound of DeleteInstance is a regular answer.
-	Answers func(method provider.Method, code provider.Code) bool
+	// IsRegularAnswer reports whether the provider treats a code as a regular answer to a method's request: after
+	// FailNextCall with this code, the method need not fail. If IsRegularAnswer is nil, only NotFound of DeleteInstance is
+	// a regular answer.
+	IsRegularAnswer func(method provider.Method, code provider.Code) bool
 
-	// Timeless is true if the cloud's errors contain no retry delay: Fail does not support RetryAfter.
-	Timeless bool
+	// LacksRetryDelays is true if the cloud's errors contain no retry delay: FailNextCall does not support RetryAfter.
+	LacksRetryDelays bool
 
-	// CreatesOn is true if a create request cannot be cancelled: after a cancellation, CreateInstance waits for the end
-	// of the request or for the deadline of the call.
-	CreatesOn bool
+	// CannotCancelCreate is true if a create request cannot be cancelled: after a cancellation, CreateInstance waits for
+	// the end of the request or for the deadline of the call.
+	CannotCancelCreate bool
 
-	// Hang makes calls of a method hang until the test ends. The suite calls Hang for the methods for which it calls
-	// Fail.
-	Hang func(method provider.Method)
+	// HangCalls makes calls of a method hang until the test ends. The suite calls HangCalls for the methods for which it
+	// calls FailNextCall.
+	HangCalls func(method provider.Method)
 
-	// NamesUnique is true if the cloud never has two instances with the same name: a second create request with a name
-	// changes the existing instance.
-	NamesUnique bool
+	// RequiresUniqueNames is true if the cloud never has two instances with the same name: a second create request with a
+	// name changes the existing instance.
+	RequiresUniqueNames bool
 
 	// CreateByHand creates an instance of Class for the machine without the driver, as another program would.
 	// CreateByHand creates the instance even if the machine already has an instance. If Machine.UID is empty, the
@@ -116,7 +118,7 @@ func Run(t *testing.T, h Harness) {
 			method.Func.Call([]reflect.Value{reflect.ValueOf(s)})
 		}
 		t.Run(method.Name, func(t *testing.T) {
-			if h.Bubble {
+			if h.UsesSynctestBubble {
 				synctest.Test(t, test)
 			} else {
 				test(t)

@@ -70,7 +70,7 @@ func (s *conformanceTest) TestCreateMakesOneInstanceForEachMachine() {
 
 func (s *conformanceTest) TestCreateAdoptsAnInstanceWithTheUID() {
 	m := s.newMachine()
-	s.plantInstance(m)
+	s.createInstanceByHand(m)
 	planted := s.listInstances()
 	s.Require().Len(planted, 1)
 	s.Equal(planted[0].ProviderID, s.createInstance(s.Class, withoutNeverTried(m)).ProviderID)
@@ -79,7 +79,7 @@ func (s *conformanceTest) TestCreateAdoptsAnInstanceWithTheUID() {
 
 func (s *conformanceTest) TestCreateWithSeveralInstancesIsOutOfRange() {
 	m := s.newMachine()
-	s.plantTwoInstances(m)
+	s.createTwoInstancesByHand(m)
 	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, withoutNeverTried(m))
 	s.requireCode(err, provider.OutOfRange)
 	s.Len(s.listInstances(), 2)
@@ -100,9 +100,9 @@ func (s *conformanceTest) TestCreateNeedsNameUIDAndCluster() {
 }
 
 func (s *conformanceTest) TestCreateAfterAFailureMakesOneInstance() {
-	s.skipUnless(s.Fail != nil, "make calls fail")
+	s.skipUnlessSupported(s.FailNextCall != nil, "make calls fail")
 	m := s.newMachine()
-	s.Fail(provider.MethodCreateInstance, provider.Errorf(provider.ResourceExhausted, "no capacity"))
+	s.FailNextCall(provider.MethodCreateInstance, provider.Errorf(provider.ResourceExhausted, "no capacity"))
 	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, m)
 	s.requireCode(err, provider.ResourceExhausted)
 	s.Empty(s.listInstances())

@@ -9,17 +9,17 @@ import (
 )
 
 func (s *conformanceTest) TestEveryCodeOfTheCloudIsReturned() {
-	s.skipUnless(s.Fail != nil, "make calls fail")
+	s.skipUnlessSupported(s.FailNextCall != nil, "make calls fail")
 	m := s.newMachine()
 	m = withRecordedInstance(m, s.createInstance(s.Class, m))
 	fresh := s.newMachine()
 	for _, method := range s.remoteMethods(m) {
-		for _, code := range s.Codes {
+		for _, code := range s.SupportedCodes {
 			of := m
 			if method == provider.MethodCreateInstance {
 				of = fresh // machine fresh has no instance to adopt
 			}
-			s.Fail(method, provider.Errorf(code, "the cloud says no"))
+			s.FailNextCall(method, provider.Errorf(code, "the cloud says no"))
 			err := s.callMethod(s.T().Context(), method, of)
 			if s.isRegularAnswer(method, code) {
 				continue // the provider's own tests cover this code
@@ -35,8 +35,8 @@ func (s *conformanceTest) TestEveryCodeOfTheCloudIsReturned() {
 }
 
 func (s *conformanceTest) TestRetryAfterIsCarried() {
-	s.skipUnless(s.Fail != nil, "make calls fail")
-	s.skipUnless(!s.Timeless, "say when to try again")
+	s.skipUnlessSupported(s.FailNextCall != nil, "make calls fail")
+	s.skipUnlessSupported(!s.LacksRetryDelays, "say when to try again")
 	m := s.newMachine()
 	m = withRecordedInstance(m, s.createInstance(s.Class, m))
 	fresh := s.newMachine()
@@ -47,21 +47,21 @@ func (s *conformanceTest) TestRetryAfterIsCarried() {
 		}
 		throttled := provider.Errorf(provider.Unavailable, "too many requests")
 		throttled.RetryAfter = 1500 * time.Millisecond
-		s.Fail(method, throttled)
+		s.FailNextCall(method, throttled)
 		s.Equal(
 			throttled.RetryAfter,
 			s.requireErrorWithCode(s.callMethod(s.T().Context(), method, of), provider.Unavailable).RetryAfter,
 			method,
 		)
 
-		s.Fail(method, provider.Errorf(provider.Unavailable, "later"))
+		s.FailNextCall(method, provider.Errorf(provider.Unavailable, "later"))
 		s.Zero(s.requireErrorWithCode(s.callMethod(s.T().Context(), method, of), provider.Unavailable).RetryAfter, method)
 	}
 }
 
 // A cloud may quote a request with credentials in an error. The Provider's error must not contain the credentials.
 func (s *conformanceTest) TestErrorsContainNoSecrets() {
-	s.skipUnless(s.Fail != nil, "make calls fail")
+	s.skipUnlessSupported(s.FailNextCall != nil, "make calls fail")
 	m := s.newMachine()
 	m = withRecordedInstance(m, s.createInstance(s.Class, m))
 	fresh := s.newMachine()
@@ -75,7 +75,7 @@ func (s *conformanceTest) TestErrorsContainNoSecrets() {
 			if strings.Contains(quoted, "\n") {
 				continue // messages have only one line
 			}
-			s.Fail(method, provider.Errorf(provider.Unauthenticated, "token %q is not valid", quoted))
+			s.FailNextCall(method, provider.Errorf(provider.Unauthenticated, "token %q is not valid", quoted))
 			typed := s.requireErrorWithCode(s.callMethod(s.T().Context(), method, of), provider.Unauthenticated)
 			s.Contains(typed.Message, "is not valid", "key %s", key)
 		}
@@ -84,7 +84,7 @@ func (s *conformanceTest) TestErrorsContainNoSecrets() {
 
 // Each call uses only the credentials of its own class: a Provider must not reuse the credentials of an earlier call.
 func (s *conformanceTest) TestRefusedCredentials() {
-	s.skipUnless(s.Denied != nil, "refuse credentials")
+	s.skipUnlessSupported(s.DeniedClass != nil, "refuse credentials")
 	m := s.newMachine()
 	m = withRecordedInstance(m, s.createInstance(s.Class, m))
 	for range 2 {
@@ -93,10 +93,10 @@ func (s *conformanceTest) TestRefusedCredentials() {
 			if method == provider.MethodCreateInstance {
 				of = s.newMachine()
 			}
-			err := s.callMethodWithClass(s.T().Context(), *s.Denied, method, of)
+			err := s.callMethodWithClass(s.T().Context(), *s.DeniedClass, method, of)
 			s.Contains(
 				[]provider.Code{provider.Unauthenticated, provider.PermissionDenied},
-				provider.CodeOf(err),
+				provider.CodeOfError(err),
 				"%s: %v",
 				method,
 				err,
@@ -111,7 +111,7 @@ func (s *conformanceTest) TestRefusedCredentials() {
 }
 
 func (s *conformanceTest) TestDeadlineIsRespected() {
-	s.skipUnless(s.Hang != nil, "make calls hang")
+	s.skipUnlessSupported(s.HangCalls != nil, "make calls hang")
 	m := s.newMachine()
 	m = withRecordedInstance(m, s.createInstance(s.Class, m))
 	fresh := s.newMachine()
@@ -120,7 +120,7 @@ func (s *conformanceTest) TestDeadlineIsRespected() {
 		if method == provider.MethodCreateInstance {
 			of = fresh
 		}
-		s.Hang(method)
+		s.HangCalls(method)
 		const within = 20 * time.Millisecond
 		ctx, cancel := context.WithTimeout(s.T().Context(), within)
 		begun := time.Now()
@@ -131,7 +131,7 @@ func (s *conformanceTest) TestDeadlineIsRespected() {
 }
 
 func (s *conformanceTest) TestCancellationIsRespected() {
-	s.skipUnless(s.Hang != nil, "make calls hang")
+	s.skipUnlessSupported(s.HangCalls != nil, "make calls hang")
 	m := s.newMachine()
 	m = withRecordedInstance(m, s.createInstance(s.Class, m))
 	fresh := s.newMachine()
@@ -140,10 +140,10 @@ func (s *conformanceTest) TestCancellationIsRespected() {
 		if method == provider.MethodCreateInstance {
 			of = fresh
 		}
-		s.Hang(method)
+		s.HangCalls(method)
 		ctx, cancel := context.WithCancel(s.T().Context())
 		want := provider.Canceled
-		if method == provider.MethodCreateInstance && s.CreatesOn {
+		if method == provider.MethodCreateInstance && s.CannotCancelCreate {
 			cancel()
 			ctx, cancel = context.WithTimeout(s.T().Context(), 10*time.Millisecond)
 			want = provider.DeadlineExceeded

@@ -6,15 +6,15 @@ import (
 
 // After a failed creation with any code, the next call creates exactly one instance.
 func (s *conformanceTest) TestACreationHealsFromEveryCode() {
-	s.skipUnless(s.Fail != nil, "make calls fail")
+	s.skipUnlessSupported(s.FailNextCall != nil, "make calls fail")
 	count := 0
-	for _, code := range s.Codes {
+	for _, code := range s.SupportedCodes {
 		if s.isRegularAnswer(provider.MethodCreateInstance, code) {
 			continue
 		}
 		count++
 		m := s.newMachine()
-		s.Fail(provider.MethodCreateInstance, provider.Errorf(code, "the cloud says no"))
+		s.FailNextCall(provider.MethodCreateInstance, provider.Errorf(code, "the cloud says no"))
 		_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, m)
 		s.requireCode(err, code)
 		made := s.createInstance(s.Class, withoutNeverTried(m))
@@ -25,14 +25,14 @@ func (s *conformanceTest) TestACreationHealsFromEveryCode() {
 
 // After a failed deletion with any code, the instance still exists, and the next call deletes the instance.
 func (s *conformanceTest) TestADeletionHealsFromEveryCode() {
-	s.skipUnless(s.Fail != nil, "make calls fail")
-	for _, code := range s.Codes {
+	s.skipUnlessSupported(s.FailNextCall != nil, "make calls fail")
+	for _, code := range s.SupportedCodes {
 		if code == provider.NotFound || s.isRegularAnswer(provider.MethodDeleteInstance, code) {
 			continue // this code means that the instance is gone
 		}
 		m := s.newMachine()
 		m = withRecordedInstance(m, s.createInstance(s.Class, m))
-		s.Fail(provider.MethodDeleteInstance, provider.Errorf(code, "the cloud says no"))
+		s.FailNextCall(provider.MethodDeleteInstance, provider.Errorf(code, "the cloud says no"))
 		s.requireCode(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), code)
 		s.Len(s.listInstances(), 1, "after %s", code)
 		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))

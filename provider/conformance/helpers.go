@@ -13,19 +13,19 @@ import (
 )
 
 func (s *conformanceTest) setUp() {
-	s.Cloud = s.harness.New(s.T())
+	s.Cloud = s.harness.NewCloud(s.T())
 	s.machineCount = 0
-	s.Class = withCanaries(s.Class)
-	for _, class := range []**provider.Class{&s.Initializing, &s.Elsewhere} {
+	s.Class = withCanarySecrets(s.Class)
+	for _, class := range []**provider.Class{&s.InitializeClass, &s.OtherClusterClass} {
 		if *class != nil {
-			*class = new(withCanaries(**class))
+			*class = new(withCanarySecrets(**class))
 		}
 	}
 	traits, err := s.Provider.Traits(s.T().Context(), s.Class)
 	s.Require().NoError(err)
 	s.hasNamedInstances, s.hasUniqueNames = traits.Named, traits.Idempotency == provider.ByName
-	if s.Codes == nil {
-		s.Codes = provider.Codes()
+	if s.SupportedCodes == nil {
+		s.SupportedCodes = provider.Codes()
 	}
 }
 
@@ -38,16 +38,16 @@ func (s *conformanceTest) expectedUID(m provider.Machine) string {
 	return m.UID
 }
 
-// inOtherCluster returns a class and a machine for another cluster.
-func (s *conformanceTest) inOtherCluster(m provider.Machine) (provider.Class, provider.Machine) {
+// withOtherCluster returns a class and a machine for another cluster.
+func (s *conformanceTest) withOtherCluster(m provider.Machine) (provider.Class, provider.Machine) {
 	m.Cluster = "another"
-	if s.Elsewhere != nil {
-		return *s.Elsewhere, m
+	if s.OtherClusterClass != nil {
+		return *s.OtherClusterClass, m
 	}
 	return s.Class, m
 }
 
-func withCanaries(class provider.Class) provider.Class {
+func withCanarySecrets(class provider.Class) provider.Class {
 	secret := maps.Clone(class.Secret)
 	if secret == nil {
 		secret = provider.Secret{}
@@ -85,7 +85,7 @@ func withRecordedInstance(m provider.Machine, i provider.Instance) provider.Mach
 // fails.
 func (s *conformanceTest) createInstance(class provider.Class, m provider.Machine) provider.Instance {
 	s.T().Helper()
-	defer s.waitForWindow()
+	defer s.waitForConsistencyWindow()
 	return s.createWithoutWait(class, m)
 }
 
@@ -98,27 +98,28 @@ func (s *conformanceTest) createWithoutWait(class provider.Class, m provider.Mac
 	return instance
 }
 
-// waitForWindow waits for the duration of the cloud's window, after which every read shows all earlier changes.
-func (s *conformanceTest) waitForWindow() {
+// waitForConsistencyWindow waits for the duration of the cloud's window, after which every read shows all earlier
+// changes.
+func (s *conformanceTest) waitForConsistencyWindow() {
 	s.T().Helper()
 	traits, err := s.Provider.Traits(s.T().Context(), s.Class)
 	s.Require().NoError(err)
 	time.Sleep(traits.Window)
 }
 
-// plantInstance calls CreateByHand for the machine, and waits until every read shows the instance.
-func (s *conformanceTest) plantInstance(m provider.Machine) {
+// createInstanceByHand calls CreateByHand for the machine, and waits until every read shows the instance.
+func (s *conformanceTest) createInstanceByHand(m provider.Machine) {
 	s.T().Helper()
-	s.skipUnless(s.CreateByHand != nil, "plant instances")
+	s.skipUnlessSupported(s.CreateByHand != nil, "plant instances")
 	s.CreateByHand(m)
-	s.waitForWindow()
+	s.waitForConsistencyWindow()
 }
 
 // listInstances waits until every read shows all earlier changes, and returns the instances of Class. The test fails if
 // ListInstances fails.
 func (s *conformanceTest) listInstances() []provider.Instance {
 	s.T().Helper()
-	s.waitForWindow()
+	s.waitForConsistencyWindow()
 	instances, err := s.Provider.ListInstances(s.T().Context(), s.Class, clusterName)
 	s.Require().NoError(err)
 	s.requireNoSecrets(nil, instances)
@@ -167,11 +168,11 @@ func (s *conformanceTest) requireNoSecrets(err error, result any) {
 // waitUntilGone waits until InstanceStatus returns NotFound for the machine.
 func (s *conformanceTest) waitUntilGone(m provider.Machine) {
 	s.T().Helper()
-	s.waitForWindow()
+	s.waitForConsistencyWindow()
 	m.NeverTried = true // a repeated InstanceStatus need not wait for the window
 	s.Eventually(func() bool {
 		_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
-		return provider.CodeOf(err) == provider.NotFound
+		return provider.CodeOfError(err) == provider.NotFound
 	}, maxActionTime, 5*time.Millisecond)
 }
 
@@ -184,27 +185,28 @@ func (s *conformanceTest) skipWithoutUIDTags(instead string) {
 	}
 }
 
-// isRegularAnswer reports whether the provider treats a code as a regular answer; see Cloud.Answers.
+// isRegularAnswer reports whether the provider treats a code as a regular answer; see Cloud.IsRegularAnswer.
 func (s *conformanceTest) isRegularAnswer(method provider.Method, code provider.Code) bool {
-	return s.Answers != nil && s.Answers(method, code)
+	return s.IsRegularAnswer != nil && s.IsRegularAnswer(method, code)
 }
 
-// plantTwoInstances creates two instances with the machine's name by hand.
-func (s *conformanceTest) plantTwoInstances(m provider.Machine) {
+// createTwoInstancesByHand creates two instances with the machine's name by hand.
+func (s *conformanceTest) createTwoInstancesByHand(m provider.Machine) {
 	s.T().Helper()
 	s.skipIfNamesUnique()
-	s.plantInstance(m)
-	s.plantInstance(m)
+	s.createInstanceByHand(m)
+	s.createInstanceByHand(m)
 }
 
 // skipIfNamesUnique skips a test that needs several instances with the same name if the cloud's names are unique.
 func (s *conformanceTest) skipIfNamesUnique() {
 	s.T().Helper()
-	s.skipUnless(!s.NamesUnique, "make two instances of one name: names are unique")
+	s.skipUnlessSupported(!s.RequiresUniqueNames, "make two instances of one name: names are unique")
 }
 
-// skipUnless skips the test if supported is false. Parameter what describes the missing ability of the harness.
-func (s *conformanceTest) skipUnless(supported bool, what string) {
+// skipUnlessSupported skips the test if supported is false. Parameter what describes the missing ability of the
+// harness.
+func (s *conformanceTest) skipUnlessSupported(supported bool, what string) {
 	s.T().Helper()
 	if !supported {
 		s.T().Skipf("the harness cannot %s", what)
@@ -260,7 +262,7 @@ func (s *conformanceTest) remoteMethods(m provider.Machine) []provider.Method {
 		provider.MethodListInstances,
 	}
 	_, err := s.Provider.InitializeInstance(s.T().Context(), s.Class, m)
-	if provider.CodeOf(err) == provider.Unimplemented {
+	if provider.CodeOfError(err) == provider.Unimplemented {
 		return methods
 	}
 	s.Require().NoError(err)

@@ -28,7 +28,7 @@ func (s *conformanceTest) TestStatusFindsTheInstanceWithoutAProviderID() {
 func (s *conformanceTest) TestStatusOfAnotherClustersInstanceIsNotFound() {
 	m := s.newMachine()
 	s.createInstance(s.Class, m)
-	class, m := s.inOtherCluster(m)
+	class, m := s.withOtherCluster(m)
 	_, err := s.Provider.InstanceStatus(s.T().Context(), class, m)
 	s.requireCode(err, provider.NotFound)
 }
@@ -37,7 +37,7 @@ func (s *conformanceTest) TestStatusOfSeveralIsOutOfRange() {
 	s.skipIfNamesUnique()
 	m := s.newMachine()
 	made := s.createInstance(s.Class, m)
-	s.plantInstance(m)
+	s.createInstanceByHand(m)
 	_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
 	s.requireCode(err, provider.OutOfRange)
 	seen, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, withRecordedInstance(m, made))
@@ -50,29 +50,29 @@ func (s *conformanceTest) TestStatusOfSeveralIsOutOfRange() {
 }
 
 func (s *conformanceTest) TestInitialize() {
-	s.skipUnless(s.Initializing != nil, "make instances that wait to be initialized")
+	s.skipUnlessSupported(s.InitializeClass != nil, "make instances that wait to be initialized")
 	m := s.newMachine()
-	_, err := s.Provider.InitializeInstance(s.T().Context(), *s.Initializing, m)
+	_, err := s.Provider.InitializeInstance(s.T().Context(), *s.InitializeClass, m)
 	s.requireCode(err, provider.NotFound)
 
-	made := s.createInstance(*s.Initializing, m)
+	made := s.createInstance(*s.InitializeClass, m)
 	s.Equal(provider.Uninitialized, made.State)
 	m = withRecordedInstance(m, made)
-	_, err = s.Provider.InstanceStatus(s.T().Context(), *s.Initializing, m)
+	_, err = s.Provider.InstanceStatus(s.T().Context(), *s.InitializeClass, m)
 	waits := s.requireErrorWithCode(err, provider.NotInitialized)
 	s.Require().NotNil(waits.Instance)
 	s.Equal(made.ProviderID, waits.Instance.ProviderID)
 	s.requireSameNodeName(made, *waits.Instance)
-	s.Equal(made.ProviderID, s.createInstance(*s.Initializing, m).ProviderID, "adopted before it is initialized")
+	s.Equal(made.ProviderID, s.createInstance(*s.InitializeClass, m).ProviderID, "adopted before it is initialized")
 
 	for range 2 {
-		done, err := s.Provider.InitializeInstance(s.T().Context(), *s.Initializing, m)
+		done, err := s.Provider.InitializeInstance(s.T().Context(), *s.InitializeClass, m)
 		s.Require().NoError(err)
 		s.Equal(made.ProviderID, done.ProviderID)
 		s.NotEqual(provider.Uninitialized, done.State)
-		s.waitForWindow()
+		s.waitForConsistencyWindow()
 	}
-	seen, err := s.Provider.InstanceStatus(s.T().Context(), *s.Initializing, m)
+	seen, err := s.Provider.InstanceStatus(s.T().Context(), *s.InitializeClass, m)
 	s.Require().NoError(err)
 	s.NotEqual(provider.Uninitialized, seen.State)
 }
@@ -178,7 +178,7 @@ func (s *conformanceTest) TestDeleteWithOnlyAProviderID() {
 
 func (s *conformanceTest) TestDeleteByUIDDeletesDuplicates() {
 	m := s.newMachine()
-	s.plantTwoInstances(m)
+	s.createTwoInstancesByHand(m)
 	if s.hasNamedInstances { // a person must decide which instance is deleted
 		s.requireCode(s.Provider.DeleteInstance(s.T().Context(), s.Class, withoutNeverTried(m)), provider.Aborted)
 		s.Len(s.listInstances(), 2)
@@ -190,7 +190,7 @@ func (s *conformanceTest) TestDeleteByUIDDeletesDuplicates() {
 }
 
 func (s *conformanceTest) TestDeleteLeavesOtherClustersAlone() {
-	if s.Elsewhere != nil {
+	if s.OtherClusterClass != nil {
 		s.T().
 			Skip("classes of this cloud name their cluster: whether a delete request for an ID looks at the cluster is the cloud's matter")
 	}
@@ -215,7 +215,7 @@ func (s *conformanceTest) TestListIsScopedAndSorted() {
 	for range 12 { // with more than 10 instances, text order and number order differ
 		want = append(want, s.createInstance(s.Class, s.newMachine()).ProviderID)
 	}
-	class, foreign := s.inOtherCluster(s.newMachine())
+	class, foreign := s.withOtherCluster(s.newMachine())
 	s.createInstance(class, foreign)
 	otherClass := s.Class
 	otherClass.Name = "another"
@@ -244,10 +244,10 @@ func (s *conformanceTest) TestListNeedsACluster() {
 }
 
 func (s *conformanceTest) TestVolumeIDsKeepsOwnVolumesInOrder() {
-	s.skipUnless(s.OwnVolume != nil, "name volumes")
+	s.skipUnlessSupported(s.VolumeOfCloud != nil, "name volumes")
 	foreign := provider.Volume{Name: "pv-x", CSIDriver: "csi.of.somebody.else", Handle: "vol-x"}
 	ids, err := s.Provider.VolumeIDs(s.T().Context(), []provider.Volume{
-		s.OwnVolume("vol-b"), foreign, s.OwnVolume("vol-a"), {Name: "pv-empty"}, s.OwnVolume("vol-c"),
+		s.VolumeOfCloud("vol-b"), foreign, s.VolumeOfCloud("vol-a"), {Name: "pv-empty"}, s.VolumeOfCloud("vol-c"),
 	})
 	s.Require().NoError(err)
 	s.Equal([]string{"vol-b", "vol-a", "vol-c"}, ids)

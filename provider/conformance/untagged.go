@@ -2,16 +2,16 @@ package conformance
 
 import "millwright/provider"
 
-// plantUntaggedInstance creates an instance of Class with the machine's name and without a UID tag, like another
+// createUntaggedInstanceByHand creates an instance of Class with the machine's name and without a UID tag, like another
 // controller.
-func (s *conformanceTest) plantUntaggedInstance(m provider.Machine) {
+func (s *conformanceTest) createUntaggedInstanceByHand(m provider.Machine) {
 	m.UID = ""
-	s.plantInstance(m)
+	s.createInstanceByHand(m)
 }
 
 func (s *conformanceTest) TestCreateAdoptsAnInstanceWithTheNameAndWithoutUID() {
 	m := s.newMachine()
-	s.plantUntaggedInstance(m)
+	s.createUntaggedInstanceByHand(m)
 	listed := s.listInstances()
 	s.Require().Len(listed, 1, "an instance without a UID is listed")
 	s.Equal([]string{m.Name, ""}, []string{listed[0].MachineName, listed[0].MachineUID})
@@ -30,7 +30,7 @@ func (s *conformanceTest) TestUIDHasPriorityOverName() {
 	s.skipWithoutUIDTags("TestStatusOfSeveralIsOutOfRange")
 	m := s.newMachine()
 	made := s.createInstance(s.Class, m)
-	s.plantUntaggedInstance(m)
+	s.createUntaggedInstanceByHand(m)
 	s.Equal(made.ProviderID, s.createInstance(s.Class, withoutNeverTried(m)).ProviderID)
 	m.ProviderID = made.ProviderID
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
@@ -42,7 +42,7 @@ func (s *conformanceTest) TestSeveralInstancesWithTheNameAreOutOfRange() {
 	m := s.newMachine()
 	untagged := m
 	untagged.UID = ""
-	s.plantTwoInstances(untagged)
+	s.createTwoInstancesByHand(untagged)
 	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, withoutNeverTried(m))
 	s.requireCode(err, provider.OutOfRange)
 	s.Len(s.listInstances(), 2)
@@ -50,10 +50,10 @@ func (s *conformanceTest) TestSeveralInstancesWithTheNameAreOutOfRange() {
 
 func (s *conformanceTest) TestNameMatchesOnlyInItsClassAndCluster() {
 	m := s.newMachine()
-	s.plantUntaggedInstance(m)
+	s.createUntaggedInstanceByHand(m)
 	otherClass := s.Class
 	otherClass.Name = "another"
-	class, foreign := s.inOtherCluster(m)
+	class, foreign := s.withOtherCluster(m)
 	s.Equal(
 		s.hasNamedInstances,
 		s.listInstances()[0].ProviderID == s.createInstance(otherClass, m).ProviderID,

@@ -32,13 +32,18 @@ type Driver interface {
 	// with this name and without a UID. Find may also return other instances, such as all instances of the class, but
 	// never an instance of a cluster other than machine.Cluster. If no instance exists, Find returns no error. An empty
 	// field of the machine means that the field's value is unknown; at least one of UID, ProviderID and Name is set.
-	Find(ctx context.Context, class provider.Class, machine provider.Machine) (Found, error)
+	Find(ctx context.Context, class provider.Class, machine provider.Machine) (SearchResult, error)
 
 	// Create sends one create request. If the cloud is idempotent by token and refuses a second request with one token,
 	// Create reads and returns the instance of the first request. Create returns AlreadyExists if the cloud is
-	// idempotent by name and has an instance with the name. Create returns Expired() if the cloud refused the request
+	// idempotent by name and has an instance with the name. Create returns ExpiredError() if the cloud refused the request
 	// as too late. If Create returns an instance and an error, the caller uses only the instance's LastKnownState.
-	Create(ctx context.Context, class provider.Class, machine provider.Machine, request Request) (provider.Instance, error)
+	Create(
+		ctx context.Context,
+		class provider.Class,
+		machine provider.Machine,
+		request CreateRequest,
+	) (provider.Instance, error)
 
 	// Delete requests the deletion of one instance of machine.Cluster and of all resources that were created for the
 	// instance. Only the instance's provider ID is always set. NotFound means that the instance is gone or belongs to
@@ -68,14 +73,14 @@ type VolumeNamer interface {
 	VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]string, error)
 }
 
-// Historian is a Driver that stores the creation time of an instance in LastKnownState.
-type Historian interface {
+// CreationTimeReader is a Driver that stores the creation time of an instance in LastKnownState.
+type CreationTimeReader interface {
 	// CreatedAt returns the creation time by the cloud's clock, or zero if lastKnownState contains no creation time.
 	CreatedAt(lastKnownState string) time.Time
 }
 
-// Found is the result of Driver.Find.
-type Found struct {
+// SearchResult is the result of Driver.Find.
+type SearchResult struct {
 	Instances []provider.Instance
 
 	// Now is the time of the answer by the cloud's clock. Now is zero if create requests do not expire by the cloud's
@@ -83,14 +88,14 @@ type Found struct {
 	Now time.Time
 }
 
-// Request contains the parameters of a create request that Class and Machine do not contain.
-type Request struct {
+// CreateRequest contains the parameters of a create request that Class and Machine do not contain.
+type CreateRequest struct {
 	// Token is unique to the machine among all machines of all clusters, and equal in all requests for the machine.
 	// Clouds that are idempotent by token use Token. The form of Token is not specified: if the cloud requires a
 	// certain form, such as a UUID, the driver derives the UUID from a hash of Token.
 	Token string
 
 	// NotAfter is the expiry time of the request by the cloud's clock: the cloud must refuse a later arrival. NotAfter
-	// is zero if Found.Now was zero.
+	// is zero if SearchResult.Now was zero.
 	NotAfter time.Time
 }

@@ -8,16 +8,16 @@ import (
 	"millwright/provider"
 )
 
-// errExpired is the Cause of every error that Expired returns.
-var errExpired = errors.New("the request came after its NotAfter")
+// errRequestExpired is the Cause of every error that ExpiredError returns.
+var errRequestExpired = errors.New("the request came after its NotAfter")
 
-// Expired returns the error for a create request that the cloud refused because the request arrived after
-// Request.NotAfter. The error means that the request has created no instance and will never create an instance.
-func Expired(message string) *provider.Error {
-	return &provider.Error{Code: provider.Aborted, Message: message, Cause: errExpired}
+// ExpiredError returns the error for a create request that the cloud refused because the request arrived after
+// CreateRequest.NotAfter. The error means that the request has created no instance and will never create an instance.
+func ExpiredError(message string) *provider.Error {
+	return &provider.Error{Code: provider.Aborted, Message: message, Cause: errRequestExpired}
 }
 
-func isExpired(err error) bool { return errors.Is(err, errExpired) }
+func isExpiredError(err error) bool { return errors.Is(err, errRequestExpired) }
 
 // toProviderError converts a driver's error to a *provider.Error; nil stays nil. toProviderError prefixes the message
 // with the formatted text and removes the values of the class's Secret. If the context has ended, the code is Canceled
@@ -27,7 +27,7 @@ func toProviderError(ctx context.Context, class provider.Class, err error, forma
 	if err == nil {
 		return nil
 	}
-	said := provider.Error{Code: provider.CodeOf(err), Message: err.Error()}
+	said := provider.Error{Code: provider.CodeOfError(err), Message: err.Error()}
 	if typed, ok := errors.AsType[*provider.Error](err); ok {
 		said = *typed
 	}
@@ -41,8 +41,8 @@ func toProviderError(ctx context.Context, class provider.Class, err error, forma
 			Message: "the cloud did not answer before the deadline",
 			Cause:   context.DeadlineExceeded,
 		}
-	case isExpired(err):
-		said.Cause = errExpired
+	case isExpiredError(err):
+		said.Cause = errRequestExpired
 	}
 	said.Message = fmt.Sprintf(format, args...) + ": " + class.Secret.Redact(said.Message)
 	return &said

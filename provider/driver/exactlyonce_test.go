@@ -47,7 +47,7 @@ func crashDuringCreate(t *testing.T, cloud *simulatedCloud, arrives time.Duratio
 	ctx, kill := context.WithTimeout(t.Context(), time.Millisecond)
 	defer kill()
 	_, err := driver.New(cloud).CreateInstance(ctx, testClass(), m)
-	require.Equal(t, provider.DeadlineExceeded, provider.CodeOf(err))
+	require.Equal(t, provider.DeadlineExceeded, provider.CodeOfError(err))
 	cloud.createDelay = 0
 }
 
@@ -80,7 +80,7 @@ func deleteUntilSuccess(t *testing.T, cloud *simulatedCloud, m provider.Machine)
 		if err == nil {
 			return
 		}
-		require.Equal(t, provider.Aborted, provider.CodeOf(err))
+		require.Equal(t, provider.Aborted, provider.CodeOfError(err))
 	}
 }
 
@@ -141,7 +141,7 @@ func TestCreateWaitsForAnEarlierCallThatMayStillRun(t *testing.T) {
 		m.MayRunUntil = begun.Add(may)
 		_, err := driver.New(cloud).CreateInstance(t.Context(), testClass(), m)
 		if waits(traits) {
-			require.Equal(t, provider.Aborted, provider.CodeOf(err))
+			require.Equal(t, provider.Aborted, provider.CodeOfError(err))
 			require.ErrorContains(t, err, "a worker that was not heard of again")
 			assert.Equal(t, may+traits.Window, time.Since(begun))
 			assert.Zero(t, cloud.callsByMethod["Create"])
@@ -181,7 +181,7 @@ func TestCreateRequestThatArrivesAMinuteLate(t *testing.T) {
 			assert.Equal(t, made.ProviderID, seen.ProviderID)
 			return
 		}
-		assert.Equal(t, provider.OutOfRange, provider.CodeOf(err), "people see it")
+		assert.Equal(t, provider.OutOfRange, provider.CodeOfError(err), "people see it")
 		deleteUntilSuccess(t, cloud, m)
 		assert.Zero(t, cloud.countLiveInstances())
 	})

@@ -30,7 +30,7 @@ func (f *sharedCreations) createOnce(
 	create func(first bool) (provider.Instance, error),
 ) (provider.Instance, error) {
 	for first := true; ; first = false {
-		mine, under := f.joinOrStart(uid)
+		mine, under := f.joinOrStartCreation(uid)
 		if mine != nil {
 			return f.runCreation(uid, mine, first, create)
 		}
@@ -63,9 +63,9 @@ func (f *sharedCreations) runCreation(
 	return mine.instance, mine.err
 }
 
-// joinOrStart returns either a new creation (mine), which the caller must run, or the running creation of another
-// caller (under).
-func (f *sharedCreations) joinOrStart(uid string) (mine, under *sharedCreation) {
+// joinOrStartCreation returns either a new creation (mine), which the caller must run, or the running creation of
+// another caller (under).
+func (f *sharedCreations) joinOrStartCreation(uid string) (mine, under *sharedCreation) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if running, ok := f.runningByUID[uid]; ok {

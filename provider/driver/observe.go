@@ -11,16 +11,16 @@ import (
 // several requests, such as one request per page of a list. Many goroutines call an Observer at the same time.
 type Observer func(method string, code provider.Code, took time.Duration)
 
-// Observe sets the Observer of all later calls. Observe must be called before the first call of the Provider.
-func (p *Provider) Observe(observer Observer) { p.observer = observer }
+// SetObserver sets the Observer of all later calls. SetObserver must be called before the first call of the Provider.
+func (p *Provider) SetObserver(observer Observer) { p.observer = observer }
 
-// callObserved calls a method of the driver and passes the result to the Observer.
-func callObserved[T any](p *Provider, method string, call func() (T, error)) (T, error) {
+// callWithObserver calls a method of the driver and passes the result to the Observer.
+func callWithObserver[T any](p *Provider, method string, call func() (T, error)) (T, error) {
 	if p.observer == nil {
 		return call()
 	}
 	began := time.Now()
 	answer, err := call()
-	p.observer(method, provider.CodeOf(err), time.Since(began))
+	p.observer(method, provider.CodeOfError(err), time.Since(began))
 	return answer, err
 }

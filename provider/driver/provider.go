@@ -84,7 +84,7 @@ func (p *Provider) Traits(ctx context.Context, class provider.Class) (provider.T
 
 // readTraits returns the driver's Traits and the driver's unchanged error.
 func (p *Provider) readTraits(ctx context.Context, class provider.Class) (provider.Traits, error) {
-	return callObserved(p, "Traits", func() (provider.Traits, error) { return p.driver.Traits(ctx, class) })
+	return callWithObserver(p, "Traits", func() (provider.Traits, error) { return p.driver.Traits(ctx, class) })
 }
 
 // CreateInstance adopts the machine's existing instance, or creates an instance. CreateInstance returns Aborted while
@@ -104,7 +104,7 @@ func (p *Provider) CreateInstance(
 		)
 	}
 	if !p.searchesFirst {
-		return p.sendCreateRequest(ctx, class, machine, Request{Token: requestToken(machine)})
+		return p.sendCreateRequest(ctx, class, machine, CreateRequest{Token: requestToken(machine)})
 	}
 	return p.creations.createOnce(ctx, machine.UID, func(first bool) (provider.Instance, error) {
 		machine.NeverTried = machine.NeverTried && first
@@ -127,15 +127,15 @@ func (p *Provider) adoptOrCreate(
 		if len(seen.Instances) > 0 {
 			return adoptInstance(seen.Instances, machine)
 		}
-		request := Request{Token: requestToken(machine)}
+		request := CreateRequest{Token: requestToken(machine)}
 		if !seen.Now.IsZero() {
 			request.NotAfter = seen.Now.Add(p.requestLifetime(seen))
 		}
 		instance, err := p.sendCreateRequest(ctx, class, machine, request)
 		switch {
-		case isExpired(err) && sends < maxCreateRequests:
+		case isExpiredError(err) && sends < maxCreateRequests:
 			// The refused request created no instance, so machine.NeverTried keeps its value.
-		case provider.CodeOf(err) == provider.AlreadyExists:
+		case provider.CodeOfError(err) == provider.AlreadyExists:
 			return p.findInstanceWithName(ctx, class, machine, err)
 		default:
 			return instance, err
@@ -149,9 +149,9 @@ func (p *Provider) sendCreateRequest(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
-	request Request,
+	request CreateRequest,
 ) (provider.Instance, error) {
-	made, err := callObserved(
+	made, err := callWithObserver(
 		p,
 		"Create",
 		func() (provider.Instance, error) { return p.driver.Create(ctx, class, machine, request) },
@@ -176,7 +176,7 @@ func (p *Provider) findInstanceWithName(
 	if err != nil {
 		return provider.Instance{}, err
 	}
-	seen, err := p.searchUntil(
+	seen, err := p.searchUntilDeadline(
 		ctx,
 		class,
 		machine,
@@ -254,7 +254,7 @@ func (p *Provider) InitializeInstance(
 	if err != nil {
 		return provider.Instance{}, err
 	}
-	initialized, err := callObserved(p, "Initialize", func() (provider.Instance, error) {
+	initialized, err := callWithObserver(p, "Initialize", func() (provider.Instance, error) {
 		return initializer.Initialize(ctx, class, machine, instance)
 	})
 	return initialized, toProviderError(ctx, class, err, "initialize instance of machine %s", machine.Name)
@@ -290,10 +290,10 @@ func (p *Provider) InstanceStatus(
 
 // DeleteInstance deletes the instance with the machine's provider ID and every instance with the machine's UID. If the
 // instance with the provider ID carries the UID of another machine, DeleteInstance returns the error of
-// provider.Foreign. If the machine has no provider ID, DeleteInstance first waits until no earlier create call can
-// still make an instance. DeleteInstance never deletes an instance because of the name alone: if instances carry no UID
-// and an instance with the machine's name appears, DeleteInstance returns Aborted, and the caller decides which machine
-// owns the instance.
+// provider.ForeignInstanceError. If the machine has no provider ID, DeleteInstance first waits until no earlier create
+// call can still make an instance. DeleteInstance never deletes an instance because of the name alone: if instances
+// carry no UID and an instance with the machine's name appears, DeleteInstance returns Aborted, and the caller decides
+// which machine owns the instance.
 func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
 	if machine.UID == "" && machine.ProviderID == "" {
 		return provider.Errorf(provider.InvalidArgument, "delete instance: the machine has neither a UID nor a provider ID")
@@ -303,12 +303,12 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 		return err
 	}
 	for _, i := range instances {
-		_, err := callObserved(
+		_, err := callWithObserver(
 			p,
 			"Delete",
 			func() (struct{}, error) { return struct{}{}, p.driver.Delete(ctx, class, machine, i) },
 		)
-		if err != nil && provider.CodeOf(err) != provider.NotFound {
+		if err != nil && provider.CodeOfError(err) != provider.NotFound {
 			return toProviderError(ctx, class, err, "delete instance %s of machine %s", i.ProviderID, machine.Name)
 		}
 	}
@@ -350,7 +350,7 @@ func (p *Provider) ListInstances(
 	if cluster == "" {
 		return nil, provider.Errorf(provider.InvalidArgument, "list instances: the cluster has no name")
 	}
-	listed, err := callObserved(
+	listed, err := callWithObserver(
 		p,
 		"List",
 		func() ([]provider.Instance, error) { return p.driver.List(ctx, class, cluster) },

@@ -55,7 +55,7 @@ func TestInstanceStatusFindsTheMachinesInstance(t *testing.T) {
 			m := testMachine()
 			m.ProviderID = row.id
 			seen, err := driver.New(cloudWithInstances(row.there...)).InstanceStatus(t.Context(), testClass(), m)
-			require.Equal(t, row.code, provider.CodeOf(err))
+			require.Equal(t, row.code, provider.CodeOfError(err))
 			assert.Equal(t, row.want, seen.ProviderID)
 		})
 	}
@@ -75,7 +75,7 @@ func TestATerminatingInstanceIsNotAdopted(t *testing.T) {
 		made := createUntilSuccess(t, cloud)
 		cloud.instances[0].State = state
 		_, err := driver.New(cloud).CreateInstance(t.Context(), testClass(), testMachine())
-		assert.Equal(t, provider.Aborted, provider.CodeOf(err))
+		assert.Equal(t, provider.Aborted, provider.CodeOfError(err))
 		assert.ErrorContains(t, err, made.ProviderID)
 	}
 }
@@ -88,7 +88,7 @@ func TestCreateIsRefusedIfAnotherInstanceHasTheName(t *testing.T) {
 		before.UID = "uid-before"
 		cloud.addInstance(testClass(), before)
 		_, err := driver.New(cloud).CreateInstance(t.Context(), testClass(), testMachine())
-		assert.Equal(t, provider.AlreadyExists, provider.CodeOf(err))
+		assert.Equal(t, provider.AlreadyExists, provider.CodeOfError(err))
 		assert.ErrorContains(t, err, "the name m is taken")
 		assert.Equal(t, 1, cloud.countLiveInstances())
 	})
@@ -101,7 +101,7 @@ func TestInstanceStatusWaitsForTheEndOfStaleReads(t *testing.T) {
 		made := createUntilSuccess(t, cloud)
 		m := testMachine()
 		_, err := driver.New(cloud).InstanceStatus(t.Context(), testClass(), m)
-		assert.Equal(t, provider.NotFound, provider.CodeOf(err), "nothing is on record")
+		assert.Equal(t, provider.NotFound, provider.CodeOfError(err), "nothing is on record")
 		m.ProviderID = made.ProviderID
 		_, err = driver.New(cloud).InstanceStatus(t.Context(), testClass(), m)
 		require.NoError(t, err)
@@ -109,7 +109,7 @@ func TestInstanceStatusWaitsForTheEndOfStaleReads(t *testing.T) {
 		cloud.instances[0].isDeleted = true
 		begun := time.Now()
 		_, err = driver.New(cloud).InstanceStatus(t.Context(), testClass(), m)
-		assert.Equal(t, provider.NotFound, provider.CodeOf(err))
+		assert.Equal(t, provider.NotFound, provider.CodeOfError(err))
 		assert.Equal(t, 10*time.Second, time.Since(begun), "the cloud has no clock: since now")
 	})
 }
@@ -149,7 +149,7 @@ func TestErrorsOfADriver(t *testing.T) {
 		cloud.callError = raw
 		cancel()
 		_, err := driver.New(cloud).ListInstances(ctx, class, "c")
-		assert.Equal(t, provider.Canceled, provider.CodeOf(err))
+		assert.Equal(t, provider.Canceled, provider.CodeOfError(err))
 		require.ErrorIs(t, err, context.Canceled)
 	})
 }
@@ -157,7 +157,7 @@ func TestErrorsOfADriver(t *testing.T) {
 func TestOptionalMethodsOfADriver(t *testing.T) {
 	p := driver.New(cloudWithInstances())
 	_, err := p.InitializeInstance(t.Context(), testClass(), testMachine())
-	assert.Equal(t, provider.Unimplemented, provider.CodeOf(err))
+	assert.Equal(t, provider.Unimplemented, provider.CodeOfError(err))
 	ids, err := p.VolumeIDs(t.Context(), []provider.Volume{{CSIDriver: "x", Handle: "vol-1"}})
 	require.NoError(t, err)
 	assert.Empty(t, ids)

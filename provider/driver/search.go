@@ -15,7 +15,7 @@ const (
 	matchUID matchCriteria = 1 << iota
 	matchProviderID
 	matchName     // matches only instances without a UID
-	refuseForeign // not a criterion: findInstances returns an error for the instance of provider.Foreign
+	refuseForeign // not a criterion: findInstances returns an error for the instance of provider.ForeignInstanceError
 )
 
 // findInstances calls Driver.Find once, and returns the instances that belong to the machine by one of the given
@@ -25,23 +25,23 @@ func (p *Provider) findInstances(
 	class provider.Class,
 	machine provider.Machine,
 	by matchCriteria,
-) (Found, error) {
+) (SearchResult, error) {
 	if machine.UID == "" && machine.ProviderID == "" {
-		return Found{}, provider.Errorf(provider.InvalidArgument, "the machine has neither a UID nor a provider ID")
+		return SearchResult{}, provider.Errorf(provider.InvalidArgument, "the machine has neither a UID nor a provider ID")
 	}
 	if machine.Cluster == "" {
-		return Found{}, provider.Errorf(provider.InvalidArgument, "the machine's cluster has no name")
+		return SearchResult{}, provider.Errorf(provider.InvalidArgument, "the machine's cluster has no name")
 	}
 	if err := ctx.Err(); err != nil {
-		return Found{}, err
+		return SearchResult{}, err
 	}
-	found, err := callObserved(p, "Find", func() (Found, error) { return p.driver.Find(ctx, class, machine) })
+	found, err := callWithObserver(p, "Find", func() (SearchResult, error) { return p.driver.Find(ctx, class, machine) })
 	if err != nil {
-		return Found{}, err
+		return SearchResult{}, err
 	}
 	for _, i := range found.Instances {
-		if foreign := provider.Foreign(i, machine); foreign != nil && by&refuseForeign != 0 && !isTerminated(i) {
-			return Found{}, foreign
+		if foreign := provider.ForeignInstanceError(i, machine); foreign != nil && by&refuseForeign != 0 && !isTerminated(i) {
+			return SearchResult{}, foreign
 		}
 	}
 	found.Instances = matchingInstances(found.Instances, machine, by)
@@ -78,12 +78,12 @@ func isTerminated(i provider.Instance) bool { return i.State == provider.Termina
 
 // hasUnboundedRequests reports whether the lifetime of an earlier process's create request is unknown: create requests
 // do not expire, and WithRequestLife has not set a lifetime.
-func (p *Provider) hasUnboundedRequests(seen Found) bool {
+func (p *Provider) hasUnboundedRequests(seen SearchResult) bool {
 	return seen.Now.IsZero() && p.configuredRequestLife <= 0
 }
 
 // requestLifetime returns the lifetime of a create request: how long after a search the request may still take effect.
-func (p *Provider) requestLifetime(seen Found) time.Duration {
+func (p *Provider) requestLifetime(seen SearchResult) time.Duration {
 	switch {
 	case p.configuredRequestLife > 0:
 		return p.configuredRequestLife
@@ -112,7 +112,7 @@ func (p *Provider) searchUntilConclusive(
 	class provider.Class,
 	machine provider.Machine,
 	creating bool,
-) (Found, error) {
+) (SearchResult, error) {
 	by := matchUID | matchProviderID | refuseForeign
 	if creating {
 		by |= matchName
@@ -120,7 +120,7 @@ func (p *Provider) searchUntilConclusive(
 	begun := time.Now()
 	seen, err := p.findInstances(ctx, class, machine, by)
 	if err != nil {
-		return Found{}, toProviderError(ctx, class, err, "look for instance of machine %s", machine.Name)
+		return SearchResult{}, toProviderError(ctx, class, err, "look for instance of machine %s", machine.Name)
 	}
 	if len(seen.Instances) > 0 || machine.NeverTried {
 		return seen, nil
@@ -134,11 +134,11 @@ func (p *Provider) searchUntilConclusive(
 	case creating && p.hasUnboundedRequests(seen) && last.After(until):
 		return p.awaitOtherCreateCall(ctx, class, machine, last, by)
 	case creating || !traits.Named:
-		return p.searchUntil(ctx, class, machine, until, by)
+		return p.searchUntilDeadline(ctx, class, machine, until, by)
 	}
-	seen, err = p.searchUntil(ctx, class, machine, until, by|matchName)
+	seen, err = p.searchUntilDeadline(ctx, class, machine, until, by|matchName)
 	if err == nil && len(seen.Instances) > 0 {
-		return Found{}, provider.Errorf(
+		return SearchResult{}, provider.Errorf(
 			provider.Aborted,
 			"instance %s has appeared, which has the name of machine %s",
 			seen.Instances[0].ProviderID,
@@ -158,8 +158,8 @@ func (p *Provider) awaitOtherCreateCall(
 	machine provider.Machine,
 	until time.Time,
 	by matchCriteria,
-) (Found, error) {
-	seen, err := p.searchUntil(ctx, class, machine, until, by)
+) (SearchResult, error) {
+	seen, err := p.searchUntilDeadline(ctx, class, machine, until, by)
 	if err == nil && len(seen.Instances) == 0 {
 		err = provider.Errorf(
 			provider.Aborted,
@@ -170,25 +170,26 @@ func (p *Provider) awaitOtherCreateCall(
 	return seen, err
 }
 
-// searchUntil repeats the search until a search finds an instance. Parameter until is a deadline: the first search that
-// starts at or after the deadline is the last search. searchUntil waits for the search interval before each search.
-func (p *Provider) searchUntil(
+// searchUntilDeadline repeats the search until a search finds an instance. Parameter until is a deadline: the first
+// search that starts at or after the deadline is the last search. searchUntilDeadline waits for the search interval
+// before each search.
+func (p *Provider) searchUntilDeadline(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 	until time.Time,
 	by matchCriteria,
-) (Found, error) {
+) (SearchResult, error) {
 	for last := false; ; {
 		err := p.waitSearchInterval(ctx, time.Until(until))
-		var seen Found
+		var seen SearchResult
 		if err == nil {
 			last = !time.Now().Before(until) // clock is read before the search: the search's start counts
 			seen, err = p.findInstances(ctx, class, machine, by)
 		}
 		switch {
 		case err != nil:
-			return Found{}, toProviderError(ctx, class, err, "wait until an earlier creation would show")
+			return SearchResult{}, toProviderError(ctx, class, err, "wait until an earlier creation would show")
 		case len(seen.Instances) > 0 || last:
 			return seen, nil
 		}
@@ -203,7 +204,7 @@ func (p *Provider) searchPastStaleReads(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
-) (Found, error) {
+) (SearchResult, error) {
 	const by = matchUID | matchProviderID | matchName
 	begun := time.Now()
 	seen, err := p.findInstances(ctx, class, machine, by)
@@ -215,7 +216,7 @@ func (p *Provider) searchPastStaleReads(
 		return seen, err
 	}
 	until := begun.Add(traits.Window)
-	if historian, can := p.driver.(Historian); can && !seen.Now.IsZero() {
+	if historian, can := p.driver.(CreationTimeReader); can && !seen.Now.IsZero() {
 		if created := historian.CreatedAt(machine.LastKnownState); !created.IsZero() {
 			until = begun.Add(created.Add(traits.Window).Sub(seen.Now))
 		}
@@ -223,7 +224,7 @@ func (p *Provider) searchPastStaleReads(
 	if !begun.Before(until) {
 		return seen, nil
 	}
-	return p.searchUntil(ctx, class, machine, until, by)
+	return p.searchUntilDeadline(ctx, class, machine, until, by)
 }
 
 // waitSearchInterval waits for the search interval or for the remaining time, whichever is shorter.

@@ -46,8 +46,8 @@ func (s *simulatedCloud) Traits(context.Context, provider.Class) (provider.Trait
 }
 
 // Find implements driver.Driver. Find returns all instances of the cluster that reads show.
-func (s *simulatedCloud) Find(_ context.Context, _ provider.Class, m provider.Machine) (driver.Found, error) {
-	found := driver.Found{}
+func (s *simulatedCloud) Find(_ context.Context, _ provider.Class, m provider.Machine) (driver.SearchResult, error) {
+	found := driver.SearchResult{}
 	if s.traits.Expires {
 		found.Now = time.Now()
 	}
@@ -64,7 +64,7 @@ func (s *simulatedCloud) Create(
 	ctx context.Context,
 	class provider.Class,
 	m provider.Machine,
-	request driver.Request,
+	request driver.CreateRequest,
 ) (provider.Instance, error) {
 	if err := s.recordCall("Create"); err != nil {
 		return provider.Instance{}, err
@@ -91,12 +91,12 @@ func (s *simulatedCloud) Create(
 func (s *simulatedCloud) executeCreate(
 	class provider.Class,
 	m provider.Machine,
-	request driver.Request,
+	request driver.CreateRequest,
 ) (provider.Instance, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !request.NotAfter.IsZero() && time.Now().After(request.NotAfter) {
-		return provider.Instance{}, driver.Expired("too late")
+		return provider.Instance{}, driver.ExpiredError("too late")
 	}
 	if i, known := s.instanceOfToken[request.Token]; known && s.traits.Idempotency == provider.ByToken &&
 		!s.instances[i].isDeleted {

@@ -13,27 +13,27 @@ func testClass(name string) provider.Class {
 }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Harness{Bubble: true, New: func(*testing.T) conformance.Cloud {
+	conformance.Run(t, conformance.Harness{UsesSynctestBubble: true, NewCloud: func(*testing.T) conformance.Cloud {
 		p := fake.New()
 		return conformance.Cloud{
-			Provider:     p,
-			Class:        testClass("plain"),
-			OwnVolume:    func(handle string) provider.Volume { return provider.Volume{CSIDriver: fake.CSIDriver, Handle: handle} },
-			Fail:         func(method provider.Method, err *provider.Error) { p.Fail(method, 1, err) },
-			Hang:         func(method provider.Method) { p.Hang(method) },
-			CreateByHand: func(machine provider.Machine) { p.CreateByHand(testClass("plain"), machine) },
+			Provider:      p,
+			Class:         testClass("plain"),
+			VolumeOfCloud: func(handle string) provider.Volume { return provider.Volume{CSIDriver: fake.CSIDriver, Handle: handle} },
+			FailNextCall:  func(method provider.Method, err *provider.Error) { p.FailCalls(method, 1, err) },
+			HangCalls:     func(method provider.Method) { p.HangCalls(method) },
+			CreateByHand:  func(machine provider.Machine) { p.CreateByHand(testClass("plain"), machine) },
 		}
 	}})
 }
 
 func TestConformanceWithInitialize(t *testing.T) {
-	conformance.Run(t, conformance.Harness{Bubble: true, New: func(*testing.T) conformance.Cloud {
+	conformance.Run(t, conformance.Harness{UsesSynctestBubble: true, NewCloud: func(*testing.T) conformance.Cloud {
 		initializing := testClass("initializing")
 		return conformance.Cloud{
 			// The class determines whether instances have the initialize step.
-			Provider:     fake.New(fake.WithInitialize("shop/initializing")),
-			Class:        testClass("plain"),
-			Initializing: &initializing,
+			Provider:        fake.New(fake.WithInitialize("shop/initializing")),
+			Class:           testClass("plain"),
+			InitializeClass: &initializing,
 		}
 	}})
 }

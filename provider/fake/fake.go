@@ -25,14 +25,14 @@ const userDataKey = "userData"
 
 // Provider is a cloud in memory. A Provider is safe for concurrent use.
 type Provider struct {
-	hasNamedInstances bool            // instances carry no UID tag
-	initializeClasses map[string]bool // classes (namespace/name) with an initialize step
+	hasNamedInstances     bool            // instances carry no UID tag
+	classesWithInitialize map[string]bool // classes (namespace/name) with an initialize step
 
-	mu            sync.Mutex
-	nextNumber    int
-	instances     []*instance // existing instances, in the order of creation
-	holdDeletions bool
-	createCount   int
+	mu               sync.Mutex
+	nextNumber       int
+	instances        []*instance // existing instances, in the order of creation
+	areDeletionsHeld bool
+	createCount      int
 	faults
 }
 
@@ -54,17 +54,17 @@ type Option func(*Provider)
 func WithInitialize(classes ...string) Option {
 	return func(p *Provider) {
 		for _, class := range classes {
-			p.initializeClasses[class] = true
+			p.classesWithInitialize[class] = true
 		}
 	}
 }
 
-// WithNames makes instances carry the name of their machine and no UID tag (Traits.Named).
-func WithNames() Option { return func(p *Provider) { p.hasNamedInstances = true } }
+// WithNamedInstances makes instances carry the name of their machine and no UID tag (Traits.Named).
+func WithNamedInstances() Option { return func(p *Provider) { p.hasNamedInstances = true } }
 
 // New returns a cloud without instances, delays and failures.
 func New(options ...Option) *Provider {
-	p := &Provider{initializeClasses: map[string]bool{}, nextNumber: 1, faults: newFaults()}
+	p := &Provider{classesWithInitialize: map[string]bool{}, nextNumber: 1, faults: newFaults()}
 	for _, option := range options {
 		option(p)
 	}
@@ -110,7 +110,7 @@ func (p *Provider) InitializeInstance(
 		switch {
 		case err != nil:
 			return provider.Instance{}, err
-		case !p.initializeClasses[found.class]:
+		case !p.classesWithInitialize[found.class]:
 			return provider.Instance{}, provider.Errorf(
 				provider.Unimplemented,
 				"instances of class %s have no initialize step",
@@ -136,13 +136,13 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 		for _, i := range found {
 			i.State = provider.Terminating
 		}
-		if !p.holdDeletions {
+		if !p.areDeletionsHeld {
 			p.removeInstances(func(i *instance) bool { return slices.Contains(found, i) })
 		}
 		return struct{}{}, nil
 	})
-	if provider.CodeOf(err) == provider.NotFound {
-		return nil // a NotFound from Fail is a success, as in every provider
+	if provider.CodeOfError(err) == provider.NotFound {
+		return nil // a NotFound from FailCalls is a success, as in every provider
 	}
 	return err
 }
@@ -202,11 +202,11 @@ func (p *Provider) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]
 	})
 }
 
-// foreignError returns an error if provider.Foreign returns an error for an instance of the machine's cluster. The
-// caller holds the lock.
+// foreignError returns an error if provider.ForeignInstanceError returns an error for an instance of the machine's
+// cluster. The caller holds the lock.
 func (p *Provider) foreignError(machine provider.Machine) error {
 	for _, i := range p.instances {
-		if err := provider.Foreign(i.Instance, machine); err != nil && i.cluster == machine.Cluster {
+		if err := provider.ForeignInstanceError(i.Instance, machine); err != nil && i.cluster == machine.Cluster {
 			return err
 		}
 	}
@@ -264,7 +264,7 @@ func (p *Provider) addInstance(class provider.Class, machine provider.Machine) *
 	p.nextNumber++
 	p.createCount++
 	state := provider.Running
-	if p.initializeClasses[classKey(class)] {
+	if p.classesWithInitialize[classKey(class)] {
 		state = provider.Uninitialized
 	}
 	made := &instance{

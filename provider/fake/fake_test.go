@@ -25,30 +25,30 @@ func createInstance(t *testing.T, p *fake.Provider, name string) error {
 
 func TestFailuresAreReturnedInOrderUntilHeal(t *testing.T) {
 	p := fake.New()
-	p.Fail(provider.MethodCreateInstance, 2, provider.Errorf(provider.Unavailable, "down"))
-	p.Fail(provider.MethodCreateInstance, 0, provider.Errorf(provider.Internal, "broken"))
+	p.FailCalls(provider.MethodCreateInstance, 2, provider.Errorf(provider.Unavailable, "down"))
+	p.FailCalls(provider.MethodCreateInstance, 0, provider.Errorf(provider.Internal, "broken"))
 	for _, want := range []provider.Code{provider.Unavailable, provider.Unavailable, provider.Internal, provider.Internal} {
-		assert.Equal(t, want, provider.CodeOf(createInstance(t, p, "m")))
+		assert.Equal(t, want, provider.CodeOfError(createInstance(t, p, "m")))
 	}
-	p.Heal(provider.MethodCreateInstance)
+	p.EndFailures(provider.MethodCreateInstance)
 	require.NoError(t, createInstance(t, p, "m"))
-	assert.Equal(t, 5, p.Calls(provider.MethodCreateInstance))
-	assert.Equal(t, 1, p.Creates())
+	assert.Equal(t, 5, p.CallCount(provider.MethodCreateInstance))
+	assert.Equal(t, 1, p.CreateCount())
 }
 
 func TestFailAfterReturnsTheErrorAfterTheEffect(t *testing.T) {
 	p := fake.New()
-	p.FailAfter(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "the answer was lost"))
+	p.FailCallsAfterEffect(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "the answer was lost"))
 	require.Error(t, createInstance(t, p, "m"))
 	require.Len(t, p.Instances(), 1)
 	require.NoError(t, createInstance(t, p, "m"))
-	assert.Equal(t, 1, p.Creates())
+	assert.Equal(t, 1, p.CreateCount())
 }
 
 func TestDelayAndHangEndWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := fake.New()
-		p.Delay(provider.MethodCreateInstance, 3*time.Second)
+		p.DelayCalls(provider.MethodCreateInstance, 3*time.Second)
 		begun := time.Now()
 		require.NoError(t, createInstance(t, p, "a"))
 		assert.Equal(t, 3*time.Second, time.Since(begun))
@@ -56,10 +56,10 @@ func TestDelayAndHangEndWithTheContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := p.CreateInstance(ctx, testClass("plain"), testMachine("b"))
-		assert.Equal(t, provider.DeadlineExceeded, provider.CodeOf(err))
+		assert.Equal(t, provider.DeadlineExceeded, provider.CodeOfError(err))
 
-		p.Delay(provider.MethodCreateInstance, 0)
-		release := p.Hang(provider.MethodCreateInstance)
+		p.DelayCalls(provider.MethodCreateInstance, 0)
+		release := p.HangCalls(provider.MethodCreateInstance)
 		done := make(chan error)
 		go func() { done <- createInstance(t, p, "c") }()
 		time.Sleep(time.Hour)
@@ -67,7 +67,7 @@ func TestDelayAndHangEndWithTheContext(t *testing.T) {
 		release()
 		release() // a second call has no effect
 		require.NoError(t, <-done)
-		assert.Equal(t, 2, p.Creates())
+		assert.Equal(t, 2, p.CreateCount())
 	})
 }
 
@@ -79,7 +79,7 @@ func TestDeletionCanBeHeld(t *testing.T) {
 	seen, err := p.InstanceStatus(t.Context(), testClass("plain"), testMachine("m"))
 	require.NoError(t, err)
 	assert.Equal(t, provider.Terminating, seen.State)
-	assert.Equal(t, provider.Aborted, provider.CodeOf(createInstance(t, p, "m")))
+	assert.Equal(t, provider.Aborted, provider.CodeOfError(createInstance(t, p, "m")))
 	p.FinishDeletions()
 	assert.Empty(t, p.Instances())
 }
@@ -91,7 +91,7 @@ func TestVanishAndUserData(t *testing.T) {
 	_, err := p.CreateInstance(t.Context(), with, testMachine("m"))
 	require.NoError(t, err)
 	assert.Equal(t, "hello", string(p.UserData("uid-m")))
-	assert.True(t, p.Vanish("uid-m"))
-	assert.False(t, p.Vanish("uid-m"))
+	assert.True(t, p.VanishInstance("uid-m"))
+	assert.False(t, p.VanishInstance("uid-m"))
 	assert.Nil(t, p.UserData("uid-m"))
 }

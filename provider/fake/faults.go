@@ -36,41 +36,42 @@ func newFaults() faults {
 	return f
 }
 
-// Fail makes the next calls of a method return err without effect. Parameter times is the number of failing calls; zero
-// means all calls until Heal. If Fail is called several times for a method, calls return the errors in this order.
-func (p *Provider) Fail(method provider.Method, times int, err *provider.Error) {
+// FailCalls makes the next calls of a method return err without effect. Parameter times is the number of failing calls;
+// zero means all calls until EndFailures. If FailCalls is called several times for a method, calls return the errors in
+// this order.
+func (p *Provider) FailCalls(method provider.Method, times int, err *provider.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failuresBefore[method] = append(p.failuresBefore[method], &failure{err: err, remaining: times})
 }
 
-// FailAfter makes the next calls of a method return err after their effect, as if the answer were lost. FailAfter is
-// otherwise like Fail.
-func (p *Provider) FailAfter(method provider.Method, times int, err *provider.Error) {
+// FailCallsAfterEffect makes the next calls of a method return err after their effect, as if the answer were lost.
+// FailCallsAfterEffect is otherwise like FailCalls.
+func (p *Provider) FailCallsAfterEffect(method provider.Method, times int, err *provider.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failuresAfter[method] = append(p.failuresAfter[method], &failure{err: err, remaining: times})
 }
 
-// Heal removes all failures of a method that Fail and FailAfter have added.
-func (p *Provider) Heal(method provider.Method) {
+// EndFailures removes all failures of a method that FailCalls and FailCallsAfterEffect have added.
+func (p *Provider) EndFailures(method provider.Method) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.failuresBefore, method)
 	delete(p.failuresAfter, method)
 }
 
-// Delay makes each call of a method wait before its effect. The wait ends early if the call's context ends. Zero
+// DelayCalls makes each call of a method wait before its effect. The wait ends early if the call's context ends. Zero
 // removes the delay.
-func (p *Provider) Delay(method provider.Method, delay time.Duration) {
+func (p *Provider) DelayCalls(method provider.Method, delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delays[method] = delay
 }
 
-// Hang makes each call of a method wait before its effect. The wait ends with a call of release or with the call's
+// HangCalls makes each call of a method wait before its effect. The wait ends with a call of release or with the call's
 // context.
-func (p *Provider) Hang(method provider.Method) (release func()) {
+func (p *Provider) HangCalls(method provider.Method) (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	gate := make(chan struct{})
@@ -85,8 +86,8 @@ func (p *Provider) Hang(method provider.Method) (release func()) {
 	}
 }
 
-// Calls returns the number of calls of a method, including hanging and failed calls.
-func (p *Provider) Calls(method provider.Method) int { return int(p.callCounts[method].Load()) }
+// CallCount returns the number of calls of a method, including hanging and failed calls.
+func (p *Provider) CallCount(method provider.Method) int { return int(p.callCounts[method].Load()) }
 
 // runCall runs one call of a method in this order: count, delay, hang, failure, effect, failure after the effect.
 // runCall holds the lock while effect runs.
@@ -104,12 +105,12 @@ func runCall[T any](
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := consumeFailure(p.failuresBefore, method, secret); err != nil {
+	if err := takeNextFailure(p.failuresBefore, method, secret); err != nil {
 		return none, err
 	}
 	result, err := effect()
 	if err == nil {
-		err = consumeFailure(p.failuresAfter, method, secret)
+		err = takeNextFailure(p.failuresAfter, method, secret)
 	}
 	if err != nil {
 		return none, err
@@ -146,9 +147,9 @@ func (p *Provider) waitDelayAndHang(ctx context.Context, method provider.Method)
 	}
 }
 
-// consumeFailure consumes the next failure of a method and returns a copy of its error, or nil without a failure.
+// takeNextFailure consumes the next failure of a method and returns a copy of its error, or nil without a failure.
 // Callers do not share the copy.
-func consumeFailure(failures map[provider.Method][]*failure, method provider.Method, secret provider.Secret) error {
+func takeNextFailure(failures map[provider.Method][]*failure, method provider.Method, secret provider.Secret) error {
 	queue := failures[method]
 	if len(queue) == 0 {
 		return nil

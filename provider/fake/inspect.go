@@ -17,8 +17,8 @@ func (p *Provider) Instances() []provider.Instance {
 	return instances
 }
 
-// Creates returns the number of all instances that were ever created, including the instances of CreateByHand.
-func (p *Provider) Creates() int {
+// CreateCount returns the number of all instances that were ever created, including the instances of CreateByHand.
+func (p *Provider) CreateCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.createCount
@@ -44,9 +44,9 @@ func (p *Provider) CreateByHand(class provider.Class, machine provider.Machine) 
 	return p.addInstance(class, machine).Instance
 }
 
-// Vanish removes the instances of a machine, as if an operator had deleted the instances in the cloud, and reports
-// whether the machine had instances.
-func (p *Provider) Vanish(machineUID string) bool {
+// VanishInstance removes the instances of a machine, as if an operator had deleted the instances in the cloud, and
+// reports whether the machine had instances.
+func (p *Provider) VanishInstance(machineUID string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := len(p.instances)
@@ -58,13 +58,13 @@ func (p *Provider) Vanish(machineUID string) bool {
 func (p *Provider) HoldDeletions() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.holdDeletions = true
+	p.areDeletionsHeld = true
 }
 
 // FinishDeletions removes all Terminating instances and undoes HoldDeletions.
 func (p *Provider) FinishDeletions() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.holdDeletions = false
+	p.areDeletionsHeld = false
 	p.removeInstances(func(i *instance) bool { return i.State == provider.Terminating })
 }

@@ -52,17 +52,17 @@ func (Driver) Traits(context.Context, provider.Class) (provider.Traits, error) {
 }
 
 // Find implements driver.Driver.
-func (Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.Found, error) {
+func (Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.SearchResult, error) {
 	s, err := connectSession(ctx, class, parseLocation(class.Spec))
 	if err != nil {
-		return driver.Found{}, err
+		return driver.SearchResult{}, err
 	}
 	defer s.close()
 	all, err := s.listInstances(machine.Cluster)
 	if err != nil {
-		return driver.Found{}, err
+		return driver.SearchResult{}, err
 	}
-	var found driver.Found
+	var found driver.SearchResult
 	for _, i := range all {
 		// An instance without a UID tag must belong to the class.
 		if i.MachineUID != "" || i.ProviderID == machine.ProviderID || i.class == classTag(class) {
@@ -78,7 +78,7 @@ func (Driver) Create(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
-	_ driver.Request,
+	_ driver.CreateRequest,
 ) (provider.Instance, error) {
 	s, err := openSession(ctx, class)
 	if err != nil {
@@ -118,7 +118,7 @@ func (Driver) Create(
 // the machine's own instance, which was created but could not be started), is a limit of the project reached, and does
 // the class refer to an object that does not exist?
 func (s *session) toCreateError(ctx context.Context, machine provider.Machine, failure error) error {
-	said := withCode(failure)
+	said := toProviderError(failure)
 	if ctx.Err() != nil {
 		return said
 	}
@@ -134,9 +134,9 @@ func (s *session) toCreateError(ctx context.Context, machine provider.Machine, f
 	switch {
 	case s.hasReachedLimit():
 		said.Code = provider.ResourceExhausted
-	case s.missingReference() != "":
+	case s.missingReferenceText() != "":
 		said.Code = provider.InvalidArgument
-		said.Message += ": " + s.missingReference()
+		said.Message += ": " + s.missingReferenceText()
 	}
 	return said
 }
@@ -155,9 +155,9 @@ func (s *session) hasReachedLimit() bool {
 	return false
 }
 
-// missingReference returns a text about the first project, profile or image of the class that does not exist. The text
-// is empty if all exist or if the server does not answer.
-func (s *session) missingReference() string {
+// missingReferenceText returns a text about the first project, profile or image of the class that does not exist. The
+// text is empty if all exist or if the server does not answer.
+func (s *session) missingReferenceText() string {
 	missing := func(err error) bool { return api.StatusErrorCheck(err, http.StatusNotFound) }
 	if _, _, err := s.server.GetProject(s.spec.Project); missing(err) {
 		return fmt.Sprintf("project %s does not exist", s.spec.Project)
@@ -187,11 +187,11 @@ func (Driver) Initialize(
 		return provider.Instance{}, err
 	}
 	defer s.close()
-	name, err := s.instanceNameOf(instance.ProviderID)
+	name, err := s.instanceNameFromProviderID(instance.ProviderID)
 	if err != nil || instance.State != provider.Uninitialized {
 		return instance, err
 	}
-	if err := s.changeState(ctx, name, api.InstanceStatePut{Action: "start", Timeout: -1}); err != nil {
+	if err := s.changeInstanceState(ctx, name, api.InstanceStatePut{Action: "start", Timeout: -1}); err != nil {
 		return provider.Instance{}, err
 	}
 	return s.getProviderInstance(name)
@@ -210,7 +210,7 @@ func (Driver) Delete(
 		return err
 	}
 	defer s.close()
-	name, err := s.instanceNameOf(instance.ProviderID)
+	name, err := s.instanceNameFromProviderID(instance.ProviderID)
 	if err != nil {
 		return err
 	}
@@ -226,13 +226,13 @@ func (Driver) Delete(
 	if there.State == provider.Running {
 		// The error is ignored: another caller may stop the instance at the same time. If the instance still runs, the
 		// deletion below returns an error.
-		_ = s.changeState(ctx, name, api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1})
+		_ = s.changeInstanceState(ctx, name, api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1})
 	}
 	operation, err := s.server.DeleteInstance(name)
 	if err == nil {
 		err = operation.WaitContext(ctx)
 	}
-	return withCodeOrNil(err)
+	return toProviderErrorOrNil(err)
 }
 
 // List implements driver.Driver.
@@ -265,7 +265,7 @@ type taggedInstance struct {
 func (s *session) listInstances(cluster string) ([]taggedInstance, error) {
 	all, err := s.server.GetInstancesWithFilter(api.InstanceTypeAny, []string{"config." + tagCluster + "=" + cluster})
 	if err != nil {
-		return nil, withCode(err)
+		return nil, toProviderError(err)
 	}
 	var listed []taggedInstance
 	for _, i := range all {
@@ -280,7 +280,7 @@ func (s *session) listInstances(cluster string) ([]taggedInstance, error) {
 func (s *session) getInstance(name string) (taggedInstance, error) {
 	i, _, err := s.server.GetInstance(name)
 	if err != nil {
-		return taggedInstance{}, withCode(err)
+		return taggedInstance{}, toProviderError(err)
 	}
 	return s.toTaggedInstance(*i), nil
 }
@@ -323,8 +323,9 @@ func (s *session) providerID(name, uid string) string {
 	return id + "/" + hex.EncodeToString(sum[:4])
 }
 
-// instanceNameOf returns the instance's name from a provider ID. A provider ID of another form or project is an error.
-func (s *session) instanceNameOf(providerID string) (string, error) {
+// instanceNameFromProviderID returns the instance's name from a provider ID. A provider ID of another form or project
+// is an error.
+func (s *session) instanceNameFromProviderID(providerID string) (string, error) {
 	rest, ours := strings.CutPrefix(providerID, "incus:///")
 	parts := strings.Split(rest, "/")
 	if !ours || len(parts) < 2 || len(parts) > 3 || !isInstanceName(parts[1]) {
@@ -346,26 +347,26 @@ func (s *session) instanceNameOf(providerID string) (string, error) {
 	return parts[1], nil
 }
 
-// changeState requests a new state of an instance, and waits until the instance has reached the state.
-func (s *session) changeState(ctx context.Context, name string, state api.InstanceStatePut) error {
+// changeInstanceState requests a new state of an instance, and waits until the instance has reached the state.
+func (s *session) changeInstanceState(ctx context.Context, name string, state api.InstanceStatePut) error {
 	operation, err := s.server.UpdateInstanceState(name, state, "")
 	if err == nil {
 		err = operation.WaitContext(ctx)
 	}
-	return withCodeOrNil(err)
+	return toProviderErrorOrNil(err)
 }
 
-// withCodeOrNil maps an error of the server like withCode; nil stays nil.
-func withCodeOrNil(err error) error {
+// toProviderErrorOrNil maps an error of the server like toProviderError; nil stays nil.
+func toProviderErrorOrNil(err error) error {
 	if err == nil {
 		return nil
 	}
-	return withCode(err)
+	return toProviderError(err)
 }
 
-// withCode maps an error of the server to a provider.Error with a code. The message stays, on one line. An operation's
-// failure has no HTTP status and gets the code Internal.
-func withCode(err error) *provider.Error {
+// toProviderError maps an error of the server to a provider.Error with a code. The message stays, on one line. An
+// operation's failure has no HTTP status and gets the code Internal.
+func toProviderError(err error) *provider.Error {
 	status, has := api.StatusErrorMatch(err)
 	code := provider.Internal
 	switch {

@@ -69,7 +69,7 @@ func TestInvalidSpecs(t *testing.T) {
 		strings.Replace(validSpec, "{", `{"storage":{"size":"1GiB"},`, 1):            "providerSpec.storage.pool: is required with a size",
 	} {
 		_, err := ParseSpec(json.RawMessage(text))
-		assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err), text)
+		assert.Equal(t, provider.InvalidArgument, provider.CodeOfError(err), text)
 		assert.ErrorContains(t, err, want, text)
 	}
 }
@@ -79,13 +79,13 @@ func TestProviderIDs(t *testing.T) {
 	a, b := s.providerID("m", "uid-a"), s.providerID("m", "uid-b")
 	assert.NotEqual(t, a, b, "two instances of one name, one after the other")
 	for _, id := range []string{a, b, s.providerID("m", "")} {
-		name, err := s.instanceNameOf(id)
+		name, err := s.instanceNameFromProviderID(id)
 		require.NoError(t, err)
 		assert.Equal(t, "m", name)
 	}
 	for _, id := range []string{"", "incus:///p", "incus:///other/m", "aws:///p/m", "incus:///p/m/x/y", "incus:///p/-m"} {
-		_, err := s.instanceNameOf(id)
-		assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err), id)
+		_, err := s.instanceNameFromProviderID(id)
+		assert.Equal(t, provider.InvalidArgument, provider.CodeOfError(err), id)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestNamesOfInstances(t *testing.T) {
 }
 
 func TestCodesOfErrors(t *testing.T) {
-	require.NoError(t, withCodeOrNil(nil))
+	require.NoError(t, toProviderErrorOrNil(nil))
 	for err, want := range map[error]provider.Code{
 		errors.New("Reached maximum\nnumber of instances"):          provider.Internal,
 		api.StatusErrorf(http.StatusForbidden, "not authorized"):    provider.PermissionDenied,
@@ -107,8 +107,8 @@ func TestCodesOfErrors(t *testing.T) {
 		api.StatusErrorf(http.StatusServiceUnavailable, "starting"): provider.Unavailable,
 		api.StatusErrorf(http.StatusTeapot, "odd"):                  provider.Internal,
 	} {
-		got := withCode(err)
-		assert.Equal(t, want, provider.CodeOf(got), err)
+		got := toProviderError(err)
+		assert.Equal(t, want, provider.CodeOfError(got), err)
 		assert.NotContains(t, got.Error(), "\n")
 	}
 }

@@ -30,12 +30,12 @@ func callDriver[Q, A any](
 	method func(context.Context, Q) (*A, error),
 	request Q,
 ) (*A, *driverError) {
-	return callDriverUntil(ctx, ctx, class, method, request)
+	return callDriverWithWaitContext(ctx, ctx, class, method, request)
 }
 
-// callDriverUntil makes one call of the driver like callDriver, with two contexts: the driver receives ctx, and the end
-// of the context until ends the wait for the driver.
-func callDriverUntil[Q, A any](
+// callDriverWithWaitContext makes one call of the driver like callDriver, with two contexts: the driver receives ctx,
+// and the end of the context until ends the wait for the driver.
+func callDriverWithWaitContext[Q, A any](
 	ctx, until context.Context,
 	class provider.Class,
 	method func(context.Context, Q) (*A, error),
@@ -77,7 +77,7 @@ func contextUntilDeadline(ctx context.Context) (until context.Context, release c
 // driverError is an error of a driver, with code and message.
 type driverError provider.Error
 
-func codeOf(r *driverError) provider.Code {
+func codeOfDriverError(r *driverError) provider.Code {
 	if r == nil {
 		return provider.OK
 	}
@@ -99,7 +99,7 @@ func toDriverError(class provider.Class, err error) *driverError {
 	if ours, is := errors.AsType[*provider.Error](err); is {
 		return (*driverError)(ours)
 	}
-	r := &driverError{Code: provider.CodeOf(err), Message: err.Error()}
+	r := &driverError{Code: provider.CodeOfError(err), Message: err.Error()}
 	coded, is := errors.AsType[*status.Status](err)
 	if !is {
 		coded, is = status.FromError(err)

@@ -40,35 +40,40 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // the test mostly waits
-			conformance.Run(t, conformance.Harness{New: func(t *testing.T) conformance.Cloud {
-				cloud := &ec2test.Cloud{Consistency: 5 * time.Millisecond}
-				d := &ec2test.Driver{Cloud: cloud, NameOnly: row.nameOnly, NoStatus: row.noStatus}
+			conformance.Run(t, conformance.Harness{NewCloud: func(t *testing.T) conformance.Cloud {
+				cloud := &ec2test.Cloud{ReadDelay: 5 * time.Millisecond}
+				d := &ec2test.Driver{Cloud: cloud, IgnoresProviderID: row.nameOnly, LacksStatus: row.noStatus}
 				if row.remote {
 					server := httptest.NewServer(cloud.Handler())
 					t.Cleanup(server.Close)
 					d.Cloud = ec2test.Client{URL: server.URL}
 				}
-				return suiteCloud(t, d, cloud)
+				return newConformanceCloud(t, d, cloud)
 			}})
 		})
 	}
 }
 
-func suiteCloud(t *testing.T, d *ec2test.Driver, ec2 *ec2test.Cloud) conformance.Cloud {
+func newConformanceCloud(t *testing.T, d *ec2test.Driver, ec2 *ec2test.Cloud) conformance.Cloud {
 	elsewhere, denied := testClass(t, "pool", "another", unchangedSpec), testClass(t, "pool", "conformance", unchangedSpec)
 	denied.Secret[ec2test.SecretAccessKey] = []byte(ec2test.DeniedKey)
-	cloud := mcmtest.Cloud(t, mcmtest.New(d), testClass(t, "pool", "conformance", unchangedSpec), ec2test.CSIDriver)
-	cloud.Elsewhere, cloud.Denied = &elsewhere, &denied
+	cloud := mcmtest.NewConformanceCloud(
+		t,
+		mcmtest.New(d),
+		testClass(t, "pool", "conformance", unchangedSpec),
+		ec2test.CSIDriver,
+	)
+	cloud.OtherClusterClass, cloud.DeniedClass = &elsewhere, &denied
 	cloud.CreateByHand = func(m provider.Machine) {
 		_, err := ec2.RunInstances(ec2test.Instance{Tags: map[string]string{
 			"Name": m.Name, "kubernetes.io/cluster/conformance": "1", "kubernetes.io/role/node": "1",
 		}})
 		require.NoError(t, err)
-		time.Sleep(ec2.Consistency)
+		time.Sleep(ec2.ReadDelay)
 	}
-	if !d.NoStatus { // a list does not show which instances wait for InitializeMachine
+	if !d.LacksStatus { // a list does not show which instances wait for InitializeMachine
 		initializing := testClass(t, "initializing", "conformance", withInitialize)
-		cloud.Initializing = &initializing
+		cloud.InitializeClass = &initializing
 	}
 	return cloud
 }

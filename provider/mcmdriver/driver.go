@@ -29,8 +29,8 @@ const (
 
 // settings are the values that Options change.
 type settings struct {
-	window        time.Duration
-	driverOptions []driver.Option
+	consistencyWindow time.Duration
+	driverOptions     []driver.Option
 }
 
 // Option changes the settings of New.
@@ -40,29 +40,32 @@ type Option func(*settings)
 // show the instance. The default is 5 s. After an interrupted creation, the next creation or deletion waits for the
 // duration of the window. If the cloud shows the instance even later, the next creation may make a second instance.
 func WithWindow(window time.Duration) Option {
-	return func(s *settings) { s.window = window }
+	return func(s *settings) { s.consistencyWindow = window }
 }
 
-// WithAdapter passes options on to package driver.
-func WithAdapter(options ...driver.Option) Option {
+// WithDriverOptions passes options on to package driver.
+func WithDriverOptions(options ...driver.Option) Option {
 	return func(s *settings) { s.driverOptions = append(s.driverOptions, options...) }
 }
 
 // New returns a Provider that calls a driver of MCM. The Provider is safe for concurrent use, because MCM requires
 // drivers that are safe for concurrent use.
 func New(d mcm.Driver, options ...Option) *driver.Provider {
-	s := settings{window: defaultWindow, driverOptions: []driver.Option{driver.WithSearchInterval(searchInterval)}}
+	s := settings{
+		consistencyWindow: defaultWindow,
+		driverOptions:     []driver.Option{driver.WithSearchInterval(searchInterval)},
+	}
 	for _, option := range options {
 		option(&s)
 	}
-	return driver.New(&mcmAdapter{mcmDriver: d, window: s.window}, s.driverOptions...)
+	return driver.New(&mcmAdapter{mcmDriver: d, consistencyWindow: s.consistencyWindow}, s.driverOptions...)
 }
 
 // mcmAdapter is a driver.Driver that calls a driver of MCM.
 type mcmAdapter struct {
-	mcmDriver mcm.Driver
-	window    time.Duration
-	creations runningCreations
+	mcmDriver         mcm.Driver
+	consistencyWindow time.Duration
+	creations         runningCreations
 }
 
 var (
@@ -73,14 +76,18 @@ var (
 
 // Traits implements driver.Driver. MCM's drivers tag instances with the machine's name, and send no client token.
 func (s *mcmAdapter) Traits(context.Context, provider.Class) (provider.Traits, error) {
-	return provider.Traits{Idempotency: provider.NotIdempotent, Named: true, Window: s.window}, nil
+	return provider.Traits{Idempotency: provider.NotIdempotent, Named: true, Window: s.consistencyWindow}, nil
 }
 
 // Find implements driver.Driver. A driver of MCM cannot search by UID, so Find returns no instance for a machine that
 // has neither a name nor a provider ID.
-func (s *mcmAdapter) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.Found, error) {
+func (s *mcmAdapter) Find(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (driver.SearchResult, error) {
 	if machine.Name == "" && machine.ProviderID == "" {
-		return driver.Found{}, nil
+		return driver.SearchResult{}, nil
 	}
 	instances, err := s.findByStatus(ctx, class, machine)
 	if err == nil && len(instances) == 0 && s.creations.isRunning(machine) {
@@ -90,7 +97,7 @@ func (s *mcmAdapter) Find(ctx context.Context, class provider.Class, machine pro
 			machine.Name,
 		)
 	}
-	return driver.Found{Instances: instances}, err
+	return driver.SearchResult{Instances: instances}, err
 }
 
 // findByStatus finds the machine's instance by the driver's GetMachineStatus. If the driver does not implement
@@ -109,13 +116,13 @@ func (s *mcmAdapter) findByStatus(
 				ProviderID:     answer.ProviderID,
 				NodeName:       answer.NodeName,
 				MachineName:    machine.Name,
-				Addresses:      addressesOf(answer.Addresses),
+				Addresses:      toProviderAddresses(answer.Addresses),
 				State:          state,
 				LastKnownState: machine.LastKnownState,
 			},
 		}
 	}
-	switch code := codeOf(refusal); {
+	switch code := codeOfDriverError(refusal); {
 	case code == provider.OK && answer != nil:
 		return one(""), nil
 	case code == provider.OK:
@@ -142,7 +149,7 @@ func (s *mcmAdapter) findInList(
 ) ([]provider.Instance, error) {
 	listed, refusal := s.listInstances(ctx, class)
 	switch {
-	case codeOf(refusal) == provider.Unimplemented:
+	case codeOfDriverError(refusal) == provider.Unimplemented:
 		return nil, status.withRetryAfter(mediumRetry)
 	case refusal != nil:
 		return nil, refusal.withRetryAfter(mediumRetry)
@@ -154,7 +161,7 @@ func (s *mcmAdapter) findInList(
 			found = append(found, i)
 		}
 	}
-	if len(found) == 0 && codeOf(status) == provider.OutOfRange {
+	if len(found) == 0 && codeOfDriverError(status) == provider.OutOfRange {
 		return nil, status.withRetryAfter(mediumRetry)
 	}
 	return found, nil
@@ -171,7 +178,7 @@ func (s *mcmAdapter) Create(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
-	_ driver.Request,
+	_ driver.CreateRequest,
 ) (provider.Instance, error) {
 	end := s.creations.beginCall(machine)
 	create := func(ctx context.Context, request *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
@@ -180,7 +187,7 @@ func (s *mcmAdapter) Create(
 	}
 	until, release := contextUntilDeadline(ctx)
 	defer release()
-	answer, refusal := callDriverUntil(ctx, until, class, create, &mcm.CreateMachineRequest{
+	answer, refusal := callDriverWithWaitContext(ctx, until, class, create, &mcm.CreateMachineRequest{
 		Machine: newMCMMachine(class, machine), MachineClass: newMCMClass(class), Secret: newMCMSecret(class),
 	})
 	if answer == nil {
@@ -190,14 +197,14 @@ func (s *mcmAdapter) Create(
 		ProviderID:     answer.ProviderID,
 		NodeName:       answer.NodeName,
 		MachineName:    machine.Name,
-		Addresses:      addressesOf(answer.Addresses),
+		Addresses:      toProviderAddresses(answer.Addresses),
 		LastKnownState: answer.LastKnownState,
 	}
 	if refusal != nil {
 		return made, refusal.withRetryAfter(mediumRetry)
 	}
 	machine.LastKnownState = cmp.Or(made.LastKnownState, machine.LastKnownState)
-	switch initialized, err := s.Initialize(ctx, class, machine, made); provider.CodeOf(err) {
+	switch initialized, err := s.Initialize(ctx, class, machine, made); provider.CodeOfError(err) {
 	case provider.OK:
 		return initialized, nil
 	case provider.Unimplemented:
@@ -225,7 +232,7 @@ func (s *mcmAdapter) Initialize(
 	if answer != nil {
 		instance.ProviderID = cmp.Or(answer.ProviderID, instance.ProviderID)
 		instance.NodeName = cmp.Or(answer.NodeName, instance.NodeName)
-		instance.Addresses = append(instance.Addresses, addressesOf(answer.Addresses)...)
+		instance.Addresses = append(instance.Addresses, toProviderAddresses(answer.Addresses)...)
 	}
 	return instance, nil
 }
@@ -292,7 +299,7 @@ func (s *mcmAdapter) VolumeIDs(ctx context.Context, volumes []provider.Volume) (
 	}
 	answer, refusal := callDriver(ctx, provider.Class{}, s.mcmDriver.GetVolumeIDs, request)
 	switch {
-	case codeOf(refusal) == provider.Unimplemented || refusal == nil && answer == nil:
+	case codeOfDriverError(refusal) == provider.Unimplemented || refusal == nil && answer == nil:
 		return nil, nil
 	case refusal != nil:
 		return nil, refusal.withRetryAfter(0)
@@ -300,7 +307,7 @@ func (s *mcmAdapter) VolumeIDs(ctx context.Context, volumes []provider.Volume) (
 	return answer.VolumeIDs, nil
 }
 
-func addressesOf(addresses []corev1.NodeAddress) []provider.Address {
+func toProviderAddresses(addresses []corev1.NodeAddress) []provider.Address {
 	var converted []provider.Address
 	for _, a := range addresses {
 		converted = append(converted, provider.Address{Type: string(a.Type), Address: a.Address})

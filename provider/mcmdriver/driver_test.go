@@ -281,7 +281,7 @@ func TestACreationThatIgnoresItsContext(t *testing.T) {
 		class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{}
 		d := mcmtest.New(&ec2test.Driver{Cloud: cloud})
 		free := make(chan struct{})
-		d.Hang("CreateMachine", free)
+		d.HangCalls("CreateMachine", free)
 		p := mcmdriver.New(d)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -307,7 +307,7 @@ func TestCancelledCreationWaitsForTheDriversCall(t *testing.T) {
 		class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{}
 		free := make(chan struct{})
 		slow := mcmtest.New(&ec2test.Driver{Cloud: cloud})
-		slow.Hang("CreateMachine", free)
+		slow.HangCalls("CreateMachine", free)
 		time.AfterFunc(40*time.Second, func() { close(free) })
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(6*time.Second, cancel)
@@ -321,7 +321,7 @@ func TestCancelledCreationWaitsForTheDriversCall(t *testing.T) {
 		found, err := mcmdriver.New(&ec2test.Driver{Cloud: cloud}).CreateInstance(t.Context(), class, again)
 		require.NoError(t, err)
 		assert.Equal(t, made.ProviderID, found.ProviderID)
-		assert.Len(t, cloud.All(), 1)
+		assert.Len(t, cloud.AllInstances(), 1)
 	})
 }
 
@@ -332,7 +332,7 @@ func TestCreationAfterAnAttemptWithoutHeartbeats(t *testing.T) {
 		class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{}
 		free := make(chan struct{})
 		slow := mcmtest.New(&ec2test.Driver{Cloud: cloud})
-		slow.Hang("CreateMachine", free)
+		slow.HangCalls("CreateMachine", free)
 		go func() { _, _ = mcmdriver.New(slow).CreateInstance(t.Context(), class, testMachine()) }()
 		time.AfterFunc(90*time.Second, func() { close(free) })
 		again := testMachine()
@@ -340,7 +340,7 @@ func TestCreationAfterAnAttemptWithoutHeartbeats(t *testing.T) {
 		_, err := mcmdriver.New(&ec2test.Driver{Cloud: cloud}).CreateInstance(t.Context(), class, again)
 		require.NoError(t, err)
 		synctest.Wait()
-		assert.Len(t, cloud.All(), 1)
+		assert.Len(t, cloud.AllInstances(), 1)
 	})
 }
 
@@ -359,7 +359,7 @@ func TestACreatorThatDies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{Consistency: row.shows}
+				class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{ReadDelay: row.shows}
 				// the request of the crashed worker
 				_, err := cloud.RunInstances(
 					ec2test.Instance{
@@ -389,12 +389,12 @@ func TestACreatorThatDies(t *testing.T) {
 	}
 }
 
-// New passes the values of WithWindow and WithAdapter to package driver.
+// New passes the values of WithWindow and WithDriverOptions to package driver.
 func TestOptions(t *testing.T) {
 	p := mcmdriver.New(
 		&scriptedDriver{},
 		mcmdriver.WithWindow(time.Minute),
-		mcmdriver.WithAdapter(driver.WithRequestLife(time.Minute)),
+		mcmdriver.WithDriverOptions(driver.WithRequestLife(time.Minute)),
 	)
 	traits, err := p.Traits(t.Context(), provider.Class{})
 	require.NoError(t, err)

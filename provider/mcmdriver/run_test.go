@@ -19,7 +19,7 @@ func TestFlags(t *testing.T) {
 		"--queues=machines": "unknown flag: --queues",
 	} {
 		c := newWorker(&ec2test.Driver{}, "AWS").Command()
-		commandline.Strict(c)
+		commandline.RefuseUnknownArguments(c)
 		c.SetArgs(strings.Fields(arguments))
 		err := c.ExecuteContext(t.Context())
 		assert.ErrorContains(t, err, want, arguments)

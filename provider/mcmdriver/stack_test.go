@@ -56,7 +56,7 @@ const (
 
 var (
 	testRig *rig.Rig
-	ec2     = &faultyEC2{Cloud: &ec2test.Cloud{Consistency: consistency}, workerKilled: make(chan struct{})}
+	ec2     = &faultyEC2{Cloud: &ec2test.Cloud{ReadDelay: consistency}, workerKilled: make(chan struct{})}
 )
 
 // TestMain starts a local stack. The provider's worker in the local stack is another process of the test binary.
@@ -67,7 +67,7 @@ func TestMain(m *testing.M) {
 		}
 		mcmtest.IgnoreStackFlags()
 		mcmdriver.Run(&ec2test.Driver{Cloud: ec2test.Client{URL: url}}, ec2test.Provider,
-			mcmdriver.WithWindow(consistencyWindow), mcmdriver.WithAdapter(driver.WithRequestLife(requestLife)))
+			mcmdriver.WithWindow(consistencyWindow), mcmdriver.WithDriverOptions(driver.WithRequestLife(requestLife)))
 		return
 	}
 	server := httptest.NewServer(ec2)
@@ -85,7 +85,7 @@ func TestMain(m *testing.M) {
 	}
 	code := rig.Main(m, options, func(up *rig.Rig) {
 		testRig = up
-		if err := testRig.Stack.Stop(context.Background(), component.SecondWorker); err != nil {
+		if err := testRig.Stack.StopComponent(context.Background(), component.SecondWorker); err != nil {
 			panic(err)
 		}
 	})
@@ -148,7 +148,7 @@ func (e *faultyEC2) createRequestCount() int {
 // runningInstances returns the machine names of all running instances, by provider ID.
 func (e *faultyEC2) runningInstances() map[string]string {
 	live := map[string]string{}
-	for _, i := range e.All() {
+	for _, i := range e.AllInstances() {
 		if i.State == ec2test.StateRunning {
 			live[ec2test.ProviderID("eu-west-1", i.ID)] = i.Tags["Name"]
 		}
@@ -159,9 +159,9 @@ func (e *faultyEC2) runningInstances() map[string]string {
 // simulateNodes creates the Node of each new instance and deletes the Node of each terminated instance, like a cloud
 // controller manager.
 func simulateNodes(t *testing.T) {
-	kubelets, err := cloud.NewKubeNodes(testRig.Stack.Kubeconfig(component.Test))
+	kubelets, err := cloud.NewKubeNodes(testRig.Stack.KubeconfigPath(component.Test))
 	require.NoError(t, err)
-	ec2.Changed = func(i ec2test.Instance) {
+	ec2.OnInstanceChange = func(i ec2test.Instance) {
 		instance := virtual.Instance{
 			ProviderID: ec2test.ProviderID("eu-west-1", i.ID),
 			NodeName:   i.PrivateDNSName,
@@ -207,7 +207,7 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 	allowSecretReads(t)
 	simulateNodes(t)
 	all := intstr.FromString("100%")
-	p := testRig.Pool(t, namespace, poolName, 6, func(d *v1alpha1.MachineDeployment) {
+	p := testRig.CreatePool(t, namespace, poolName, 6, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.Class.Name = "pool-aws"
 		d.Spec.Template.Spec.NodeTemplateSpec.Annotations = map[string]string{ec2test.PlacementAnnotation: placement}
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
@@ -222,7 +222,7 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 				recorded++
 			}
 		}
-		made := len(ec2.All())
+		made := len(ec2.AllInstances())
 		return ec2.createRequestCount() == 6 && made == 4 &&
 				recorded == 2, fmt.Sprintf(
 				"%d requests, %d instances, %d of them on record",
@@ -231,13 +231,13 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 				recorded,
 			)
 	})
-	require.NoError(t, testRig.Stack.Kill(t.Context(), component.ProviderWorker))
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.ProviderWorker))
 	close(ec2.workerKilled)
-	require.NoError(t, testRig.Stack.Start(t.Context(), component.ProviderWorker))
-	p.AwaitRunning(t, 6)
+	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.ProviderWorker))
+	p.AwaitRunningMachines(t, 6)
 	before := requireOneInstancePerMachine(t, p)
-	require.Len(t, ec2.All(), 6, "instances that ever were")
-	for _, i := range ec2.All() {
+	require.Len(t, ec2.AllInstances(), 6, "instances that ever were")
+	for _, i := range ec2.AllInstances() {
 		assert.JSONEq(t, placement, i.Placement)
 		assert.Contains(t, i.UserData, "echo "+i.Tags["Name"]+" >")
 		assert.Regexp(t, `--token [a-z0-9]{6}\.[a-z0-9]{16} `, i.UserData)
@@ -250,17 +250,17 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 		old := slices.ContainsFunc(machines, func(m v1alpha1.Machine) bool { return before[m.Spec.ProviderID] != "" })
 		return len(machines) == 6 && !old, len(machines)
 	})
-	p.AwaitRunning(t, 6)
+	p.AwaitRunningMachines(t, 6)
 	requireOneInstancePerMachine(t, p)
 
 	p.Scale(t, 2)
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	requireOneInstancePerMachine(t, p)
 
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 	assert.Empty(t, ec2.runningInstances())
-	assert.Len(t, ec2.All(), 12, "six, and six in the rollout")
+	assert.Len(t, ec2.AllInstances(), 12, "six, and six in the rollout")
 	joined, err := testRig.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	assert.Empty(t, joined.Items)
@@ -274,12 +274,12 @@ func TestTwoWorkersUnderLostHeartbeatsMakeEachInstanceOnce(t *testing.T) {
 	_, err := testRig.Stack.Kubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
 	require.NoError(t, err)
 	allowSecretReads(t)
-	before := len(ec2.All())
+	before := len(ec2.AllInstances())
 	ec2.setCreateDuration(20 * time.Second)
 	defer ec2.setCreateDuration(0)
-	ec2.Changed = nil // no node joins
-	require.NoError(t, testRig.Stack.Start(t.Context(), component.SecondWorker))
-	p := testRig.Pool(
+	ec2.OnInstanceChange = nil // no node joins
+	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.SecondWorker))
+	p := testRig.CreatePool(
 		t,
 		namespace,
 		poolName,
@@ -299,10 +299,10 @@ func TestTwoWorkersUnderLostHeartbeatsMakeEachInstanceOnce(t *testing.T) {
 	require.NoError(t, err)
 	t.Logf("%d heartbeats had an error", bytes.Count(text, []byte("RecordActivityHeartbeat with error")))
 	requireOneInstancePerMachine(t, p)
-	require.Equal(t, many, len(ec2.All())-before, "instances that ever were")
+	require.Equal(t, many, len(ec2.AllInstances())-before, "instances that ever were")
 	p.Delete(t)
-	p.AwaitGone(t)
-	require.NoError(t, testRig.Stack.Stop(t.Context(), component.SecondWorker))
+	p.AwaitPoolGone(t)
+	require.NoError(t, testRig.Stack.StopComponent(t.Context(), component.SecondWorker))
 }
 
 // setCreateDuration sets the duration of create requests.
@@ -381,7 +381,7 @@ func requireOneInstancePerMachine(t *testing.T, p *rig.Pool) map[string]string {
 func requireCountedRequests(t *testing.T) {
 	t.Helper()
 	counts := map[string]int{}
-	for _, a := range testRig.Audit(t, func(a rig.AuditedRequest) bool { return a.User.Username == component.ProviderIdentity }) {
+	for _, a := range testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool { return a.User.Username == component.ProviderIdentity }) {
 		if a.ObjectRef.Resource == "machines" {
 			require.NotEqual(t, http.StatusForbidden, a.ResponseStatus.Code, "%s %s", a.Verb, a.RequestURI)
 			counts[strings.TrimSpace(a.Verb+" "+cmp.Or(a.ObjectRef.Namespace, "all"))]++
@@ -392,8 +392,8 @@ func requireCountedRequests(t *testing.T) {
 	for _, metric := range []string{"millwright_provider_requests_total", "millwright_provider_request_duration_seconds_count"} {
 		require.Greater(
 			t,
-			testRig.Metric(t, component.ProviderWorker, metric),
-			testRig.Metric(t, component.ProviderWorker, "millwright_provider_calls_total"),
+			testRig.ReadMetric(t, component.ProviderWorker, metric),
+			testRig.ReadMetric(t, component.ProviderWorker, "millwright_provider_calls_total"),
 			metric,
 		)
 	}

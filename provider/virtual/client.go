@@ -41,18 +41,18 @@ func (d *Driver) openSession(class provider.Class) (*session, error) {
 
 // readAllPages reads all pages of a query. Found.Now is the cloud's clock at the first page: the data of later pages
 // are at least as recent.
-func (s *session) readAllPages(ctx context.Context, path string, query url.Values) (driver.Found, error) {
-	var found driver.Found
+func (s *session) readAllPages(ctx context.Context, path string, query url.Values) (driver.SearchResult, error) {
+	var found driver.SearchResult
 	for {
 		var answer ReadAnswer
 		if err := s.sendRequest(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &answer); err != nil {
-			return driver.Found{}, err
+			return driver.SearchResult{}, err
 		}
 		if found.Now.IsZero() {
 			found.Now = answer.Now
 		}
 		for _, item := range answer.Items {
-			found.Instances = append(found.Instances, instanceFromWire(item))
+			found.Instances = append(found.Instances, toProviderInstance(item))
 		}
 		if answer.Next == "" {
 			return found, nil
@@ -104,7 +104,7 @@ func errorOfAnswer(answer *http.Response) error {
 		return provider.Errorf(codeOfStatus(answer.StatusCode), "the cloud answered HTTP %d", answer.StatusCode)
 	}
 	if told.Reason == ReasonExpired {
-		return driver.Expired(told.Message)
+		return driver.ExpiredError(told.Message)
 	}
 	return &provider.Error{
 		Code:       provider.ParseCode(told.Code),

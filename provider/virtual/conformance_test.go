@@ -46,38 +46,41 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overHTTP := name == asItComes // the other rows set durations, which need a bubble
-			conformance.Run(t, conformance.Harness{Bubble: !overHTTP, New: func(t *testing.T) conformance.Cloud {
-				c := startCloud(t)
-				c.changeBehaviour(t, behave)
-				if overHTTP {
-					return suiteCloud(t, c, virtual.New(c.startServer(t), driver.WithRequestLife(time.Second)))
-				}
-				return suiteCloud(t, c, newWorkerProvider(c))
-			}})
+			conformance.Run(
+				t,
+				conformance.Harness{UsesSynctestBubble: !overHTTP, NewCloud: func(t *testing.T) conformance.Cloud {
+					c := startCloud(t)
+					c.changeBehaviour(t, behave)
+					if overHTTP {
+						return newConformanceCloud(t, c, virtual.New(c.startServer(t), driver.WithRequestLife(time.Second)))
+					}
+					return newConformanceCloud(t, c, newWorkerProvider(c))
+				}},
+			)
 		})
 	}
 }
 
-func suiteCloud(t *testing.T, c testCloud, p provider.Provider) conformance.Cloud {
+func newConformanceCloud(t *testing.T, c testCloud, p provider.Provider) conformance.Cloud {
 	c.changeBehaviour(t, func(b *admin.Behaviour) { b.Tokens = []string{canarySecret} })
 	denied := testClass("pool", nil)
 	denied.Secret["token"] = []byte("canary-of-somebody-else")
 	initializing := testClass("initializing", map[string]any{"initialize": true})
 	return conformance.Cloud{
-		Provider:     p,
-		Class:        testClass("pool", nil),
-		Initializing: &initializing,
-		Denied:       &denied,
-		OwnVolume: func(handle string) provider.Volume {
+		Provider:        p,
+		Class:           testClass("pool", nil),
+		InitializeClass: &initializing,
+		DeniedClass:     &denied,
+		VolumeOfCloud: func(handle string) provider.Volume {
 			return provider.Volume{CSIDriver: virtual.CSIDriver, Handle: handle}
 		},
-		Fail: func(method provider.Method, err *provider.Error) {
+		FailNextCall: func(method provider.Method, err *provider.Error) {
 			require.NoError(t, c.AddFault(admin.Fault{
 				Operation: operationOfMethod(method), Code: err.Code.String(), Message: err.Message,
 				RetryAfter: virtual.Duration(err.RetryAfter), Count: 1,
 			}))
 		},
-		Hang: func(method provider.Method) {
+		HangCalls: func(method provider.Method) {
 			c.changeBehaviour(t, func(b *admin.Behaviour) {
 				hangs := maps.Clone(b.Hangs) // a removed hang would release the hanging calls, which would then take effect
 				if hangs == nil {

@@ -57,7 +57,7 @@ func (s slowCloud) startSlowCloud(t *testing.T) testCloud {
 
 // newWorkerProvider returns a new Provider without state, like the Provider of a newly started worker.
 func newWorkerProvider(c testCloud, options ...driver.Option) *driver.Provider {
-	return virtual.Over(c.transport, "cloud", append([]driver.Option{
+	return virtual.NewOverTransport(c.transport, "cloud", append([]driver.Option{
 		driver.WithRequestLife(requestLife), driver.WithSearchInterval(5 * time.Millisecond),
 	}, options...)...)
 }
@@ -74,7 +74,7 @@ func cancelDuringCreate(t *testing.T, c testCloud, p *driver.Provider, m provide
 	}()
 	require.Eventually(t, func() bool { return c.Stats().Creating == 1 }, 5*time.Second, time.Millisecond)
 	kill()
-	require.Equal(t, provider.Canceled, provider.CodeOf(<-dead))
+	require.Equal(t, provider.Canceled, provider.CodeOfError(<-dead))
 }
 
 // waitForCreates waits until no create request is in flight, and returns the statistics of the cloud.
@@ -182,11 +182,11 @@ func TestDelayedCreateRequestIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
 		c.changeBehaviour(t, func(b *admin.Behaviour) { b.ClientTokens = false })
-		network := &freezingTransport{RoundTripper: c.transport, thawed: make(chan struct{})}
+		network := &freezingTransport{RoundTripper: c.transport, thawSignal: make(chan struct{})}
 
 		frozen := make(chan createResult, 1)
 		go func() {
-			instance, err := virtual.Over(network, "cloud", driver.WithRequestLife(requestLife)).
+			instance, err := virtual.NewOverTransport(network, "cloud", driver.WithRequestLife(requestLife)).
 				CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 			frozen <- createResult{instance, err}
 		}()
@@ -194,7 +194,7 @@ func TestDelayedCreateRequestIsRefused(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		taken, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), testMachine())
 		require.NoError(t, err)
-		close(network.thawed)
+		close(network.thawSignal)
 		late := <-frozen
 		require.NoError(t, late.err)
 		assert.Equal(t, taken.ProviderID, late.instance.ProviderID, "refused, it looks again and adopts")
@@ -213,12 +213,12 @@ type createResult struct {
 type freezingTransport struct {
 	http.RoundTripper
 	createRequests atomic.Int32
-	thawed         chan struct{}
+	thawSignal     chan struct{}
 }
 
 func (f *freezingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodPost && f.createRequests.Add(1) == 1 {
-		<-f.thawed
+		<-f.thawSignal
 	}
 	return f.RoundTripper.RoundTrip(r)
 }
@@ -230,7 +230,7 @@ func TestLostAnswerIsAdopted(t *testing.T) {
 		require.NoError(t, c.AddFault(admin.Fault{Operation: admin.Create, Code: "Unavailable", After: true, Count: 1}))
 		p := newWorkerProvider(c)
 		_, err := p.CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
-		require.Equal(t, provider.Unavailable, provider.CodeOf(err))
+		require.Equal(t, provider.Unavailable, provider.CodeOfError(err))
 		_, err = p.CreateInstance(t.Context(), testClass("pool", nil), testMachine())
 		require.NoError(t, err)
 		assert.Equal(t, 1, c.Stats().Creates)
@@ -246,7 +246,7 @@ func TestErrorAtTheDeadlineMentionsTheEarlierCreation(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := newWorkerProvider(c).CreateInstance(ctx, testClass("pool", nil), testMachine())
-		assert.Equal(t, provider.DeadlineExceeded, provider.CodeOf(err))
+		assert.Equal(t, provider.DeadlineExceeded, provider.CodeOfError(err))
 		assert.ErrorContains(t, err, "earlier creation")
 		assert.Zero(t, c.Stats().Creates)
 	})

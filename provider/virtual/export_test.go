@@ -1,4 +1,4 @@
 package virtual
 
-// Over returns a Provider that reaches the virtualcloud through the given http.RoundTripper.
-var Over = newWithTransport
+// NewOverTransport returns a Provider that reaches the virtualcloud through the given http.RoundTripper.
+var NewOverTransport = newWithTransport

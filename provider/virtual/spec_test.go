@@ -45,7 +45,7 @@ func TestParseSpecErrorContainsTheFieldName(t *testing.T) {
 		`{` + rest + `, "capacity": 3}`:        `providerSpec.capacity: a number is not allowed here`,
 	} {
 		_, err := virtual.ParseSpec(json.RawMessage(raw))
-		assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err), raw)
+		assert.Equal(t, provider.InvalidArgument, provider.CodeOfError(err), raw)
 		assert.ErrorContains(t, err, want)
 	}
 }
@@ -59,7 +59,7 @@ func TestCapacityIsCheckedByTheCloud(t *testing.T) {
 			testClass("pool", map[string]any{"capacity": map[string]any{"cpu": "many"}}),
 			untriedMachine(),
 		)
-		require.Equal(t, provider.InvalidArgument, provider.CodeOf(err))
+		require.Equal(t, provider.InvalidArgument, provider.CodeOfError(err))
 		assert.ErrorContains(t, err, `capacity.cpu: "many" is not a quantity`)
 	})
 }

@@ -77,10 +77,14 @@ func (d *Driver) Traits(ctx context.Context, class provider.Class) (provider.Tra
 // Find implements driver.Driver. Find first searches by the UID, and by the name if the provider ID is unknown. If no
 // instance has the UID, Find searches by the provider ID: after a restore from a backup, the Machine has a new UID, and
 // the instance still has the former UID.
-func (d *Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.Found, error) {
+func (d *Driver) Find(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (driver.SearchResult, error) {
 	s, err := d.openSession(class)
 	if err != nil {
-		return driver.Found{}, err
+		return driver.SearchResult{}, err
 	}
 	if machine.UID != "" {
 		query := url.Values{"cluster": {machine.Cluster}, "uid": {machine.UID}}
@@ -94,7 +98,7 @@ func (d *Driver) Find(ctx context.Context, class provider.Class, machine provide
 	}
 	id, err := parseProviderID(machine.ProviderID)
 	if err != nil {
-		return driver.Found{}, err
+		return driver.SearchResult{}, err
 	}
 	return s.readAllPages(ctx, PathLookup, url.Values{"cluster": {machine.Cluster}, "id": {id}})
 }
@@ -104,7 +108,7 @@ func (d *Driver) Create(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
-	request driver.Request,
+	request driver.CreateRequest,
 ) (provider.Instance, error) {
 	s, err := d.openSession(class)
 	if err != nil {
@@ -123,7 +127,7 @@ func (d *Driver) Create(
 		ClientToken: request.Token,
 		NotAfter:    request.NotAfter,
 	}, &made)
-	return instanceFromWire(made), err
+	return toProviderInstance(made), err
 }
 
 // Initialize implements driver.Initializer. Initialize may be called repeatedly, and returns Unimplemented if the
@@ -144,7 +148,7 @@ func (d *Driver) Initialize(
 	}
 	var initialized Instance
 	err = s.sendRequest(ctx, http.MethodPost, PathInstances+"/"+id+"/initialize", nil, &initialized)
-	return instanceFromWire(initialized), err
+	return toProviderInstance(initialized), err
 }
 
 // Delete implements driver.Driver. The cloud refuses the deletion if the instance belongs to another cluster.
@@ -187,7 +191,7 @@ func (d *Driver) VolumeIDs(_ context.Context, volumes []provider.Volume) ([]stri
 	return ids, nil
 }
 
-// CreatedAt implements driver.Historian.
+// CreatedAt implements driver.CreationTimeReader.
 func (d *Driver) CreatedAt(lastKnownState string) time.Time {
 	return parseKnownState(lastKnownState).Created
 }
@@ -208,7 +212,7 @@ func parseKnownState(text string) knownState {
 	return k
 }
 
-func instanceFromWire(w Instance) provider.Instance {
+func toProviderInstance(w Instance) provider.Instance {
 	state := provider.State("") // the empty state of a pending instance
 	switch {
 	case w.State == StateTerminating:

@@ -23,14 +23,14 @@ func TestCredentials(t *testing.T) {
 		none := testClass("pool", nil)
 		none.Secret = provider.Secret{"userData": []byte("x"), "token": []byte(" \n")}
 		_, err := p.CreateInstance(t.Context(), none, untriedMachine())
-		require.Equal(t, provider.Unauthenticated, provider.CodeOf(err))
+		require.Equal(t, provider.Unauthenticated, provider.CodeOfError(err))
 		assert.ErrorContains(t, err, `the secret of machine class shop/pool has no key "token"`)
 		assert.Empty(t, c.Stats().Calls, "nothing is asked without credentials")
 
 		c.changeBehaviour(t, func(b *admin.Behaviour) { b.Tokens = []string{"the-good-token"} })
 		wrong := testClass("pool", nil)
 		_, err = p.CreateInstance(t.Context(), wrong, untriedMachine())
-		require.Equal(t, provider.Unauthenticated, provider.CodeOf(err))
+		require.Equal(t, provider.Unauthenticated, provider.CodeOfError(err))
 		assert.NotContains(t, err.Error(), canarySecret)
 
 		wrong.Secret["token"] = []byte("the-good-token\n")
@@ -94,7 +94,7 @@ func TestForeignProviderIDIsRefused(t *testing.T) {
 			assert.Equal(
 				t,
 				provider.InvalidArgument,
-				provider.CodeOf(p.DeleteInstance(t.Context(), testClass("pool", nil), m)),
+				provider.CodeOfError(p.DeleteInstance(t.Context(), testClass("pool", nil), m)),
 				id,
 			)
 		}
@@ -129,15 +129,15 @@ func TestStatusOfAYoungInstanceOutwaitsStaleReads(t *testing.T) {
 		require.NoError(t, err)
 		m := testMachine()
 		_, err = p.InstanceStatus(t.Context(), testClass("pool", nil), m)
-		require.Equal(t, provider.NotFound, provider.CodeOf(err), "what a stale read shows")
+		require.Equal(t, provider.NotFound, provider.CodeOfError(err), "what a stale read shows")
 		m.ProviderID, m.LastKnownState = made.ProviderID, made.LastKnownState
 		_, err = p.InstanceStatus(t.Context(), testClass("pool", nil), m)
 		require.NoError(t, err)
 
-		require.NoError(t, c.Vanish(admin.Vanish{Machine: "m"}))
+		require.NoError(t, c.VanishInstance(admin.VanishRequest{Machine: "m"}))
 		require.Eventually(t, func() bool {
 			_, err := p.InstanceStatus(t.Context(), testClass("pool", nil), m)
-			return provider.CodeOf(err) == provider.NotFound
+			return provider.CodeOfError(err) == provider.NotFound
 		}, 5*time.Second, 5*time.Millisecond)
 	})
 }
@@ -151,14 +151,14 @@ func TestTerminatingInstanceIsNotAdopted(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, p.DeleteInstance(t.Context(), lingering, testMachine()))
 		_, err = p.CreateInstance(t.Context(), lingering, testMachine())
-		assert.Equal(t, provider.Aborted, provider.CodeOf(err))
+		assert.Equal(t, provider.Aborted, provider.CodeOfError(err))
 		seen, err := p.InstanceStatus(t.Context(), lingering, testMachine())
 		require.NoError(t, err)
 		assert.Equal(t, provider.Terminating, seen.State)
 
 		c.changeBehaviour(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(time.Hour) })
 		_, err = p.CreateInstance(t.Context(), lingering, testMachine())
-		assert.Equal(t, provider.Aborted, provider.CodeOf(err), "also when only the client token finds it")
+		assert.Equal(t, provider.Aborted, provider.CodeOfError(err), "also when only the client token finds it")
 	})
 }
 
@@ -166,7 +166,7 @@ func TestUnreachableCloudIsUnavailable(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	_, err := virtual.New(server.URL).InstanceStatus(t.Context(), testClass("pool", nil), testMachine())
-	assert.Equal(t, provider.Unavailable, provider.CodeOf(err))
+	assert.Equal(t, provider.Unavailable, provider.CodeOfError(err))
 }
 
 // A proxy between the provider and the cloud may answer with an HTML page instead of the cloud's JSON.
@@ -189,7 +189,7 @@ func TestHTTPStatusOfAProxyIsMappedToACode(t *testing.T) {
 			_, _ = w.Write([]byte("<html>" + canarySecret + "</html>"))
 		}))
 		_, err := virtual.New(server.URL).InstanceStatus(t.Context(), testClass("pool", nil), testMachine())
-		assert.Equal(t, want, provider.CodeOf(err), status)
+		assert.Equal(t, want, provider.CodeOfError(err), status)
 		assert.NotContains(t, err.Error(), canarySecret)
 		server.Close()
 	}
@@ -201,5 +201,5 @@ func TestCutOffAnswerIsUnavailable(t *testing.T) {
 	}))
 	defer server.Close()
 	_, err := virtual.New(server.URL).InstanceStatus(t.Context(), testClass("pool", nil), testMachine())
-	assert.Equal(t, provider.Unavailable, provider.CodeOf(err))
+	assert.Equal(t, provider.Unavailable, provider.CodeOfError(err))
 }

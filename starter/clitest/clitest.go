@@ -36,26 +36,26 @@ import (
 
 // Times that the tests of all commands use.
 var (
-	Now   = time.Date(2026, 11, 21, 14, 6, 7, 0, time.UTC) // the commands' clock
-	Begun = Now.Add(-15 * time.Minute)                     // time of the objects' last change
+	Now       = time.Date(2026, 11, 21, 14, 6, 7, 0, time.UTC) // the commands' clock
+	BeginTime = Now.Add(-15 * time.Minute)                     // time of the objects' last change
 )
 
 // FakeTemporal answers with one open workflow, or with an error.
 type FakeTemporal struct {
 	client.Client
 
-	ID       string // ID of the open workflow; any other ID is not found
-	Memo     *commonpb.Memo
-	Status   enumspb.WorkflowExecutionStatus
-	Pending  []*workflowpb.PendingActivityInfo
-	Err      error // returned by every request except ExecuteWorkflow, TerminateWorkflow and QueryWorkflow
-	Queried  any   // answer to the query
-	QueryErr error
-	Closed   bool
-	Ended    string   // ID of the workflow that was terminated
-	Unpolled []string // queues that no worker polls; one worker polls every other queue
+	ID                string // ID of the open workflow; any other ID is not found
+	Memo              *commonpb.Memo
+	Status            enumspb.WorkflowExecutionStatus
+	PendingActivities []*workflowpb.PendingActivityInfo
+	Err               error // returned by every request except ExecuteWorkflow, TerminateWorkflow and QueryWorkflow
+	QueryAnswer       any   // answer to the query
+	QueryErr          error
+	IsClosed          bool
+	TerminatedID      string   // ID of the workflow that was terminated
+	UnpolledQueues    []string // queues that no worker polls; one worker polls every other queue
 
-	Unregistered []string // names of search attributes that the namespace lacks
+	UnregisteredAttributes []string // names of search attributes that the namespace lacks
 }
 
 // ExecuteWorkflow returns a run that never completes: no worker carries the workflow out.
@@ -68,9 +68,9 @@ func (f *FakeTemporal) ExecuteWorkflow(
 	return openRun{id: options.ID}, nil
 }
 
-// TerminateWorkflow stores the workflow's ID in Ended.
+// TerminateWorkflow stores the workflow's ID in TerminatedID.
 func (f *FakeTemporal) TerminateWorkflow(_ context.Context, id, _, _ string, _ ...any) error {
-	f.Ended = id
+	f.TerminatedID = id
 	return nil
 }
 
@@ -109,7 +109,7 @@ func (q workflowService) DescribeNamespace(
 	return &workflowservice.DescribeNamespaceResponse{}, q.fake.Err
 }
 
-// OperatorService lists the search attributes of Millwright without those in Unregistered.
+// OperatorService lists the search attributes of Millwright without those in UnregisteredAttributes.
 func (f *FakeTemporal) OperatorService() operatorservice.OperatorServiceClient {
 	return operatorService{fake: f}
 }
@@ -127,21 +127,21 @@ func (a operatorService) ListSearchAttributes(
 ) (*operatorservice.ListSearchAttributesResponse, error) {
 	answer := &operatorservice.ListSearchAttributesResponse{CustomAttributes: map[string]enumspb.IndexedValueType{}}
 	for _, known := range run.Attributes() {
-		if !slices.Contains(a.fake.Unregistered, known.Name) {
+		if !slices.Contains(a.fake.UnregisteredAttributes, known.Name) {
 			answer.CustomAttributes[known.Name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
 		}
 	}
 	return answer, a.fake.Err
 }
 
-// DescribeTaskQueue returns no poller for a queue in Unpolled, and one poller for any other queue.
+// DescribeTaskQueue returns no poller for a queue in UnpolledQueues, and one poller for any other queue.
 func (q workflowService) DescribeTaskQueue(
 	_ context.Context,
 	in *workflowservice.DescribeTaskQueueRequest,
 	_ ...grpc.CallOption,
 ) (*workflowservice.DescribeTaskQueueResponse, error) {
 	answer := &workflowservice.DescribeTaskQueueResponse{}
-	if !slices.Contains(q.fake.Unpolled, in.GetTaskQueue().GetName()) {
+	if !slices.Contains(q.fake.UnpolledQueues, in.GetTaskQueue().GetName()) {
 		answer.Pollers = []*taskqueuepb.PollerInfo{{Identity: "1@worker", LastAccessTime: timestamppb.Now()}}
 	}
 	return answer, q.fake.Err
@@ -162,7 +162,7 @@ func (f *FakeTemporal) DescribeWorkflowExecution(
 			Status: f.Status,
 			Memo:   f.Memo,
 		},
-		PendingActivities: f.Pending,
+		PendingActivities: f.PendingActivities,
 	}, nil
 }
 
@@ -173,13 +173,13 @@ func (f *FakeTemporal) QueryWorkflow(_ context.Context, id, _, query string, _ .
 	if id != f.ID || query != "pods" {
 		return nil, errors.New("unexpected query " + query + " of " + id)
 	}
-	return client.NewValue(Encoded(f.Queried)), nil
+	return client.NewValue(EncodePayload(f.QueryAnswer)), nil
 }
 
-func (f *FakeTemporal) Close() { f.Closed = true }
+func (f *FakeTemporal) Close() { f.IsClosed = true }
 
-// Encoded returns a payload with a value.
-func Encoded(value any) *commonpb.Payloads {
+// EncodePayload returns a payload with a value.
+func EncodePayload(value any) *commonpb.Payloads {
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(value)
 	if err != nil {
 		panic(err)
@@ -187,29 +187,29 @@ func Encoded(value any) *commonpb.Payloads {
 	return payloads
 }
 
-// World has the fakes that the commands of a test connect to.
-type World struct {
+// FakeBackend has the fakes that the commands of a test connect to.
+type FakeBackend struct {
 	Machines *fake.Clientset
 	Temporal *FakeTemporal
 	// answers reviews of the user and of the user's rights; nil if the test needs no review
-	Kube       kubernetes.Interface
-	Cluster    kubernetes.Interface // has the nodes, Leases and Deployments; nil if the test reads none of them
-	ClusterAPI *capitest.Server     // the objects of Cluster API; nil if Cluster API is not installed
-	In         string               // the user's input
-	Asked      int                  // how many times a command asked whether Cluster API is installed
+	ReviewClient   kubernetes.Interface
+	ClusterClient  kubernetes.Interface // has the nodes, Leases and Deployments; nil if the test reads none of them
+	ClusterAPI     *capitest.FakeServer // the objects of Cluster API; nil if Cluster API is not installed
+	Input          string               // the user's input
+	DiscoveryCount int                  // how many times a command asked whether Cluster API is installed
 }
 
-// NewWorld returns a world with these objects.
-func NewWorld(machines ...runtime.Object) *World {
-	return &World{Machines: fake.NewSimpleClientset(machines...), Temporal: &FakeTemporal{}}
+// NewFakeBackend returns a world with these objects.
+func NewFakeBackend(machines ...runtime.Object) *FakeBackend {
+	return &FakeBackend{Machines: fake.NewSimpleClientset(machines...), Temporal: &FakeTemporal{}}
 }
 
 // discovery is a discovery client that can only tell whether Cluster API is installed.
-type discovery struct{ *World }
+type discovery struct{ *FakeBackend }
 
 // ServerResourcesForGroupVersion finds the API group if Cluster API is installed in the world.
 func (s discovery) ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error) {
-	s.Asked++
+	s.DiscoveryCount++
 	if s.ClusterAPI == nil {
 		return nil, apierrors.NewNotFound(schema.GroupResource{}, version)
 	}
@@ -217,18 +217,18 @@ func (s discovery) ServerResourcesForGroupVersion(version string) (*metav1.APIRe
 }
 
 // Environment connects commands to the world, at the time Now.
-func (w *World) Environment() kubecli.Environment {
+func (w *FakeBackend) Environment() kubecli.Environment {
 	return kubecli.Environment{
 		Clients: func(kubecli.Access) (kubecli.Clients, error) {
 			clients := kubecli.Clients{Machines: w.Machines, ClusterAPI: kubecli.NewClusterAPI(nil, discovery{w})}
 			if w.ClusterAPI != nil {
 				clients.ClusterAPI = kubecli.NewClusterAPI(w.ClusterAPI.Client, discovery{w})
 			}
-			if w.Cluster != nil {
-				clients.Core, clients.Leases, clients.Apps = w.Cluster.CoreV1(), w.Cluster.CoordinationV1(), w.Cluster.AppsV1()
+			if w.ClusterClient != nil {
+				clients.Core, clients.Leases, clients.Apps = w.ClusterClient.CoreV1(), w.ClusterClient.CoordinationV1(), w.ClusterClient.AppsV1()
 			}
-			if w.Kube != nil {
-				clients.Identity, clients.Rights = w.Kube.AuthenticationV1(), w.Kube.AuthorizationV1()
+			if w.ReviewClient != nil {
+				clients.UserReviews, clients.AccessReviews = w.ReviewClient.AuthenticationV1(), w.ReviewClient.AuthorizationV1()
 			}
 			return clients, nil
 		},
@@ -238,18 +238,18 @@ func (w *World) Environment() kubecli.Environment {
 }
 
 // Run runs a command with these arguments, and returns what it printed.
-func (w *World) Run(ctx context.Context, c *cobra.Command, args ...string) (string, error) {
+func (w *FakeBackend) Run(ctx context.Context, c *cobra.Command, args ...string) (string, error) {
 	var out bytes.Buffer
 	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetArgs(args)
 	c.SetOut(&out)
-	c.SetIn(strings.NewReader(w.In))
+	c.SetIn(strings.NewReader(w.Input))
 	err := c.ExecuteContext(ctx)
 	return out.String(), err
 }
 
 // Patches returns the patches of Millwright's objects that were sent, each as TYPE PATCH.
-func (w *World) Patches() []string {
+func (w *FakeBackend) Patches() []string {
 	var sent []string
 	for _, action := range w.Machines.Actions() {
 		if patch, ok := action.(clienttesting.PatchAction); ok {

@@ -58,8 +58,8 @@ does not count as down yet.`,
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return x.run(c.Context(), c.OutOrStdout()) },
 	}
-	x.access.Register(c)
-	x.temporalFlags.Register(c)
+	x.access.RegisterFlags(c)
+	x.temporalFlags.RegisterFlags(c)
 	c.Flags().
 		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the Lease millwright-worker")
 	return c
@@ -116,7 +116,7 @@ func printFindings(out io.Writer, findings []finding) error {
 		_, _ = fmt.Fprintf(out, "%s %s: %s\n        %s\n", kubecli.Paint(out, tone, word), f.check, f.problem, f.remedy)
 	}
 	if failed > 0 {
-		return fmt.Errorf("%s failed", phrase.Count(failed, "check"))
+		return fmt.Errorf("%s failed", phrase.CountText(failed, "check"))
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func clusterAPIFinding(clients kubecli.Clients) []finding {
 	f := finding{
 		check: "Cluster API is installed, too: `kubectl get machines` may mean either; mc, mcs and mcd are Millwright's, ma, ms and md Cluster API's",
 	}
-	switch served, err := clients.ClusterAPI.Served(); {
+	switch served, err := clients.ClusterAPI.IsServed(); {
 	case err != nil:
 		f.check = "Cluster API"
 		f.problem = kubecli.OneLine(err.Error())
@@ -199,36 +199,40 @@ func (x *doctorCommand) checkHeartbeats(ctx context.Context, clients kubecli.Cli
 			switch {
 			case h.Err != nil:
 				f.problem, f.remedy, f.isWarning = kubecli.OneLine(h.Err.Error()), "ask for the right to list Leases", true
-			case h.Missing != "":
+			case h.MissingMessage != "":
 				f.check = "heartbeats"
-				f.problem = h.Missing
+				f.problem = h.MissingMessage
 				f.remedy = "look at its log, and at its Lease: kubectl get leases --all-namespaces --output custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime"
 				if !temporal && h.Process == explain.Worker {
 					f.remedy = "mend Temporal first: a worker has a heartbeat only while Temporal answers"
 				}
-			case h.Late:
+			case h.IsOverdue:
 				f.problem = fmt.Sprintf(
 					"the last one was %s ago, and one is due each %s",
-					kubecli.Age(h.At, x.Now()),
-					phrase.Span(h.Each),
+					kubecli.AgeText(h.RenewTime, x.Now()),
+					phrase.AgeText(h.RenewInterval),
 				)
 				f.remedy = fmt.Sprintf(
 					"the %s may be down; after %s it counts as down: repeat the command then, or look at its log",
 					h.Process,
-					phrase.Span(h.Silent),
+					phrase.AgeText(h.DownAfter),
 				)
 				f.isWarning = true
 			default:
-				f.check += ": " + kubecli.Age(h.At, x.Now()) + " ago"
+				f.check += ": " + kubecli.AgeText(h.RenewTime, x.Now()) + " ago"
 			}
 			return f
 		},
 	)
 }
 
-// leasesNamed returns the Leases with this name, the oldest first. If the Leases cannot be listed, leasesNamed returns
-// nil, because checkHeartbeats has already reported the error.
-func (x *doctorCommand) leasesNamed(ctx context.Context, clients kubecli.Clients, name string) []coordinationv1.Lease {
+// leasesWithName returns the Leases with this name, the oldest first. If the Leases cannot be listed, leasesWithName
+// returns nil, because checkHeartbeats has already reported the error.
+func (x *doctorCommand) leasesWithName(
+	ctx context.Context,
+	clients kubecli.Clients,
+	name string,
+) []coordinationv1.Lease {
 	of := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
 	found, err := clients.Leases.Leases(metav1.NamespaceAll).List(ctx, of)
 	if err != nil {
@@ -245,20 +249,20 @@ func (x *doctorCommand) leasesNamed(ctx context.Context, clients kubecli.Clients
 // that is left to machine-controller-manager.
 func (x *doctorCommand) describeScopes(ctx context.Context, clients kubecli.Clients) (findings []finding) {
 	older := ""
-	for _, lease := range x.leasesNamed(ctx, clients, v1alpha1.LeaseWorkers) {
+	for _, lease := range x.leasesWithName(ctx, clients, v1alpha1.LeaseWorkers) {
 		if by := lease.Spec.HolderIdentity; by == nil || *by == "" { // the Lease was released
 			continue
 		}
 		name := lease.Annotations[v1alpha1.AnnotationInstallation]
-		what := fmt.Sprintf("installation %s acts on %s", name, cache.ScopeOf(&lease))
+		what := fmt.Sprintf("installation %s acts on %s", name, cache.ScopeOfLease(&lease))
 		if older != "" {
 			what += "; those of installation " + older + ", which is older, are left to it"
 		}
 		findings, older = append(findings, finding{check: what}), name
 	}
-	for _, name := range cache.MCMLeases() {
-		for _, lease := range x.leasesNamed(ctx, clients, name) {
-			by, renewed := cache.Holder(&lease, x.Now())
+	for _, name := range cache.MCMLeaseNames() {
+		for _, lease := range x.leasesWithName(ctx, clients, name) {
+			by, renewed := cache.LeaseHolder(&lease, x.Now())
 			if by == "" {
 				continue
 			}
@@ -267,7 +271,7 @@ func (x *doctorCommand) describeScopes(ctx context.Context, clients kubecli.Clie
 				lease.Namespace,
 				by,
 				name,
-				kubecli.Age(renewed, x.Now()),
+				kubecli.AgeText(renewed, x.Now()),
 			)})
 		}
 	}
@@ -281,10 +285,10 @@ const maxClockSkew = 5 * time.Second
 // checkUserAndClock asks the API server who the user is and what the user may change, and checks the clock of this
 // machine.
 func (x *doctorCommand) checkUserAndClock(ctx context.Context, clients kubecli.Clients) (findings []finding) {
-	if clients.Identity == nil {
+	if clients.UserReviews == nil {
 		return nil
 	}
-	self, err := clients.Self(ctx)
+	self, err := clients.ReviewUser(ctx)
 	if err != nil {
 		return []finding{
 			{check: "identity", problem: kubecli.OneLine(err.Error()), remedy: "check the credentials of the kubeconfig"},
@@ -292,7 +296,7 @@ func (x *doctorCommand) checkUserAndClock(ctx context.Context, clients kubecli.C
 	}
 	var may []string
 	for _, right := range [][2]string{{"patch", "machines"}, {"patch", "machinedeployments"}, {"patch", "machineclasses"}} {
-		allowed, err := clients.May(ctx, right[0], right[1])
+		allowed, err := clients.IsAllowed(ctx, right[0], right[1])
 		switch {
 		case err != nil:
 			return []finding{
@@ -310,8 +314,8 @@ func (x *doctorCommand) checkUserAndClock(ctx context.Context, clients kubecli.C
 		check:  "clock of this machine",
 		remedy: "set it by NTP: millwright prints times and ages by this clock",
 	}
-	if skew := x.Now().Sub(self.At); skew.Abs() > maxClockSkew {
-		clock.problem = fmt.Sprintf("%s from that of the API server", phrase.Span(skew.Abs()))
+	if skew := x.Now().Sub(self.ServerTime); skew.Abs() > maxClockSkew {
+		clock.problem = fmt.Sprintf("%s from that of the API server", phrase.AgeText(skew.Abs()))
 	}
 	return append(findings, clock)
 }
@@ -364,7 +368,7 @@ func (x *doctorCommand) checkQueues(
 		return []finding{{check: "queues", problem: "the installation is not known", remedy: "give --cluster-name"}}
 	}
 	for _, name := range []string{run.QueueMachines, run.QueueKubernetes, run.QueueDrains} {
-		findings = append(findings, x.checkQueue(ctx, temporal, installation.Queue(name), "start a worker; see its log"))
+		findings = append(findings, x.checkQueue(ctx, temporal, installation.TaskQueue(name), "start a worker; see its log"))
 	}
 	var providers []string
 	for i := range classes {
@@ -374,7 +378,7 @@ func (x *doctorCommand) checkQueues(
 	for _, name := range slices.Compact(providers) {
 		findings = append(
 			findings,
-			x.checkQueue(ctx, temporal, installation.ProviderQueue(name), "start a worker with --queues=provider-"+name),
+			x.checkQueue(ctx, temporal, installation.ProviderTaskQueue(name), "start a worker with --queues=provider-"+name),
 		)
 	}
 	return findings
@@ -403,7 +407,7 @@ func (x *doctorCommand) checkSearchAttributes(ctx context.Context, temporal clie
 
 // checkQueue checks that a worker polls a task queue.
 func (x *doctorCommand) checkQueue(ctx context.Context, temporal client.Client, name, do string) finding {
-	n, err := kubecli.Pollers(ctx, temporal, x.temporalFlags.Namespace, name, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
+	n, err := kubecli.CountPollers(ctx, temporal, x.temporalFlags.Namespace, name, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 	f := finding{check: "queue " + name, remedy: do}
 	switch {
 	case err != nil:
@@ -411,6 +415,6 @@ func (x *doctorCommand) checkQueue(ctx context.Context, temporal client.Client, 
 	case n == 0:
 		f.problem = "no worker polls it"
 	}
-	f.check = cmp.Or(phrase.If(f.problem == "", "queue %s: %s", name, phrase.Count(n, "worker")), f.check)
+	f.check = cmp.Or(phrase.TextIf(f.problem == "", "queue %s: %s", name, phrase.CountText(n, "worker")), f.check)
 	return f
 }

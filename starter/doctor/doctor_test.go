@@ -25,11 +25,11 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// newInstalledWorld returns a cluster with the CRDs of these kinds and one MachineClass.
-func newInstalledWorld(t *testing.T, kinds ...string) *clitest.World {
+// newInstalledBackend returns a cluster with the CRDs of these kinds and one MachineClass.
+func newInstalledBackend(t *testing.T, kinds ...string) *clitest.FakeBackend {
 	t.Helper()
 	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "aws"}
-	w := clitest.NewWorld(class)
+	w := clitest.NewFakeBackend(class)
 	api := &metav1.APIResourceList{GroupVersion: v1alpha1.SchemeGroupVersion.String()}
 	for _, kind := range kinds {
 		api.APIResources = append(api.APIResources, metav1.APIResource{Name: kind})
@@ -73,7 +73,7 @@ func TestDoctor(t *testing.T) {
 		},
 		"nobody serves a provider, and a search attribute is missing": {
 			kinds: all, args: []string{"--cluster-name", "garden"}, temporal: func(f *clitest.FakeTemporal) {
-				f.Unpolled, f.Unregistered = []string{"garden/provider-aws"}, []string{"Stuck"}
+				f.UnpolledQueues, f.UnregisteredAttributes = []string{"garden/provider-aws"}, []string{"Stuck"}
 			},
 			says: "ok      API server and CRDs\nok      Temporal and its namespace\nFAILED  search attributes: no Stuck\n        millwright bootstrap\n" +
 				"ok      queue garden/machines: 1 worker\nok      queue garden/kubernetes: 1 worker\nok      queue garden/drains: 1 worker\n" +
@@ -105,7 +105,7 @@ func TestDoctor(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newInstalledWorld(t, row.kinds...)
+			w := newInstalledBackend(t, row.kinds...)
 			row.temporal(w.Temporal)
 			out, err := w.Run(t.Context(), Command(w.Environment()), row.args...)
 			assert.Equal(t, row.says, out)
@@ -157,7 +157,7 @@ func newLease(name string, ago time.Duration) *coordinationv1.Lease {
 
 // If both API groups are served, the names of kinds in kubectl are ambiguous.
 func TestDoctorSaysHowToNameTheGroup(t *testing.T) {
-	w := newInstalledWorld(
+	w := newInstalledBackend(
 		t,
 		"machines",
 		"machinesets",
@@ -169,8 +169,8 @@ func TestDoctorSaysHowToNameTheGroup(t *testing.T) {
 	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.NoError(t, err)
 	assert.NotContains(t, out, "Cluster API")
-	assert.Equal(t, 1, w.Asked)
-	w.ClusterAPI = capitest.NewServer()
+	assert.Equal(t, 1, w.DiscoveryCount)
+	w.ClusterAPI = capitest.NewFakeServer()
 	out, err = w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.NoError(t, err)
 	assert.Contains(
@@ -210,7 +210,7 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newInstalledWorld(
+			w := newInstalledBackend(
 				t,
 				"machines",
 				"machinesets",
@@ -219,7 +219,7 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 				"machinedrainrules",
 				"rolloutpolicies",
 			)
-			w.Cluster = kubefake.NewClientset(
+			w.ClusterClient = kubefake.NewClientset(
 				newLease(v1alpha1.LeaseWorkers, row.worker),
 				newLease("millwright-bridge", row.bridge),
 			)
@@ -237,13 +237,13 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 
 // machine-controller-manager is at work in one namespace, and has stopped in a second namespace.
 func TestDoctorNamesTheNamespacesOfAnotherController(t *testing.T) {
-	w := newInstalledWorld(t, "machines")
+	w := newInstalledBackend(t, "machines")
 	of := func(namespace string, ago time.Duration) *coordinationv1.Lease {
 		l := newLease("machine-controller-manager", ago)
 		l.Namespace, l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = namespace, new("pod-1"), new(int32(15))
 		return l
 	}
-	w.Cluster = kubefake.NewClientset(
+	w.ClusterClient = kubefake.NewClientset(
 		newLease(
 			v1alpha1.LeaseWorkers,
 			time.Second,
@@ -264,7 +264,7 @@ func TestDoctorNamesTheNamespacesOfAnotherController(t *testing.T) {
 
 // If the namespaces of two installations overlap, the installation with the older Lease keeps its namespaces.
 func TestDoctorSaysWhereInstallationsAct(t *testing.T) {
-	w := newInstalledWorld(t, "machines")
+	w := newInstalledBackend(t, "machines")
 	of := func(namespace, name, namespaces string, age time.Duration) *coordinationv1.Lease {
 		l := newLease(v1alpha1.LeaseWorkers, time.Second)
 		l.Namespace, l.Spec.HolderIdentity, l.CreationTimestamp = namespace, new(
@@ -275,7 +275,7 @@ func TestDoctorSaysWhereInstallationsAct(t *testing.T) {
 		l.Annotations = map[string]string{v1alpha1.AnnotationInstallation: name, v1alpha1.AnnotationScope: namespaces}
 		return l
 	}
-	w.Cluster = kubefake.NewClientset(
+	w.ClusterClient = kubefake.NewClientset(
 		of("a", "trial", "", time.Minute),
 		of("b", "garden", `{"namespaces":["shop"],"namespaceSelector":"fleet=blue"}`, time.Hour),
 	)
@@ -287,7 +287,7 @@ func TestDoctorSaysWhereInstallationsAct(t *testing.T) {
 
 // If the user may not read Leases, doctor warns, and reports no heartbeat as ok.
 func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
-	w := newInstalledWorld(
+	w := newInstalledBackend(
 		t,
 		"machines",
 		"machinesets",
@@ -305,7 +305,7 @@ func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
 		"leases",
 		func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") },
 	)
-	w.Cluster = cluster
+	w.ClusterClient = cluster
 	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.NoError(t, err)
 	assert.Contains(
@@ -318,7 +318,7 @@ func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
 
 // If nobody listens on Temporal's port, doctor answers fast, and advises to check the address, not to run bootstrap.
 func TestDoctorWithoutATemporalServer(t *testing.T) {
-	w := newInstalledWorld(
+	w := newInstalledBackend(
 		t,
 		"machines",
 		"machinesets",
@@ -357,7 +357,7 @@ func TestDoctorChecksTheUser(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newInstalledWorld(
+			w := newInstalledBackend(
 				t,
 				"machines",
 				"machinesets",
@@ -366,7 +366,7 @@ func TestDoctorChecksTheUser(t *testing.T) {
 				"machinedrainrules",
 				"rolloutpolicies",
 			)
-			w.Kube = row.kube
+			w.ReviewClient = row.kube
 			out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 			assert.Contains(t, out, row.says)
 			assert.Equal(t, row.fails, err != nil)

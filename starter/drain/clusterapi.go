@@ -20,11 +20,11 @@ import (
 // findMachine reads a Machine of Millwright, or else a Machine of Cluster API whose node Millwright drains. A Machine
 // of Cluster API is returned in the form of a Machine of Millwright.
 func findMachine(ctx context.Context, clients kubecli.Clients, key types.NamespacedName) (*v1alpha1.Machine, error) {
-	m, err := kubecli.Find(ctx, request.Machine, key, clients.Machines.MachineV1alpha1().Machines(key.Namespace).Get)
+	m, err := kubecli.FindObject(ctx, request.Machine, key, clients.Machines.MachineV1alpha1().Machines(key.Namespace).Get)
 	if !apierrors.IsNotFound(err) {
 		return m, err
 	}
-	served, otherErr := clients.ClusterAPI.Served()
+	served, otherErr := clients.ClusterAPI.IsServed()
 	switch {
 	case otherErr != nil:
 		return nil, otherErr
@@ -37,7 +37,7 @@ func findMachine(ctx context.Context, clients kubecli.Clients, key types.Namespa
 		return nil, err
 	case otherErr != nil:
 		return nil, fmt.Errorf("get machine %s of Cluster API: %w", key, otherErr)
-	case !capidrain.DrainedByUs(other):
+	case !capidrain.IsDrainedByUs(other):
 		return nil, fmt.Errorf(
 			"machine %s is of Cluster API, which drains its node itself: see the condition Deleting (kubectl describe machines.cluster.x-k8s.io -n %s %s)",
 			key,
@@ -45,7 +45,7 @@ func findMachine(ctx context.Context, clients kubecli.Clients, key types.Namespa
 			key.Name,
 		)
 	}
-	return capidrain.AsMachine(other), nil
+	return capidrain.ToMillwrightMachine(other), nil
 }
 
 // listMachines returns the Machines of Millwright in a namespace or in all namespaces, and the Machines of Cluster API
@@ -55,7 +55,7 @@ func listMachines(ctx context.Context, clients kubecli.Clients, namespace string
 	if err != nil {
 		return nil, fmt.Errorf("list machines: %w", err)
 	}
-	if served, err := clients.ClusterAPI.Served(); err != nil || !served {
+	if served, err := clients.ClusterAPI.IsServed(); err != nil || !served {
 		return found.Items, err
 	}
 	others, err := clients.ClusterAPI.Client().Machines(namespace).List(ctx, metav1.ListOptions{})
@@ -65,9 +65,9 @@ func listMachines(ctx context.Context, clients kubecli.Clients, namespace string
 	case err != nil:
 		return nil, fmt.Errorf("list machines of Cluster API: %w", err)
 	}
-	for _, m := range cache.Pointers(others.Items) {
-		if capidrain.DrainedByUs(m) {
-			found.Items = append(found.Items, *capidrain.AsMachine(m))
+	for _, m := range cache.PointersToItems(others.Items) {
+		if capidrain.IsDrainedByUs(m) {
+			found.Items = append(found.Items, *capidrain.ToMillwrightMachine(m))
 		}
 	}
 	return found.Items, nil
@@ -75,7 +75,7 @@ func listMachines(ctx context.Context, clients kubecli.Clients, namespace string
 
 // patchMachine patches a machine that findMachine returned.
 func patchMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine, data []byte) (err error) {
-	if observe.OfClusterAPI(m) {
+	if observe.IsOfClusterAPI(m) {
 		_, err = clients.ClusterAPI.Client().
 			Machines(m.Namespace).
 			Patch(ctx, m.Name, types.MergePatchType, data, metav1.PatchOptions{})
@@ -90,20 +90,20 @@ func patchMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Mach
 // noEffectText says why a command would have no effect on a Machine of Cluster API; empty if the command has an effect,
 // and for a Machine of Millwright.
 func noEffectText(m *v1alpha1.Machine, command request.Command) string {
-	if !observe.OfClusterAPI(m) {
+	if !observe.IsOfClusterAPI(m) {
 		return ""
 	}
 	switch command {
 	case request.AbandonInstance, request.Preserve, request.Unpreserve:
 		return fmt.Sprintf(
 			"machine %s is of Cluster API: Millwright drains its node, and nothing else of its deletion is Millwright's",
-			kubecli.KeyOf(m),
+			kubecli.KeyOfObject(m),
 		)
 	case request.Extend:
-		return phrase.If(
+		return phrase.TextIf(
 			hasNoDeadline(m),
 			"the drain of machine %s has no end to extend: its nodeDrainTimeoutSeconds is not set",
-			kubecli.KeyOf(m),
+			kubecli.KeyOfObject(m),
 		)
 	default:
 		return ""
@@ -117,7 +117,7 @@ func hasNoDeadline(m *v1alpha1.Machine) bool {
 
 // kubectlResource returns the resource name of a machine for kubectl.
 func kubectlResource(m *v1alpha1.Machine) string {
-	if observe.OfClusterAPI(m) {
+	if observe.IsOfClusterAPI(m) {
 		return "machines.cluster.x-k8s.io"
 	}
 	return "machine"
@@ -125,11 +125,11 @@ func kubectlResource(m *v1alpha1.Machine) string {
 
 // drainStartText says how long a drain that has not begun may evict pods.
 func drainStartText(m *v1alpha1.Machine, when string) string {
-	timeout := phrase.Length(m.Spec.EffectiveDrainTimeout())
+	timeout := phrase.DurationText(m.Spec.EffectiveDrainTimeout())
 	switch {
 	case hasNoDeadline(m):
 		return "its nodeDrainTimeoutSeconds is not set, and it has no end"
-	case observe.OfClusterAPI(m):
+	case observe.IsOfClusterAPI(m):
 		return "its nodeDrainTimeoutSeconds of " + timeout + " begin " + when
 	default:
 		return "its drainTimeout of " + timeout + " begins " + when

@@ -20,37 +20,37 @@ import (
 	"millwright/starter/clitest"
 )
 
-// clusterAPI is a cluster with Cluster API, and without a machine of Millwright.
-type clusterAPI struct {
-	*world
+// clusterAPIBackend is a cluster with Cluster API, and without a machine of Millwright.
+type clusterAPIBackend struct {
+	*fakeBackend
 	client *capi.Client
 }
 
-func newWorldWithClusterAPI(machines ...runtime.Object) clusterAPI {
-	w := newWorld()
-	w.ClusterAPI = capitest.NewServer(machines...)
-	return clusterAPI{w, w.ClusterAPI.Client}
+func newBackendWithClusterAPI(machines ...runtime.Object) clusterAPIBackend {
+	w := newFakeBackend()
+	w.ClusterAPI = capitest.NewFakeServer(machines...)
+	return clusterAPIBackend{w, w.ClusterAPI.Client}
 }
 
-func (w clusterAPI) run(ctx context.Context, args ...string) (string, error) {
+func (w clusterAPIBackend) run(ctx context.Context, args ...string) (string, error) {
 	return w.Run(ctx, Command(w.Environment()), args...)
 }
 
 // newBlockedMachine returns a machine of Cluster API whose drain is blocked by a PodDisruptionBudget.
-func newBlockedMachine(t *testing.T, change ...capitest.OnMachine) *clusterv1.Machine {
+func newBlockedMachine(t *testing.T, change ...capitest.MachineChange) *clusterv1.Machine {
 	t.Helper()
 	began := metav1.NewTime(clitest.Now.Add(-600e9))
-	return capitest.Machine("m-1", capitest.Set("s", 1), append([]capitest.OnMachine{func(m *clusterv1.Machine) {
+	return capitest.NewMachine("m-1", capitest.NewSet("s", 1), append([]capitest.MachineChange{func(m *clusterv1.Machine) {
 		m.DeletionTimestamp = &began
 		m.Annotations[capidrain.AnnotationHook] = "millwright"
 		m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: began}
-		capitest.SaysWhy(
+		capitest.WithConditionReason(
 			clusterv1.MachineDeletingCondition,
 			metav1.ConditionTrue,
 			clusterv1.MachineDeletingWaitingForPreDrainHookReason,
 			"",
 		)(m)
-		v := capidrain.AsMachine(m)
+		v := capidrain.ToMillwrightMachine(m)
 		v.Status.Deletion.Drain = &v1alpha1.MachineDrain{StartedAt: began, Means: "Evict", MeansSince: &began}
 		v.Status.CurrentOperation = &v1alpha1.Operation{
 			WorkflowID: "garden/clusterapidrain/shop/m-1/uid-m-1", Step: vocabulary.StepEvictPods, Since: began,
@@ -64,7 +64,7 @@ func newBlockedMachine(t *testing.T, change ...capitest.OnMachine) *clusterv1.Ma
 				Message: "web/all allows none of its pods to go",
 			},
 		}
-		text, err := capidrain.StatusOf(v)
+		text, err := capidrain.StatusText(v)
 		require.NoError(t, err)
 		m.Annotations[v1alpha1.AnnotationDrainStatus] = text
 		capidrain.SetConditions(m, v)
@@ -72,9 +72,9 @@ func newBlockedMachine(t *testing.T, change ...capitest.OnMachine) *clusterv1.Ma
 }
 
 func TestDrainsOfClusterAPIAreListedAndExplained(t *testing.T) {
-	alive := capitest.Machine("alive", capitest.Set("s", 1))
-	theirs := capitest.Machine("theirs", capitest.Set("s", 1), capitest.Going)
-	w := newWorldWithClusterAPI(newBlockedMachine(t), alive, theirs)
+	alive := capitest.NewMachine("alive", capitest.NewSet("s", 1))
+	theirs := capitest.NewMachine("theirs", capitest.NewSet("s", 1), capitest.AsDeletingObject)
+	w := newBackendWithClusterAPI(newBlockedMachine(t), alive, theirs)
 	out, err := w.run(t.Context(), "list", "-n", "shop")
 	require.NoError(t, err)
 	require.Len(
@@ -116,7 +116,7 @@ func TestADrainOfClusterAPIThatHasNotBegun(t *testing.T) {
 		"no pod was evicted yet, and its nodeDrainTimeoutSeconds is not set, and it has no end":        nil,
 		"no pod was evicted yet, and its nodeDrainTimeoutSeconds of 90s begin with the first eviction": new(int32(90)),
 	} {
-		w := newWorldWithClusterAPI(newBlockedMachine(t, func(m *clusterv1.Machine) {
+		w := newBackendWithClusterAPI(newBlockedMachine(t, func(m *clusterv1.Machine) {
 			m.Spec.Deletion.NodeDrainTimeoutSeconds = seconds
 			delete(m.Annotations, v1alpha1.AnnotationDrainStatus)
 		}))
@@ -127,11 +127,11 @@ func TestADrainOfClusterAPIThatHasNotBegun(t *testing.T) {
 }
 
 func TestADrainOfClusterAPIWhoseClusterDoesNotAnswer(t *testing.T) {
-	w := newWorldWithClusterAPI(newBlockedMachine(t, func(m *clusterv1.Machine) {
-		v := capidrain.AsMachine(m)
+	w := newBackendWithClusterAPI(newBlockedMachine(t, func(m *clusterv1.Machine) {
+		v := capidrain.ToMillwrightMachine(m)
 		v.Status.CurrentOperation.BlockedBy = []string{vocabulary.BlockedTargetUnavailable}
 		v.Status.Conditions[0].Message = "Cluster c does not answer"
-		text, err := capidrain.StatusOf(v)
+		text, err := capidrain.StatusText(v)
 		require.NoError(t, err)
 		m.Annotations[v1alpha1.AnnotationDrainStatus] = text
 		capidrain.SetConditions(m, v)
@@ -156,14 +156,14 @@ func TestRequestsForDrainsOfClusterAPI(t *testing.T) {
 		{"extend --for 1h --reason backup", v1alpha1.AnnotationExtend, "ann: backup"},
 	} {
 		t.Run(row.args, func(t *testing.T) {
-			w := newWorldWithClusterAPI(newBlockedMachine(t, timed))
+			w := newBackendWithClusterAPI(newBlockedMachine(t, timed))
 			out, err := w.run(t.Context(), append(strings.Fields(row.args), "shop/m-1")...)
 			require.NoError(t, err)
 			assert.Contains(t, out, "Next: ")
 			m, err := w.client.Machines("shop").Get(t.Context(), "m-1", metav1.GetOptions{})
 			require.NoError(t, err)
 			assert.Contains(t, m.Annotations[row.annotation], row.value)
-			assert.True(t, capidrain.Hooked(m), "nothing else is changed")
+			assert.True(t, capidrain.HasHook(m), "nothing else is changed")
 		})
 	}
 	for args, why := range map[string]string{
@@ -171,7 +171,9 @@ func TestRequestsForDrainsOfClusterAPI(t *testing.T) {
 		"abandon-instance --yes --reason x": "machine shop/m-1 is of Cluster API: Millwright drains its node, and nothing else of its deletion is Millwright's",
 	} {
 		t.Run(args, func(t *testing.T) {
-			_, err := newWorldWithClusterAPI(newBlockedMachine(t)).run(t.Context(), append(strings.Fields(args), "shop/m-1")...)
+			_, err := newBackendWithClusterAPI(
+				newBlockedMachine(t),
+			).run(t.Context(), append(strings.Fields(args), "shop/m-1")...)
 			assert.EqualError(t, err, why)
 		})
 	}

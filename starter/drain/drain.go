@@ -32,10 +32,10 @@ A machine is given as NAMESPACE/NAME, or as NAME with --namespace. All clock tim
   millwright drain explain shop/m-1
   millwright drain extend shop/m-1 --for 1h --reason "the backup needs longer"`,
 	}
-	f.Register(c)
-	f.temporalFlags.Register(c)
+	f.RegisterFlags(c)
+	f.temporalFlags.RegisterFlags(c)
 	c.AddCommand(f.listCommand(), f.explainCommand(), f.watchCommand())
-	for _, h := range requestHelp() {
+	for _, h := range helpOfRequests() {
 		c.AddCommand(f.RequestCommand(h, readSubject))
 	}
 	return c

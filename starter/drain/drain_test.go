@@ -19,7 +19,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-var now, begun = clitest.Now, clitest.Begun
+var now, beginTime = clitest.Now, clitest.BeginTime
 
 // machineEdit changes one machine.
 type machineEdit func(*v1alpha1.Machine)
@@ -30,7 +30,7 @@ func newDeletedMachine(edits ...machineEdit) *v1alpha1.Machine {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: "m-1", UID: "u-1", ResourceVersion: "7",
 			Labels: map[string]string{v1alpha1.LabelNode: "n-1"}, Annotations: map[string]string{},
-			DeletionTimestamp: new(metav1.NewTime(begun)), Finalizers: []string{v1alpha1.FinalizerMachine},
+			DeletionTimestamp: new(metav1.NewTime(beginTime)), Finalizers: []string{v1alpha1.FinalizerMachine},
 		},
 		Spec:   v1alpha1.MachineSpec{ProviderID: "virtual:///i-1"},
 		Status: v1alpha1.MachineStatus{CurrentStatus: v1alpha1.CurrentStatus{Phase: v1alpha1.MachineTerminating}},
@@ -45,34 +45,34 @@ func withName(namespace, name string) machineEdit {
 	return func(m *v1alpha1.Machine) { m.Namespace, m.Name = namespace, name }
 }
 
-func inStage(stage v1alpha1.MachineDeletionStage) machineEdit {
+func withStage(stage v1alpha1.MachineDeletionStage) machineEdit {
 	return func(m *v1alpha1.Machine) {
-		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage, Since: metav1.NewTime(begun)}
+		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage, Since: metav1.NewTime(beginTime)}
 	}
 }
 
-// withMeans adds a drain that has used these means since its start 15 minutes ago.
-func withMeans(means string) machineEdit {
+// withRemovalMeans adds a drain that has used these means since its start 15 minutes ago.
+func withRemovalMeans(means string) machineEdit {
 	return func(m *v1alpha1.Machine) {
-		inStage(v1alpha1.MachineDeletionDrain)(m)
+		withStage(v1alpha1.MachineDeletionDrain)(m)
 		m.Status.Deletion.Drain = &v1alpha1.MachineDrain{
-			StartedAt:  metav1.NewTime(begun),
+			StartedAt:  metav1.NewTime(beginTime),
 			Means:      means,
-			MeansSince: new(metav1.NewTime(begun)),
+			MeansSince: new(metav1.NewTime(beginTime)),
 		}
 	}
 }
 
-func afterDrain(stage v1alpha1.MachineDeletionStage, result string) machineEdit {
+func withDrainResult(stage v1alpha1.MachineDeletionStage, result string) machineEdit {
 	return func(m *v1alpha1.Machine) {
-		withMeans("Evict")(m)
+		withRemovalMeans("Evict")(m)
 		m.Status.Deletion.Stage, m.Status.Deletion.Drain.Result = stage, result
 	}
 }
 
 func withStep(step string, blockedBy ...string) machineEdit {
 	return func(m *v1alpha1.Machine) {
-		m.Status.CurrentOperation = &v1alpha1.Operation{Step: step, Since: metav1.NewTime(begun), BlockedBy: blockedBy}
+		m.Status.CurrentOperation = &v1alpha1.Operation{Step: step, Since: metav1.NewTime(beginTime), BlockedBy: blockedBy}
 		if d := m.Status.Deletion; d != nil {
 			d.Queued = step == vocabulary.StepQueued
 		}
@@ -93,17 +93,17 @@ func withCondition(kind corev1.NodeConditionType, reason, message string) machin
 				Status:             corev1.ConditionFalse,
 				Reason:             reason,
 				Message:            message,
-				LastTransitionTime: metav1.NewTime(begun),
+				LastTransitionTime: metav1.NewTime(beginTime),
 			},
 		)
 	}
 }
 
-// withStayingDrain cancels the deletion of the machine and adds a drain of its node for this purpose.
-func withStayingDrain(purpose v1alpha1.DrainPurpose) machineEdit {
+// withDrainWithoutDeletion cancels the deletion of the machine and adds a drain of its node for this purpose.
+func withDrainWithoutDeletion(purpose v1alpha1.DrainPurpose) machineEdit {
 	return func(m *v1alpha1.Machine) {
 		m.DeletionTimestamp, m.Finalizers = nil, nil
-		occasion := metav1.NewTime(begun.Add(-time.Second))
+		occasion := metav1.NewTime(beginTime.Add(-time.Second))
 		m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning}
 		if purpose == v1alpha1.DrainForPreservation {
 			m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, PreserveExpiryTime: &occasion}
@@ -117,7 +117,7 @@ func withStayingDrain(purpose v1alpha1.DrainPurpose) machineEdit {
 			},
 		}
 		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{
-			StartedAt: metav1.NewTime(begun), Means: "Evict", MeansSince: new(metav1.NewTime(begun)),
+			StartedAt: metav1.NewTime(beginTime), Means: "Evict", MeansSince: new(metav1.NewTime(beginTime)),
 		}}
 		withStep(vocabulary.StepEvictPods)(m)
 	}
@@ -127,23 +127,25 @@ func withAnnotation(annotation, value string) machineEdit {
 	return func(m *v1alpha1.Machine) { m.Annotations[annotation] = value }
 }
 
-func notDeleted(phase v1alpha1.MachinePhase) machineEdit {
+func withoutDeletion(phase v1alpha1.MachinePhase) machineEdit {
 	return func(m *v1alpha1.Machine) { m.DeletionTimestamp, m.Status.CurrentStatus.Phase = nil, phase }
 }
 
-// world has the fakes that the commands of a test connect to.
-type world struct{ *clitest.World }
+// fakeBackend has the fakes that the commands of a test connect to.
+type fakeBackend struct{ *clitest.FakeBackend }
 
-func newWorld(machines ...runtime.Object) *world { return &world{clitest.NewWorld(machines...)} }
+func newFakeBackend(machines ...runtime.Object) *fakeBackend {
+	return &fakeBackend{clitest.NewFakeBackend(machines...)}
+}
 
 // run runs a drain command.
-func (w *world) run(ctx context.Context, args ...string) (string, error) {
+func (w *fakeBackend) run(ctx context.Context, args ...string) (string, error) {
 	return w.Run(ctx, Command(w.Environment()), args...)
 }
 
 func TestFormsOfAMachineName(t *testing.T) {
 	for _, args := range [][]string{{"machine/shop/m-1"}, {"mc/shop/m-1", "-n", "shop"}, {"shop/m-1"}, {"m-1", "-n", "shop"}, {"m-1", "--namespace=shop"}, {"shop/m-1", "-n", "shop"}} {
-		out, err := newWorld(newDeletedMachine()).run(t.Context(), append([]string{"explain"}, args...)...)
+		out, err := newFakeBackend(newDeletedMachine()).run(t.Context(), append([]string{"explain"}, args...)...)
 		require.NoError(t, err)
 		assert.Contains(t, out, "shop/m-1", args)
 	}
@@ -156,7 +158,7 @@ func TestFormsOfAMachineName(t *testing.T) {
 		"explain":                      "accepts 1 arg",
 		"watch shop/m-1 --interval 0s": "--interval 0s is not positive",
 	} {
-		_, err := newWorld(newDeletedMachine()).run(t.Context(), strings.Fields(args)...)
+		_, err := newFakeBackend(newDeletedMachine()).run(t.Context(), strings.Fields(args)...)
 		assert.ErrorContains(t, err, message, args)
 	}
 }
@@ -173,6 +175,6 @@ func TestDrainSubcommands(t *testing.T) {
 	}
 }
 
-func keyOf(namespace, name string) types.NamespacedName {
+func newMachineKey(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }

@@ -63,7 +63,7 @@ type reader struct {
 // close Temporal's client.
 func (f *drainCommand) newReader(c *cobra.Command, name string) (r reader, err error) {
 	r.temporalAddress, r.now = f.temporalFlags.Address, f.Now
-	if r.key, err = f.Key(c, name); err != nil {
+	if r.key, err = f.ParseKey(c, name); err != nil {
 		return r, err
 	}
 	clients, err := f.Clients(f.Access)
@@ -83,7 +83,8 @@ func (e reader) readSnapshot(ctx context.Context) (snapshot, error) {
 		return snapshot{}, err
 	}
 	if m.DeletionTimestamp == nil && !isDrainedWithoutDeletion(m) {
-		return snapshot{machine: m}, fmt.Errorf("machine %s is not being deleted: its phase is %s", e.key, kubecli.Status(*m))
+		err := fmt.Errorf("machine %s is not being deleted: its phase is %s", e.key, kubecli.StatusText(*m))
+		return snapshot{machine: m}, err
 	}
 	s := snapshot{machine: m, now: e.now()}
 	s.askTemporal(ctx, e.temporal, e.temporalAddress)
@@ -97,7 +98,7 @@ func (s snapshot) explanation() string {
 		_, _ = fmt.Fprintln(&out, waits)
 	}
 	_, _ = fmt.Fprintln(&out, s.headline())
-	for _, h := range requestHelp() {
+	for _, h := range helpOfRequests() {
 		value, set := s.machine.Annotations[machine.RequestAnnotation(request.Machine, h.Name)]
 		if set && h.Name != request.Resume {
 			_, _ = fmt.Fprintf(&out, "%s: %s\n", h.Name, value)
@@ -107,10 +108,10 @@ func (s snapshot) explanation() string {
 		_, _ = fmt.Fprintln(&out, left)
 	}
 	_, _ = fmt.Fprintln(&out)
-	if s.note != "" {
-		_, _ = fmt.Fprintln(&out, s.note)
+	if s.unknownFactNote != "" {
+		_, _ = fmt.Fprintln(&out, s.unknownFactNote)
 	}
-	if s.pods != nil && (len(s.pods.Rows) > 0 || s.pods.Counts != (drain.Counts{})) {
+	if s.pods != nil && (len(s.pods.Rows) > 0 || s.pods.Counts != (drain.PodCounts{})) {
 		s.writePodTable(&out)
 		_, _ = fmt.Fprintln(&out)
 	}
@@ -120,14 +121,14 @@ func (s snapshot) explanation() string {
 
 // headline names the machine, its node and the stage of the deletion.
 func (s snapshot) headline() string {
-	parts := []string{kubecli.KeyOf(s.machine)}
-	if node := cache.NodeNameOf(s.machine); node != "" {
+	parts := []string{kubecli.KeyOfObject(s.machine)}
+	if node := cache.NodeNameOfMachine(s.machine); node != "" {
 		parts = append(parts, "node "+node)
 	}
 	if word := stageWord(s.machine); word != "" {
-		parts = append(parts, "stage "+word+" since "+s.stageSinceText())
+		parts = append(parts, "stage "+word+" since "+s.stageBeginText())
 	}
-	if how := observe.Means(s.machine); how != "" {
+	if how := observe.CurrentMeans(s.machine); how != "" {
 		parts = append(parts, "means "+string(how))
 	}
 	return strings.Join(parts, "   ")
@@ -152,19 +153,19 @@ func (s snapshot) writePodTable(out io.Writer) {
 		for _, r := range s.pods.Rows[:min(len(s.pods.Rows), drain.MaxRows)] {
 			rows = append(
 				rows,
-				[]any{r.Pod, r.State, kubecli.Age(r.Since, s.now), r.Attempts, r.BlockedBy, kubecli.Clock(r.Next, s.now)},
+				[]any{r.Pod, r.State, kubecli.AgeText(r.Since, s.now), r.Attempts, r.BlockedBy, kubecli.ClockText(r.Next, s.now)},
 			)
 		}
 		_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
 	}
 	_, _ = fmt.Fprint(out, countsText(s.pods.Counts))
 	if !s.heartbeatAt.IsZero() {
-		_, _ = fmt.Fprintf(out, "; seen %s ago", kubecli.Age(s.heartbeatAt, s.now))
+		_, _ = fmt.Fprintf(out, "; seen %s ago", kubecli.AgeText(s.heartbeatAt, s.now))
 	}
 	_, _ = fmt.Fprintln(out)
 }
 
-func countsText(c drain.Counts) string {
+func countsText(c drain.PodCounts) string {
 	return fmt.Sprintf(
 		"%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay",
 		c.Gone,

@@ -38,12 +38,12 @@ has passed without effect.`,
 			if all {
 				f.Namespace = metav1.NamespaceAll
 			}
-			return f.list(c.Context(), c.OutOrStdout(), output, onlyStuck)
+			return f.listDrains(c.Context(), c.OutOrStdout(), output, onlyStuck)
 		},
 	}
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "machines of all namespaces")
 	c.Flags().BoolVar(&onlyStuck, "stuck", false, "only machines that may need a person")
-	output.Register(c)
+	output.RegisterFlag(c)
 	return c
 }
 
@@ -59,8 +59,8 @@ type listRow struct {
 	BlockedBy []string  `json:"blockedBy,omitempty"`
 }
 
-// list writes the machines that are being deleted or whose nodes are drained.
-func (f *drainCommand) list(ctx context.Context, out io.Writer, output kubecli.Output, onlyStuck bool) error {
+// listDrains writes the machines that are being deleted or whose nodes are drained.
+func (f *drainCommand) listDrains(ctx context.Context, out io.Writer, output kubecli.Output, onlyStuck bool) error {
 	clients, err := f.Clients(f.Access)
 	if err != nil {
 		return err
@@ -78,29 +78,35 @@ func (f *drainCommand) list(ctx context.Context, out io.Writer, output kubecli.O
 	})
 	items := []listRow{}
 	l := kubecli.Listing{
-		Table: [][]any{{"NAMESPACE", "NAME", "NODE", "STAGE", "SINCE", "MEANS", "DEADLINE", "BLOCKED BY"}},
-		Wide:  [][]any{{"WAITS FOR"}},
-		Empty: cmp.Or(
-			phrase.If(onlyStuck, "no machine that is being deleted or drained needs a person"),
+		Table:       [][]any{{"NAMESPACE", "NAME", "NODE", "STAGE", "SINCE", "MEANS", "DEADLINE", "BLOCKED BY"}},
+		WideColumns: [][]any{{"WAITS FOR"}},
+		EmptyText: cmp.Or(
+			phrase.TextIf(onlyStuck, "no machine that is being deleted or drained needs a person"),
 			"no machine is being deleted or drained",
 		),
 	}
 	for i := range going {
 		m := &going[i]
 		row := listRow{
-			m.Namespace, m.Name, cache.NodeNameOf(m), stageWord(m), stageSince(m), string(observe.Means(m)),
-			observe.Deadlines(m, now).Next(), blockers(m),
+			m.Namespace,
+			m.Name,
+			cache.NodeNameOfMachine(m),
+			stageWord(m),
+			deletionStageBegin(m),
+			string(observe.CurrentMeans(m)),
+			observe.DeadlineFacts(m, now).NextDeadline(),
+			blockers(m),
 		}
-		items, l.Names = append(items, row), append(l.Names, kubectlResource(m)+"/"+kubecli.KeyOf(m))
+		items, l.Names = append(items, row), append(l.Names, kubectlResource(m)+"/"+kubecli.KeyOfObject(m))
 		l.Table = append(l.Table, []any{
-			row.Namespace, row.Name, row.Node, row.Stage, kubecli.Age(row.Since, now), row.Means,
-			kubecli.Clock(row.Deadline, now), strings.Join(row.BlockedBy, ", "),
+			row.Namespace, row.Name, row.Node, row.Stage, kubecli.AgeText(row.Since, now), row.Means,
+			kubecli.ClockText(row.Deadline, now), strings.Join(row.BlockedBy, ", "),
 		})
 		waits := ""
 		if o := m.Status.CurrentOperation; o != nil {
 			waits = o.WaitsFor
 		}
-		l.Wide = append(l.Wide, []any{waits})
+		l.WideColumns = append(l.WideColumns, []any{waits})
 	}
 	l.Items = items
 	return output.Write(out, l)
@@ -111,10 +117,10 @@ func (f *drainCommand) list(ctx context.Context, out io.Writer, output kubecli.O
 func stageWord(m *v1alpha1.Machine) string {
 	switch {
 	case isQueued(m):
-		return string(stage(m)) + " (queued)"
+		return string(deletionStage(m)) + " (queued)"
 	case isDrainedWithoutDeletion(m):
 		return fmt.Sprintf("%s (%s)", v1alpha1.MachineDeletionDrain, drainPurpose(m))
 	default:
-		return string(stage(m))
+		return string(deletionStage(m))
 	}
 }

@@ -21,22 +21,26 @@ import (
 func machinesOfEachKind() []runtime.Object {
 	return []runtime.Object{
 		newDeletedMachine(
-			withMeans("Evict"),
+			withRemovalMeans("Evict"),
 			withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web", "Volume pv-1"),
 		),
-		newDeletedMachine(withName("shop", "m-2"), withMeans("Evict"), withStep(vocabulary.StepEvictPods, "Volume pv-1")),
-		newDeletedMachine(withName("shop", "m-0"), inStage(v1alpha1.MachineDeletionDrain), withStep("queued")),
-		newDeletedMachine(withName("shop", "m-3"), notDeleted(v1alpha1.MachineRunning)),
+		newDeletedMachine(
+			withName("shop", "m-2"),
+			withRemovalMeans("Evict"),
+			withStep(vocabulary.StepEvictPods, "Volume pv-1"),
+		),
+		newDeletedMachine(withName("shop", "m-0"), withStage(v1alpha1.MachineDeletionDrain), withStep("queued")),
+		newDeletedMachine(withName("shop", "m-3"), withoutDeletion(v1alpha1.MachineRunning)),
 		newDeletedMachine(
 			withName("base", "m-9"),
-			inStage(v1alpha1.MachineDeletionInstance),
+			withStage(v1alpha1.MachineDeletionInstance),
 			withStep("delete-instance", "PermissionDenied"),
 		),
 	}
 }
 
 func TestListOfMachinesThatAreDeleted(t *testing.T) {
-	out, err := newWorld(machinesOfEachKind()...).run(t.Context(), "list", "-A")
+	out, err := newFakeBackend(machinesOfEachKind()...).run(t.Context(), "list", "-A")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
 NAMESPACE   NAME   NODE   STAGE            SINCE   MEANS   DEADLINE       BLOCKED BY
@@ -49,7 +53,7 @@ shop        m-2    n-1    Drain            15m     Evict   15:51:07 UTC   Volume
 
 // Each name that `drain list -o name` prints is a valid argument of the other commands without --namespace.
 func TestNamesOfTheListCanBeExplained(t *testing.T) {
-	w := newWorld(machinesOfEachKind()...)
+	w := newFakeBackend(machinesOfEachKind()...)
 	out, err := w.run(t.Context(), "list", "-A", "-o", "name")
 	require.NoError(t, err)
 	names := strings.Fields(out)
@@ -62,15 +66,15 @@ func TestNamesOfTheListCanBeExplained(t *testing.T) {
 }
 
 func TestListOfMachinesWhoseNodesAreEmptied(t *testing.T) {
-	w := newWorld(
+	w := newFakeBackend(
 		newDeletedMachine(
-			withStayingDrain(v1alpha1.DrainForUpdate),
+			withDrainWithoutDeletion(v1alpha1.DrainForUpdate),
 			withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
 		),
-		newDeletedMachine(withName("shop", "m-2"), withStayingDrain(v1alpha1.DrainForPreservation)),
+		newDeletedMachine(withName("shop", "m-2"), withDrainWithoutDeletion(v1alpha1.DrainForPreservation)),
 		newDeletedMachine(
 			withName("shop", "m-3"),
-			withStayingDrain(v1alpha1.DrainForUpdate),
+			withDrainWithoutDeletion(v1alpha1.DrainForUpdate),
 			func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" },
 		),
 	)
@@ -88,24 +92,24 @@ shop        m-2    n-1    Drain (preservation)      15m     Evict   15:51:07 UTC
 }
 
 func TestListOfOneNamespace(t *testing.T) {
-	out, err := newWorld(machinesOfEachKind()...).run(t.Context(), "list", "-n", "base")
+	out, err := newFakeBackend(machinesOfEachKind()...).run(t.Context(), "list", "-n", "base")
 	require.NoError(t, err)
 	assert.Contains(t, out, "m-9")
 	assert.NotContains(t, out, "shop")
-	out, err = newWorld(machinesOfEachKind()...).run(t.Context(), "list")
+	out, err = newFakeBackend(machinesOfEachKind()...).run(t.Context(), "list")
 	require.NoError(t, err)
 	assert.Equal(t, "no machine is being deleted or drained\n", out, "the namespace default")
 }
 
 func TestListOfStuckMachines(t *testing.T) {
-	out, err := newWorld(machinesOfEachKind()...).run(t.Context(), "list", "-A", "--stuck")
+	out, err := newFakeBackend(machinesOfEachKind()...).run(t.Context(), "list", "-A", "--stuck")
 	require.NoError(t, err)
 	var names []string
 	for line := range strings.Lines(out) {
 		names = append(names, strings.Fields(line)[1])
 	}
 	assert.Equal(t, []string{"NAME", "m-9", "m-1"}, names, "volumes and turns come by themselves")
-	out, err = newWorld().run(t.Context(), "list", "-A", "--stuck")
+	out, err = newFakeBackend().run(t.Context(), "list", "-A", "--stuck")
 	require.NoError(t, err)
 	assert.Equal(t, "no machine that is being deleted or drained needs a person\n", out)
 }
@@ -120,24 +124,24 @@ func TestNeedsPerson(t *testing.T) {
 		machine *v1alpha1.Machine
 		stuck   bool
 	}{
-		"moves":                             {newDeletedMachine(withMeans("Evict"), withStep(vocabulary.StepEvictPods)), false},
-		"held":                              {newDeletedMachine(withMeans("Evict"), withStep(vocabulary.StepEvictPods), withAnnotation(v1alpha1.AnnotationHold, "")), true},
+		"moves":                             {newDeletedMachine(withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods)), false},
+		"held":                              {newDeletedMachine(withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods), withAnnotation(v1alpha1.AnnotationHold, "")), true},
 		"nobody has begun for long":         {newDeletedMachine(), true},
 		"nobody has begun yet":              {newDeletedMachine(func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now.Add(-drain.Overdue))) }), false},
-		"its deadline has passed long ago":  {newDeletedMachine(withMeans("Evict"), patient), true},
-		"its deadline was extended":         {newDeletedMachine(withMeans("Evict"), patient, withAnnotation(v1alpha1.AnnotationExtend, now.Add(time.Minute).Format(time.RFC3339)+" ann")), false},
+		"its deadline has passed long ago":  {newDeletedMachine(withRemovalMeans("Evict"), patient), true},
+		"its deadline was extended":         {newDeletedMachine(withRemovalMeans("Evict"), patient, withAnnotation(v1alpha1.AnnotationExtend, now.Add(time.Minute).Format(time.RFC3339)+" ann")), false},
 		"its target is away at once":        {newDeletedMachine(withStep("announce", "TargetUnavailable"), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now)) }), true},
-		"hooks":                             {newDeletedMachine(inStage(v1alpha1.MachineDeletionPreDrainHooks), withStep("await-hooks", "pre-drain.delete.hook.machine.cluster.x-k8s.io/a")), true},
+		"hooks":                             {newDeletedMachine(withStage(v1alpha1.MachineDeletionPreDrainHooks), withStep("await-hooks", "pre-drain.delete.hook.machine.cluster.x-k8s.io/a")), true},
 		"what blocked before its deletion":  {newDeletedMachine(withStep("create-instance", "ResourceExhausted"), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now)) }), false},
-		"deleting, and has a while to go":   {newDeletedMachine(withMeans("Delete"), withStep("delete"), withDeadline(time.Minute)), false},
-		"deleting, and it should have been": {newDeletedMachine(withMeans("Delete"), withStep("delete"), withDeadline(-2*time.Minute)), true},
+		"deleting, and has a while to go":   {newDeletedMachine(withRemovalMeans("Delete"), withStep("delete"), withDeadline(time.Minute)), false},
+		"deleting, and it should have been": {newDeletedMachine(withRemovalMeans("Delete"), withStep("delete"), withDeadline(-2*time.Minute)), true},
 	} {
 		assert.Equal(t, c.stuck, needsPerson(c.machine, now), name)
 	}
 }
 
 func TestListThatFails(t *testing.T) {
-	w := newWorld()
+	w := newFakeBackend()
 	w.Machines.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})

@@ -34,27 +34,27 @@ const maxHeartbeatAge = 30 * time.Second
 
 // snapshot has the known facts about one deletion or drain at one moment.
 type snapshot struct {
-	machine     *v1alpha1.Machine
-	pods        *drain.Picture // the drain's pods; nil if not known
-	volumes     []string       // volumes that stage Detach waits for
-	heartbeatAt time.Time      // time of the last heartbeat of a worker; zero if not known
-	note        string         // one line that says why a fact is not known; empty if all facts are known
-	now         time.Time
+	machine         *v1alpha1.Machine
+	pods            *drain.Overview // the drain's pods; nil if not known
+	volumes         []string        // volumes that stage Detach waits for
+	heartbeatAt     time.Time       // time of the last heartbeat of a worker; zero if not known
+	unknownFactNote string          // one line that says why a fact is not known; empty if all facts are known
+	now             time.Time
 }
 
 // askTemporal adds Temporal's facts about the drain, or about the volumes that the deletion waits for. If Temporal does
 // not answer or has no open workflow, askTemporal sets the note.
 func (s *snapshot) askTemporal(ctx context.Context, t client.Client, address string) {
-	if isQueued(s.machine) || !isInDrain(s.machine) && stage(s.machine) != v1alpha1.MachineDeletionDetach {
+	if isQueued(s.machine) || !isInDrain(s.machine) && deletionStage(s.machine) != v1alpha1.MachineDeletionDetach {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, temporalTimeout)
 	defer cancel()
 	switch err := s.readActivity(ctx, t); {
-	case errors.Is(err, errNotOpen):
-		s.note = "Temporal has no open workflow for this step: what follows is from the Machine alone."
+	case errors.Is(err, errWorkflowNotOpen):
+		s.unknownFactNote = "Temporal has no open workflow for this step: what follows is from the Machine alone."
 	case err != nil:
-		s.note = fmt.Sprintf(
+		s.unknownFactNote = fmt.Sprintf(
 			"The step cannot be read from Temporal at %s (%s): what follows is from the Machine alone.",
 			address,
 			kubecli.OneLine(err.Error()),
@@ -63,12 +63,14 @@ func (s *snapshot) askTemporal(ctx context.Context, t client.Client, address str
 }
 
 // isInDrain reports whether the node of a machine is being drained, or will be drained next.
-func isInDrain(m *v1alpha1.Machine) bool { return observe.InDrain(m) || isDrainedWithoutDeletion(m) }
+func isInDrain(m *v1alpha1.Machine) bool {
+	return observe.IsInDrainQueue(m) || isDrainedWithoutDeletion(m)
+}
 
 // installation returns the name of the installation whose workflow wrote the machine's status.currentOperation.
 func (s *snapshot) installation() run.Installation {
 	if operation := s.machine.Status.CurrentOperation; operation != nil {
-		return run.InstallationIn(operation.WorkflowID)
+		return run.InstallationInID(operation.WorkflowID)
 	}
 	return ""
 }
@@ -81,7 +83,7 @@ func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 		return err
 	}
 	kind := run.KindDrain
-	if observe.OfClusterAPI(s.machine) {
+	if observe.IsOfClusterAPI(s.machine) {
 		kind = run.KindClusterAPIDrain
 	}
 	id := s.installation().ID(kind, ref)
@@ -103,8 +105,8 @@ func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 	return nil
 }
 
-// errNotOpen is the error if no workflow with the ID is open.
-var errNotOpen = errors.New("no such workflow is open")
+// errWorkflowNotOpen is the error if no workflow with the ID is open.
+var errWorkflowNotOpen = errors.New("no such workflow is open")
 
 // readHeartbeat decodes the last heartbeat of a pending activity, and reports whether the activity has sent a
 // heartbeat. The ID of an activity is the name of its step; later activities of the same step have a number after the
@@ -119,7 +121,7 @@ func (s *snapshot) readHeartbeat(
 	_, missing := errors.AsType[*serviceerror.NotFound](err)
 	switch {
 	case missing, err == nil && answer.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
-		return false, errNotOpen
+		return false, errWorkflowNotOpen
 	case err != nil:
 		return false, fmt.Errorf("describe %s: %w", workflowID, err)
 	}
@@ -127,7 +129,7 @@ func (s *snapshot) readHeartbeat(
 		if id := pending.GetActivityId(); id != activityID && !strings.HasPrefix(id, activityID+"-") {
 			continue
 		}
-		s.noteSilence(pending)
+		s.noteMissingHeartbeat(pending)
 		if pending.GetHeartbeatDetails() == nil {
 			return false, nil
 		}
@@ -137,27 +139,31 @@ func (s *snapshot) readHeartbeat(
 	return false, nil
 }
 
-// noteSilence sets the note if no worker runs the activity.
-func (s *snapshot) noteSilence(a *workflowpb.PendingActivityInfo) {
+// noteMissingHeartbeat sets the note if no worker runs the activity.
+func (s *snapshot) noteMissingHeartbeat(a *workflowpb.PendingActivityInfo) {
 	if at := a.GetLastHeartbeatTime(); at != nil {
 		s.heartbeatAt = at.AsTime()
 	}
 	switch {
 	case a.GetLastFailure() != nil && a.GetState() == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED:
-		s.note = fmt.Sprintf(
+		s.unknownFactNote = fmt.Sprintf(
 			"Attempt %d of %s has not begun yet; the attempt before failed: %s",
 			a.GetAttempt(),
 			a.GetActivityId(),
 			kubecli.OneLine(a.GetLastFailure().GetMessage()),
 		)
 	case !s.heartbeatAt.IsZero() && s.now.Sub(s.heartbeatAt) > maxHeartbeatAge:
-		s.note = fmt.Sprintf(
+		s.unknownFactNote = fmt.Sprintf(
 			"No worker has reported since %s: check that a worker polls the queue %s.",
-			kubecli.Since(s.heartbeatAt, s.now),
-			s.installation().Queue(run.QueueDrains),
+			kubecli.SinceText(s.heartbeatAt, s.now),
+			s.installation().TaskQueue(run.QueueDrains),
 		)
 	case s.heartbeatAt.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > maxHeartbeatAge:
-		s.note = fmt.Sprintf("No worker has taken %s since %s: check that a worker polls the queue %s.",
-			a.GetActivityId(), kubecli.Since(a.GetScheduledTime().AsTime(), s.now), s.installation().Queue(run.QueueDrains))
+		s.unknownFactNote = fmt.Sprintf(
+			"No worker has taken %s since %s: check that a worker polls the queue %s.",
+			a.GetActivityId(),
+			kubecli.SinceText(a.GetScheduledTime().AsTime(), s.now),
+			s.installation().TaskQueue(run.QueueDrains),
+		)
 	}
 }

@@ -21,10 +21,10 @@ import (
 )
 
 // newPicture returns the pods of a drain that one budget blocks.
-func newPicture() drain.Picture {
-	return drain.Picture{
-		Counts: drain.Counts{Gone: 3, Terminating: 1, Blocked: 1, Skipped: 2},
-		Rows: []drain.Row{
+func newPicture() drain.Overview {
+	return drain.Overview{
+		Counts: drain.PodCounts{Gone: 3, Terminating: 1, Blocked: 1, Skipped: 2},
+		Rows: []drain.PodRow{
 			{
 				Pod:       "shop/web-1",
 				State:     drain.Blocked,
@@ -44,23 +44,23 @@ func newPicture() drain.Picture {
 func newPendingActivity(progress any) *workflowpb.PendingActivityInfo {
 	return &workflowpb.PendingActivityInfo{
 		ActivityId: "evict-pods", State: enumspb.PENDING_ACTIVITY_STATE_STARTED, Attempt: 1,
-		HeartbeatDetails: clitest.Encoded(progress), LastHeartbeatTime: timestamppb.New(now.Add(-2 * time.Second)),
+		HeartbeatDetails: clitest.EncodePayload(progress), LastHeartbeatTime: timestamppb.New(now.Add(-2 * time.Second)),
 	}
 }
 
-func openDrain(pending ...*workflowpb.PendingActivityInfo) *clitest.FakeTemporal {
+func newTemporalWithOpenDrain(pending ...*workflowpb.PendingActivityInfo) *clitest.FakeTemporal {
 	return &clitest.FakeTemporal{
-		ID:      "drain/shop/m-1/u-1",
-		Status:  enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING,
-		Pending: pending,
+		ID:                "drain/shop/m-1/u-1",
+		Status:            enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING,
+		PendingActivities: pending,
 	}
 }
 
 func TestExplainShowsTheLastHeartbeat(t *testing.T) {
-	w := newWorld(
-		newDeletedMachine(withMeans("Evict"), withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web")),
+	w := newFakeBackend(
+		newDeletedMachine(withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web")),
 	)
-	w.Temporal = openDrain(
+	w.Temporal = newTemporalWithOpenDrain(
 		&workflowpb.PendingActivityInfo{ActivityId: "other"},
 		newPendingActivity(activities.Progress{Gone: 3, Picture: newPicture()}),
 	)
@@ -77,17 +77,17 @@ shop/db-0    Terminating   20s     1          -            -
 shop/m-1: 2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3; 1 is terminating; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC (in 1h45m) the remaining pods are deleted with their own grace periods, whatever blocks them;
 to change that: `+"`kubectl edit pdb -n shop web`, `millwright drain extend shop/m-1 --for 1h --reason …` or `millwright drain force shop/m-1 --reason …`"+`.
 `, "\n"), out)
-	assert.True(t, w.Temporal.Closed)
+	assert.True(t, w.Temporal.IsClosed)
 }
 
 func TestExplainOfADrainWithoutDeletion(t *testing.T) {
-	w := newWorld(
+	w := newFakeBackend(
 		newDeletedMachine(
-			withStayingDrain(v1alpha1.DrainForUpdate),
+			withDrainWithoutDeletion(v1alpha1.DrainForUpdate),
 			withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
 		),
 	)
-	w.Temporal = openDrain(newPendingActivity(activities.Progress{Gone: 3, Picture: newPicture()}))
+	w.Temporal = newTemporalWithOpenDrain(newPendingActivity(activities.Progress{Gone: 3, Picture: newPicture()}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Contains(t, out, "shop/m-1   node n-1   stage Drain (in-place update) since 13:51:07 UTC (15m)   means Evict\n")
@@ -97,9 +97,9 @@ func TestExplainOfADrainWithoutDeletion(t *testing.T) {
 
 // The first line of drain explain is the sentence of `millwright explain`.
 func TestExplainBeginsWithTheSentenceOfTheStatus(t *testing.T) {
-	w := newWorld(
+	w := newFakeBackend(
 		newDeletedMachine(
-			withMeans("Evict"),
+			withRemovalMeans("Evict"),
 			withStep(vocabulary.StepEvictPods),
 			func(m *v1alpha1.Machine) { m.Status.CurrentOperation.WaitsFor = "a budget (since 13:51:07 UTC)" },
 		),
@@ -112,8 +112,8 @@ func TestExplainBeginsWithTheSentenceOfTheStatus(t *testing.T) {
 func TestExplainKnowsALaterActivityOfTheDrain(t *testing.T) {
 	later := newPendingActivity(activities.Progress{Gone: 3, Picture: newPicture()})
 	later.ActivityId = "evict-pods-2"
-	w := newWorld(newDeletedMachine(withMeans("Evict")))
-	w.Temporal = openDrain(later)
+	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
+	w.Temporal = newTemporalWithOpenDrain(later)
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Contains(t, out, "shop/web-1   Blocked")
@@ -124,8 +124,8 @@ func TestExplainShowsNoMoreRowsThanAPictureMayHave(t *testing.T) {
 	for range 2 * drain.MaxRows {
 		full.Rows = append(full.Rows, full.Rows[0])
 	}
-	w := newWorld(newDeletedMachine(withMeans("Evict")))
-	w.Temporal = openDrain(newPendingActivity(activities.Progress{Picture: full}))
+	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
+	w.Temporal = newTemporalWithOpenDrain(newPendingActivity(activities.Progress{Picture: full}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Equal(t, drain.MaxRows-1, strings.Count(out, "shop/web-1 "))
@@ -135,9 +135,9 @@ func TestExplainQueriesTheWorkflowWithoutAHeartbeat(t *testing.T) {
 	silent := newPendingActivity(activities.Progress{})
 	silent.HeartbeatDetails = nil
 	garbled := newPendingActivity("not what it should be")
-	for name, temporal := range map[string]*clitest.FakeTemporal{"no activity": openDrain(), "no heartbeat yet": openDrain(silent), "a heartbeat that cannot be read": openDrain(garbled)} {
-		temporal.Queried = newPicture()
-		w := newWorld(newDeletedMachine(withMeans("Evict")))
+	for name, temporal := range map[string]*clitest.FakeTemporal{"no activity": newTemporalWithOpenDrain(), "no heartbeat yet": newTemporalWithOpenDrain(silent), "a heartbeat that cannot be read": newTemporalWithOpenDrain(garbled)} {
+		temporal.QueryAnswer = newPicture()
+		w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 		w.Temporal = temporal
 		out, err := w.run(t.Context(), "explain", "shop/m-1")
 		require.NoError(t, err)
@@ -147,9 +147,9 @@ func TestExplainQueriesTheWorkflowWithoutAHeartbeat(t *testing.T) {
 }
 
 func TestExplainWithoutTemporal(t *testing.T) {
-	ended := openDrain()
+	ended := newTemporalWithOpenDrain()
 	ended.Status = enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED
-	mute := openDrain()
+	mute := newTemporalWithOpenDrain()
 	mute.QueryErr = errors.New("no worker\nanswers")
 	for name, c := range map[string]struct {
 		temporal *clitest.FakeTemporal
@@ -160,8 +160,8 @@ func TestExplainWithoutTemporal(t *testing.T) {
 		"no drain":    {&clitest.FakeTemporal{ID: "drain/shop/m-1/another"}, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
 		"drain ended": {ended, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
 	} {
-		w := newWorld(newDeletedMachine(
-			withMeans("Evict"),
+		w := newFakeBackend(newDeletedMachine(
+			withRemovalMeans("Evict"),
 			withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
 			withCondition(
 				v1alpha1.MachineDrained,
@@ -194,9 +194,9 @@ func TestExplainReportsAMissingHeartbeat(t *testing.T) {
 		"Attempt 7 of evict-pods has not begun yet; the attempt before failed: watch pods of node n-1: forbidden": failing,
 		"No worker has taken evict-pods since 14:05:07 UTC (60s): check that a worker polls the queue drains.":    untaken,
 	} {
-		w := newWorld(newDeletedMachine(withMeans("Evict")))
-		w.Temporal = openDrain(pending)
-		w.Temporal.Queried = newPicture()
+		w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
+		w.Temporal = newTemporalWithOpenDrain(pending)
+		w.Temporal.QueryAnswer = newPicture()
 		out, err := w.run(t.Context(), "explain", "shop/m-1")
 		require.NoError(t, err)
 		assert.Contains(t, out, want+"\n")
@@ -205,11 +205,11 @@ func TestExplainReportsAMissingHeartbeat(t *testing.T) {
 }
 
 func TestExplainNamesTheVolumesThatAreAwaited(t *testing.T) {
-	w := newWorld(newDeletedMachine(afterDrain(v1alpha1.MachineDeletionDetach, "Drained")))
-	w.Temporal = openDrain(
+	w := newFakeBackend(newDeletedMachine(withDrainResult(v1alpha1.MachineDeletionDetach, "Drained")))
+	w.Temporal = newTemporalWithOpenDrain(
 		&workflowpb.PendingActivityInfo{
 			ActivityId:       "await-detach",
-			HeartbeatDetails: clitest.Encoded([]string{"pv-1", "pv-2"}),
+			HeartbeatDetails: clitest.EncodePayload([]string{"pv-1", "pv-2"}),
 		},
 	)
 	w.Temporal.ID = "machine/shop/m-1/u-1"
@@ -221,10 +221,10 @@ func TestExplainNamesTheVolumesThatAreAwaited(t *testing.T) {
 
 func TestExplainAsksTemporalOnlyForPodsAndVolumes(t *testing.T) {
 	for _, m := range []*v1alpha1.Machine{
-		newDeletedMachine(), newDeletedMachine(inStage(v1alpha1.MachineDeletionInstance)), newDeletedMachine(afterDrain(v1alpha1.MachineDeletionDrain, "Drained")),
-		newDeletedMachine(inStage(v1alpha1.MachineDeletionDrain), withStep("queued")),
+		newDeletedMachine(), newDeletedMachine(withStage(v1alpha1.MachineDeletionInstance)), newDeletedMachine(withDrainResult(v1alpha1.MachineDeletionDrain, "Drained")),
+		newDeletedMachine(withStage(v1alpha1.MachineDeletionDrain), withStep("queued")),
 	} {
-		w := newWorld(m)
+		w := newFakeBackend(m)
 		w.Temporal.Err = errors.New("it was asked in vain")
 		out, err := w.run(t.Context(), "explain", "shop/m-1")
 		require.NoError(t, err)
@@ -234,12 +234,12 @@ func TestExplainAsksTemporalOnlyForPodsAndVolumes(t *testing.T) {
 
 func TestExplainShowsRequestsAndLeftBehindPods(t *testing.T) {
 	forced := newDeletedMachine(
-		afterDrain(v1alpha1.MachineDeletionInstance, "Forced"),
+		withDrainResult(v1alpha1.MachineDeletionInstance, "Forced"),
 		withAnnotation(v1alpha1.AnnotationForce, "ann: it burns"),
 		withAnnotation(v1alpha1.AnnotationHold, "bob: wait"),
 	)
 	forced.Status.Deletion.Drain.LeftBehind = []string{"shop/a", "shop/b"}
-	out, err := newWorld(forced).run(t.Context(), "explain", "shop/m-1")
+	out, err := newFakeBackend(forced).run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Contains(t, out, "\nforce: ann: it burns\n")
 	assert.Equal(t, 1, strings.Count(out, "\nhold: bob: wait\n"))
@@ -248,8 +248,10 @@ func TestExplainShowsRequestsAndLeftBehindPods(t *testing.T) {
 }
 
 func TestExplainOfAMachineThatIsNotDeleted(t *testing.T) {
-	_, err := newWorld(newDeletedMachine(notDeleted(v1alpha1.MachineRunning))).run(t.Context(), "explain", "shop/m-1")
+	_, err := newFakeBackend(
+		newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning)),
+	).run(t.Context(), "explain", "shop/m-1")
 	require.EqualError(t, err, "machine shop/m-1 is not being deleted: its phase is Running")
-	_, err = newWorld(newDeletedMachine(notDeleted(""))).run(t.Context(), "explain", "shop/m-1")
+	_, err = newFakeBackend(newDeletedMachine(withoutDeletion(""))).run(t.Context(), "explain", "shop/m-1")
 	require.EqualError(t, err, "machine shop/m-1 is not being deleted: its phase is new")
 }

@@ -16,17 +16,20 @@ import (
 
 // drainText returns one sentence about the progress of the drain.
 func (s snapshot) drainText() string {
-	m, d := s.machine, observe.Draining(s.machine)
+	m, d := s.machine, observe.ActiveRecord(s.machine)
 	switch {
 	case isQueued(m):
 		return s.formatSentence(
-			[]string{s.requestCommand(request.Force, kubecli.GiveReason), s.requestCommand(request.Skip, kubecli.GiveReason)},
+			[]string{
+				s.commandOfRequest(request.Force, kubecli.GiveReason),
+				s.commandOfRequest(request.Skip, kubecli.GiveReason),
+			},
 			"since %s it waits for its turn to be drained (%s); %s",
-			s.stageSinceText(),
+			s.stageBeginText(),
 			m.Status.LastOperation.Description,
 			drainStartText(m, "then"),
 		)
-	case observe.IsOver(m):
+	case observe.IsDrainOver(m):
 		return s.formatSentence(
 			nil,
 			"the drain of node %s has ended (%s), and the next stage is about to begin",
@@ -35,27 +38,27 @@ func (s snapshot) drainText() string {
 		)
 	case d == nil:
 		return s.formatSentence(nil, "since %s node %s waits to be emptied; no pod was evicted yet, and %s",
-			s.stageSinceText(), s.nodeName(), drainStartText(m, "with the first eviction"))
+			s.stageBeginText(), s.nodeName(), drainStartText(m, "with the first eviction"))
 	}
-	began, at := d.StartedAt.Time, observe.Deadlines(m, s.now).Next()
+	began, at := d.StartedAt.Time, observe.DeadlineFacts(m, s.now).NextDeadline()
 	if d.MeansSince != nil {
 		began = d.MeansSince.Time
 	}
-	switch observe.Means(m) {
+	switch observe.CurrentMeans(m) {
 	case drain.Kill:
 		return s.formatSentence(
 			nil,
 			"%s; since %s pods are deleted without a grace period%s",
 			s.waitText(),
-			kubecli.Since(began, s.now),
+			kubecli.SinceText(began, s.now),
 			s.deadlineText(at, "the remaining pods stay and the "+s.operationAfterDrain()+" continues"),
 		)
 	case drain.Delete:
 		return s.formatSentence(
-			[]string{s.requestCommand(request.Force, kubecli.GiveReason)},
+			[]string{s.commandOfRequest(request.Force, kubecli.GiveReason)},
 			"%s; since %s pods are deleted with their own grace periods, whatever blocks them%s",
 			s.waitText(),
-			kubecli.Since(began, s.now),
+			kubecli.SinceText(began, s.now),
 			s.deadlineText(at, "they are deleted without"),
 		)
 	default:
@@ -74,19 +77,19 @@ func (s snapshot) operationAfterDrain() string {
 
 func (s snapshot) evictionText(began, at time.Time) string {
 	how, commands, does := "with their own grace periods", s.remedies(), "are evicted"
-	if observe.Means(s.machine) == drain.DeleteInOrder {
+	if observe.CurrentMeans(s.machine) == drain.DeleteInOrder {
 		does, how = "are deleted in order, because the cluster cannot evict", "all at once"
 	}
-	if _, then := observe.Deadlines(s.machine, s.now).EvictUntil(); then == drain.Kill {
+	if _, then := observe.DeadlineFacts(s.machine, s.now).EvictionDeadline(); then == drain.Kill {
 		how = "without a grace period, because their node is not well"
 	} else if !hasNoDeadline(s.machine) {
-		commands = append(commands, s.requestCommand(request.Extend, "--for 1h", kubecli.GiveReason))
+		commands = append(commands, s.commandOfRequest(request.Extend, "--for 1h", kubecli.GiveReason))
 	}
 	return s.formatSentence(
-		append(commands, s.requestCommand(request.Force, kubecli.GiveReason)),
+		append(commands, s.commandOfRequest(request.Force, kubecli.GiveReason)),
 		"%s; since %s pods %s%s",
 		s.waitText(),
-		kubecli.Since(began, s.now),
+		kubecli.SinceText(began, s.now),
 		does,
 		s.deadlineText(at, "the remaining pods are deleted "+how+", whatever blocks them"),
 	)
@@ -98,9 +101,13 @@ func (s snapshot) deadlineText(at time.Time, what string) string {
 	case at.IsZero():
 		return ""
 	case isOverdue(s.machine, s.now):
-		return fmt.Sprintf(", and the next step was due at %s but did not follow%s", phrase.When(at, s.now), s.overdueHint())
+		return fmt.Sprintf(
+			", and the next step was due at %s but did not follow%s",
+			phrase.TimeText(at, s.now),
+			s.overdueHint(),
+		)
 	default:
-		return fmt.Sprintf(", and at %s %s", phrase.When(at, s.now), what)
+		return fmt.Sprintf(", and at %s %s", phrase.TimeText(at, s.now), what)
 	}
 }
 
@@ -149,13 +156,13 @@ func (s snapshot) remedies() []string {
 		}
 	}
 	for _, row := range s.pods.Rows {
-		add(remedy(row))
+		add(remedyForPod(row))
 	}
 	return lines[:min(len(lines), maxRemedies)]
 }
 
-// remedy returns the command that shows or removes the blocker of one pod; empty if no such command exists.
-func remedy(row drain.Row) string {
+// remedyForPod returns the command that shows or removes the blocker of one pod; empty if no such command exists.
+func remedyForPod(row drain.PodRow) string {
 	namespace, name, _ := strings.Cut(row.Pod, "/")
 	switch row.BlockedBy {
 	case drain.BlockedByProtection:

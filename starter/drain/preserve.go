@@ -33,12 +33,12 @@ NAMESPACE/NAME, or as NAME with --namespace.`,
 			if stop {
 				r.Command = request.Unpreserve
 			}
-			return f.Send(c, args[0], r, readSubject)
+			return f.SendRequest(c, args[0], r, readSubject)
 		},
 	}
-	f.Register(c)
+	f.RegisterFlags(c)
 	c.Flags().BoolVar(&stop, "stop", false, "keep it no longer")
-	r.Signed(c)
+	r.RegisterActorFlags(c)
 	return c
 }
 
@@ -51,11 +51,11 @@ func preserveEffect(r kubecli.Request, m *v1alpha1.Machine, now time.Time) strin
 	case r.Command == request.Unpreserve:
 		return "the machine is kept no longer: if it has failed, it is replaced"
 	case end != nil:
-		return "the machine stays preserved until " + phrase.When(end.Time, now) + ", which does not move"
+		return "the machine stays preserved until " + phrase.TimeText(end.Time, now) + ", which does not move"
 	default:
 		return fmt.Sprintf(
 			"the machine is preserved for %s: neither its set nor the cluster autoscaler removes it",
-			phrase.Length(m.Spec.EffectivePreserveTimeout()),
+			phrase.DurationText(m.Spec.EffectivePreserveTimeout()),
 		)
 	}
 }

@@ -20,8 +20,12 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// preserve runs the command preserve, and returns the output and the created events.
-func (w *world) preserve(ctx context.Context, eventsFail error, args ...string) (string, []corev1.Event, error) {
+// runPreserve runs the command preserve, and returns the output and the created events.
+func (w *fakeBackend) runPreserve(
+	ctx context.Context,
+	eventsFail error,
+	args ...string,
+) (string, []corev1.Event, error) {
 	core := kubefake.NewClientset()
 	if eventsFail != nil {
 		core.PrependReactor(
@@ -47,7 +51,7 @@ func (w *world) preserve(ctx context.Context, eventsFail error, args ...string) 
 	return out.String(), events.Items, err
 }
 
-func keptUntil(end time.Time) machineEdit {
+func withPreservationEnd(end time.Time) machineEdit {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(end))
 	}
@@ -55,7 +59,7 @@ func keptUntil(end time.Time) machineEdit {
 
 func TestPreserveWritesAnnotationAndEvent(t *testing.T) {
 	t.Setenv("USER", "ann")
-	running := notDeleted(v1alpha1.MachineRunning)
+	running := withoutDeletion(v1alpha1.MachineRunning)
 	for _, c := range []struct {
 		name    string
 		machine *v1alpha1.Machine
@@ -74,12 +78,12 @@ func TestPreserveWritesAnnotationAndEvent(t *testing.T) {
 			`bob requested preserve; wrote node.machine.sapcloud.io/preserve: "now"; before: "when-failed"`, nil,
 		},
 		{
-			"what its set preserved", newDeletedMachine(notDeleted(v1alpha1.MachineFailed), withAnnotation(v1alpha1.AnnotationPreserve, "auto-preserved"), keptUntil(now.Add(time.Hour))), "shop/m-1", "now",
+			"what its set preserved", newDeletedMachine(withoutDeletion(v1alpha1.MachineFailed), withAnnotation(v1alpha1.AnnotationPreserve, "auto-preserved"), withPreservationEnd(now.Add(time.Hour))), "shop/m-1", "now",
 			`ann requested preserve; wrote node.machine.sapcloud.io/preserve: "now"; before: "auto-preserved"`,
 			[]string{"Next: the machine stays preserved until 15:06:07 UTC (in 1h), which does not move."},
 		},
 		{
-			"no longer", newDeletedMachine(running, withAnnotation(v1alpha1.AnnotationPreserve, "now"), keptUntil(now.Add(time.Hour))), "shop/m-1 --stop --reason done", "false",
+			"no longer", newDeletedMachine(running, withAnnotation(v1alpha1.AnnotationPreserve, "now"), withPreservationEnd(now.Add(time.Hour))), "shop/m-1 --stop --reason done", "false",
 			`ann requested unpreserve: done; wrote node.machine.sapcloud.io/preserve: "false"; before: "now"`,
 			[]string{"Next: the machine is kept no longer", "To take it back: millwright preserve shop/m-1\n"},
 		},
@@ -89,8 +93,8 @@ func TestPreserveWritesAnnotationAndEvent(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(c.machine)
-			out, events, err := w.preserve(t.Context(), nil, strings.Fields(c.args)...)
+			w := newFakeBackend(c.machine)
+			out, events, err := w.runPreserve(t.Context(), nil, strings.Fields(c.args)...)
 			require.NoError(t, err)
 			assert.Equal(t, annotationPatch(v1alpha1.AnnotationPreserve, c.value), w.Patches())
 			require.Len(t, events, 1)
@@ -111,14 +115,14 @@ func TestPreserveWritesAnnotationAndEvent(t *testing.T) {
 }
 
 func TestPreserveTwiceWritesOnce(t *testing.T) {
-	w := newWorld(
+	w := newFakeBackend(
 		newDeletedMachine(
-			notDeleted(v1alpha1.MachineRunning),
+			withoutDeletion(v1alpha1.MachineRunning),
 			withAnnotation(v1alpha1.AnnotationPreserve, "now"),
-			keptUntil(now.Add(time.Hour)),
+			withPreservationEnd(now.Add(time.Hour)),
 		),
 	)
-	out, events, err := w.preserve(t.Context(), nil, "shop/m-1")
+	out, events, err := w.runPreserve(t.Context(), nil, "shop/m-1")
 	require.NoError(t, err)
 	assert.Empty(t, w.Patches())
 	assert.Empty(t, events)
@@ -132,10 +136,10 @@ func TestPreserveTwiceWritesOnce(t *testing.T) {
 func TestPreserveRefuses(t *testing.T) {
 	for want, m := range map[string]*v1alpha1.Machine{
 		"machine shop/m-1 is being deleted: preserve would change nothing": newDeletedMachine(),
-		`node n-1 says "false" for machine shop/m-1`:                       newDeletedMachine(notDeleted(v1alpha1.MachineRunning), withAnnotation(v1alpha1.AnnotationLastAppliedPreserve, "false")),
+		`node n-1 says "false" for machine shop/m-1`:                       newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning), withAnnotation(v1alpha1.AnnotationLastAppliedPreserve, "false")),
 	} {
-		w := newWorld(m)
-		_, events, err := w.preserve(t.Context(), nil, "shop/m-1")
+		w := newFakeBackend(m)
+		_, events, err := w.runPreserve(t.Context(), nil, "shop/m-1")
 		require.ErrorContains(t, err, want)
 		assert.Empty(t, w.Patches())
 		assert.Empty(t, events)
@@ -143,8 +147,8 @@ func TestPreserveRefuses(t *testing.T) {
 }
 
 func TestPreserveWithoutTheEvent(t *testing.T) {
-	w := newWorld(newDeletedMachine(notDeleted(v1alpha1.MachineRunning)))
-	out, _, err := w.preserve(t.Context(), errors.New("forbidden"), "shop/m-1")
+	w := newFakeBackend(newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning)))
+	out, _, err := w.runPreserve(t.Context(), errors.New("forbidden"), "shop/m-1")
 	require.EqualError(t, err, "the machine was changed, but the event with actor and reason was not created: forbidden")
 	assert.Len(t, w.Patches(), 1)
 	assert.Contains(t, out, "Next: the machine is preserved")

@@ -11,16 +11,16 @@ import (
 	observe "millwright/observe/drain"
 )
 
-func stage(m *v1alpha1.Machine) v1alpha1.MachineDeletionStage {
+func deletionStage(m *v1alpha1.Machine) v1alpha1.MachineDeletionStage {
 	if d := m.Status.Deletion; d != nil {
 		return d.Stage
 	}
 	return ""
 }
 
-// stageSince returns the start of the present stage; before the first stage, the time of the deletion request; for a
-// machine that is not being deleted, the start of its drain.
-func stageSince(m *v1alpha1.Machine) time.Time {
+// deletionStageBegin returns the start of the present stage; before the first stage, the time of the deletion request;
+// for a machine that is not being deleted, the start of its drain.
+func deletionStageBegin(m *v1alpha1.Machine) time.Time {
 	switch d := m.Status.Deletion; {
 	case d != nil:
 		return d.Since.Time
@@ -36,7 +36,7 @@ func stageSince(m *v1alpha1.Machine) time.Time {
 // isDrainedWithoutDeletion reports whether the node of a machine is being drained although the machine is not being
 // deleted.
 func isDrainedWithoutDeletion(m *v1alpha1.Machine) bool {
-	return observe.OfStayingMachine(m) != nil
+	return observe.RecordOfStayingMachine(m) != nil
 }
 
 // drainPurpose says why the node of a machine that is not being deleted is drained.
@@ -81,7 +81,7 @@ func isHeld(m *v1alpha1.Machine) bool {
 }
 
 // isQueued reports whether the node of a machine waits for its turn to be drained.
-func isQueued(m *v1alpha1.Machine) bool { return observe.InDrain(m) && m.Status.Deletion.Queued }
+func isQueued(m *v1alpha1.Machine) bool { return observe.IsInDrainQueue(m) && m.Status.Deletion.Queued }
 
 // needsPerson reports whether a person may have to act, because the deletion or drain is held, is overdue, or has a
 // blocker. Volumes and the queue of drains do not count, because they end without a person.
@@ -97,9 +97,9 @@ func needsPerson(m *v1alpha1.Machine, now time.Time) bool {
 
 // isOverdue reports whether the deadline of the present stage has passed by more than drain.Overdue.
 func isOverdue(m *v1alpha1.Machine, now time.Time) bool {
-	at := observe.Deadlines(m, now).Next()
+	at := observe.DeadlineFacts(m, now).NextDeadline()
 	if m.Status.Deletion == nil && !isDrainedWithoutDeletion(m) {
-		at = stageSince(m)
+		at = deletionStageBegin(m)
 	}
 	return !at.IsZero() && now.After(at.Add(drain.Overdue))
 }

@@ -25,20 +25,20 @@ func TestDeadlineOfEvictions(t *testing.T) {
 		machine *v1alpha1.Machine
 		want    time.Time
 	}{
-		"drainTimeout": {newDeletedMachine(withMeans("Evict")), begun.Add(2 * time.Hour)},
-		"maxEvictRetries": {newDeletedMachine(withMeans("Evict"), func(m *v1alpha1.Machine) {
+		"drainTimeout": {newDeletedMachine(withRemovalMeans("Evict")), beginTime.Add(2 * time.Hour)},
+		"maxEvictRetries": {newDeletedMachine(withRemovalMeans("Evict"), func(m *v1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MaxEvictRetries: new(int32(60))}
-		}), begun.Add(20 * time.Minute)},
-		"extended":                        {newDeletedMachine(withMeans("Evict"), withAnnotation(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann")), time.Date(2026, 11, 21, 18, 0, 0, 0, time.UTC)},
-		"deleting in order":               {newDeletedMachine(withMeans("DeleteInOrder"), withStep("delete-in-order"), withDeadline(time.Second)), begun.Add(2 * time.Hour)},
-		"the status is older than that":   {newDeletedMachine(withMeans("Evict"), withStep(vocabulary.StepEvictPods), withDeadline(time.Second)), begun.Add(2 * time.Hour)},
-		"the node is not ready":           {newDeletedMachine(withMeans("Evict"), unready(time.Minute)), now.Add(4 * time.Minute)},
-		"the node was not ready long ago": {newDeletedMachine(withMeans("Evict"), unready(time.Hour)), begun.Add(2 * time.Hour)},
-		"force is wanted":                 {newDeletedMachine(withMeans("Evict"), withStep(vocabulary.StepEvictPods), withDeadline(time.Second), withAnnotation(v1alpha1.AnnotationForce, "ann")), now.Add(time.Second)},
-		"deleting":                        {newDeletedMachine(withMeans("Delete"), withStep("delete"), withDeadline(time.Second)), now.Add(time.Second)},
-		"not begun":                       {newDeletedMachine(inStage(v1alpha1.MachineDeletionDrain)), time.Time{}},
+		}), beginTime.Add(20 * time.Minute)},
+		"extended":                        {newDeletedMachine(withRemovalMeans("Evict"), withAnnotation(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann")), time.Date(2026, 11, 21, 18, 0, 0, 0, time.UTC)},
+		"deleting in order":               {newDeletedMachine(withRemovalMeans("DeleteInOrder"), withStep("delete-in-order"), withDeadline(time.Second)), beginTime.Add(2 * time.Hour)},
+		"the status is older than that":   {newDeletedMachine(withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods), withDeadline(time.Second)), beginTime.Add(2 * time.Hour)},
+		"the node is not ready":           {newDeletedMachine(withRemovalMeans("Evict"), unready(time.Minute)), now.Add(4 * time.Minute)},
+		"the node was not ready long ago": {newDeletedMachine(withRemovalMeans("Evict"), unready(time.Hour)), beginTime.Add(2 * time.Hour)},
+		"force is wanted":                 {newDeletedMachine(withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods), withDeadline(time.Second), withAnnotation(v1alpha1.AnnotationForce, "ann")), now.Add(time.Second)},
+		"deleting":                        {newDeletedMachine(withRemovalMeans("Delete"), withStep("delete"), withDeadline(time.Second)), now.Add(time.Second)},
+		"not begun":                       {newDeletedMachine(withStage(v1alpha1.MachineDeletionDrain)), time.Time{}},
 		"from before the deletion":        {newDeletedMachine(withStep("await-node"), withDeadline(time.Second)), time.Time{}},
 	} {
-		assert.WithinDuration(t, c.want, drain.Deadlines(c.machine, now).Next(), 0, name)
+		assert.WithinDuration(t, c.want, drain.DeadlineFacts(c.machine, now).NextDeadline(), 0, name)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// failWithConflicts makes the first writes of machines fail with a conflict.
-func (w *world) failWithConflicts(times int) {
+// failWritesWithConflicts makes the first writes of machines fail with a conflict.
+func (w *fakeBackend) failWritesWithConflicts(times int) {
 	w.Machines.PrependReactor("patch", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if times--; times < 0 {
 			return false, nil, nil
@@ -28,12 +28,12 @@ func (w *world) failWithConflicts(times int) {
 }
 
 func TestRequestIsWrittenAgainAfterAConflict(t *testing.T) {
-	w := newWorld(newDeletedMachine(withMeans("Evict")))
-	w.failWithConflicts(kubecli.WriteRetries)
+	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
+	w.failWritesWithConflicts(kubecli.WriteRetries)
 	newer := func(version string) *v1alpha1.Machine {
-		return newDeletedMachine(withMeans("Evict"), func(m *v1alpha1.Machine) { m.ResourceVersion = version })
+		return newDeletedMachine(withRemovalMeans("Evict"), func(m *v1alpha1.Machine) { m.ResourceVersion = version })
 	}
-	w.returnInTurn(newer("7"), newer("8"), newer("9"), newer("10"))
+	w.returnMachinesInTurn(newer("7"), newer("8"), newer("9"), newer("10"))
 	out, err := w.run(t.Context(), "force", "--yes", "shop/m-1", "--reason=x")
 	require.NoError(t, err)
 	sent := w.Patches()
@@ -45,8 +45,8 @@ func TestRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 }
 
 func TestRequestThatMeetsTooManyConflicts(t *testing.T) {
-	w := newWorld(newDeletedMachine(withMeans("Evict")))
-	w.failWithConflicts(100)
+	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
+	w.failWritesWithConflicts(100)
 	_, err := w.run(t.Context(), "force", "--yes", "shop/m-1", "--reason=x")
 	require.EqualError(
 		t,
@@ -58,13 +58,13 @@ func TestRequestThatMeetsTooManyConflicts(t *testing.T) {
 
 func TestRequestIsCheckedAgainAfterAConflict(t *testing.T) {
 	for want, second := range map[string]any{
-		"the drain of machine shop/m-1 is over":                                                    newDeletedMachine(afterDrain(v1alpha1.MachineDeletionInstance, "Drained")),
-		"machine shop/m-1 was replaced by another one of that name meanwhile: nothing was written": newDeletedMachine(withMeans("Evict"), func(m *v1alpha1.Machine) { m.UID = types.UID("u-2") }),
-		"there is no machine shop/m-1":                                                             errMissing,
+		"the drain of machine shop/m-1 is over":                                                    newDeletedMachine(withDrainResult(v1alpha1.MachineDeletionInstance, "Drained")),
+		"machine shop/m-1 was replaced by another one of that name meanwhile: nothing was written": newDeletedMachine(withRemovalMeans("Evict"), func(m *v1alpha1.Machine) { m.UID = types.UID("u-2") }),
+		"there is no machine shop/m-1":                                                             errMachineMissing,
 	} {
-		w := newWorld(newDeletedMachine(withMeans("Evict")))
-		w.failWithConflicts(1)
-		w.returnInTurn(newDeletedMachine(withMeans("Evict")), second)
+		w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
+		w.failWritesWithConflicts(1)
+		w.returnMachinesInTurn(newDeletedMachine(withRemovalMeans("Evict")), second)
 		_, err := w.run(t.Context(), "force", "--yes", "shop/m-1", "--reason=x")
 		require.ErrorContains(t, err, want)
 		assert.Len(t, w.Patches(), 1)
@@ -72,7 +72,7 @@ func TestRequestIsCheckedAgainAfterAConflict(t *testing.T) {
 }
 
 func TestRequestThatIsRefusedByTheAPIServer(t *testing.T) {
-	w := newWorld(newDeletedMachine(withMeans("Evict")))
+	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 	w.Machines.PrependReactor("patch", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})
@@ -82,9 +82,9 @@ func TestRequestThatIsRefusedByTheAPIServer(t *testing.T) {
 
 func TestAbandonInstanceAsks(t *testing.T) {
 	for answer, done := range map[string]bool{"yes\n": true, "yes": true, "y\n": false, "no\n": false, "": false} {
-		w := newWorld(newDeletedMachine(inStage(v1alpha1.MachineDeletionInstance)))
-		w.In = answer
-		w.failWithConflicts(1)
+		w := newFakeBackend(newDeletedMachine(withStage(v1alpha1.MachineDeletionInstance)))
+		w.Input = answer
+		w.failWritesWithConflicts(1)
 		out, err := w.run(t.Context(), "abandon-instance", "shop/m-1", "--reason=x")
 		assert.Equal(
 			t,
@@ -109,8 +109,8 @@ func TestAbandonInstanceAsks(t *testing.T) {
 
 func TestForceAsks(t *testing.T) {
 	for answer, patches := range map[string]int{"yes\n": 1, "no\n": 0} {
-		w := newWorld(newDeletedMachine(withMeans("Evict")))
-		w.In = answer
+		w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
+		w.Input = answer
 		out, err := w.run(t.Context(), "force", "shop/m-1", "--reason=x")
 		assert.Contains(
 			t,

@@ -22,8 +22,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// requestHelp returns the help of the request commands for drains, the most used commands first.
-func requestHelp() []kubecli.CommandHelp {
+// helpOfRequests returns the help of the request commands for drains, the most used commands first.
+func helpOfRequests() []kubecli.CommandHelp {
 	return []kubecli.CommandHelp{
 		{
 			Name:  request.Extend,
@@ -79,9 +79,9 @@ command asks before it writes, unless --yes is given.`,
 	}
 }
 
-// requestOutlook says what the request causes, and when, if the effect does not begin now.
-func requestOutlook(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
-	text := requestEffect(r, m, now, d)
+// outlookOfRequest says what the request causes, and when, if the effect does not begin now.
+func outlookOfRequest(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
+	text := effectOfRequest(r, m, now, d)
 	switch {
 	case r.Command == request.Preserve || r.Command == request.Unpreserve:
 		return text
@@ -96,15 +96,15 @@ func requestOutlook(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d req
 	if isHeld(m) && r.Command != request.Resume && r.Command != request.Hold {
 		return "nothing, while the " + heldOperation(
 			m,
-		) + " is held (millwright drain resume " + kubecli.KeyOf(
+		) + " is held (millwright drain resume " + kubecli.KeyOfObject(
 			m,
 		) + "); then " + text
 	}
 	return text
 }
 
-func requestEffect(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
-	node := cmp.Or(cache.NodeNameOf(m), "of the machine")
+func effectOfRequest(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
+	node := cmp.Or(cache.NodeNameOfMachine(m), "of the machine")
 	switch r.Command {
 	case request.Force:
 		return "all pods of node " + node + " are deleted without a grace period, regardless of disruption budgets"
@@ -123,12 +123,12 @@ func requestEffect(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d requ
 		}
 		return fmt.Sprintf(
 			"the deletion continues in stage %s%s",
-			cmp.Or(string(stage(m)), "PreDrainHooks"),
+			cmp.Or(string(deletionStage(m)), "PreDrainHooks"),
 			expiredDeadlineText(m, now),
 		)
 	case request.Retry:
-		if observe.IsOver(m) {
-			return fmt.Sprintf("the machine checks again what it waits for in stage %s", stage(m))
+		if observe.IsDrainOver(m) {
+			return fmt.Sprintf("the machine checks again what it waits for in stage %s", deletionStage(m))
 		}
 		return "every pod of node " + node + " that is not terminating is evicted again at once"
 	case request.Extend:
@@ -143,12 +143,12 @@ func requestEffect(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d requ
 // holdEffect says what a hold stops, and what continues during the hold.
 func holdEffect(m *v1alpha1.Machine, node string, now time.Time) string {
 	switch {
-	case observe.IsOver(m):
+	case observe.IsDrainOver(m):
 		return fmt.Sprintf(
 			"the deletion goes no further than stage %s; requests to the provider that were sent before may still take effect",
-			stage(m),
+			deletionStage(m),
 		)
-	case observe.Means(m).Ordered() && !observe.Deadlines(m, now).Next().IsZero():
+	case observe.CurrentMeans(m).KeepsPodOrder() && !observe.DeadlineFacts(m, now).NextDeadline().IsZero():
 		cordon := ", and it stays cordoned"
 		if isDrainedWithoutDeletion(m) {
 			cordon = ""
@@ -157,7 +157,7 @@ func holdEffect(m *v1alpha1.Machine, node string, now time.Time) string {
 			"no more pods of node %s are evicted%s; the drain's deadline is not moved: resumed after %s, it deletes pods",
 			node,
 			cordon,
-			phrase.When(observe.Deadlines(m, now).Next(), now),
+			phrase.TimeText(observe.DeadlineFacts(m, now).NextDeadline(), now),
 		)
 	default:
 		return "no more pods of node " + node + " are evicted, and nothing else is done to the node"
@@ -167,8 +167,10 @@ func holdEffect(m *v1alpha1.Machine, node string, now time.Time) string {
 // expiredDeadlineText says that the deadline for evictions has passed during a hold; empty if the deadline has not
 // passed.
 func expiredDeadlineText(m *v1alpha1.Machine, now time.Time) string {
-	if at := observe.Deadlines(m, now).Next(); observe.Means(m).Ordered() && !at.IsZero() && !at.After(now) {
-		return "; its deadline has passed at " + phrase.Clock(at, now) + ": pods are deleted"
+	if at := observe.DeadlineFacts(m, now).
+		NextDeadline(); observe.CurrentMeans(m).KeepsPodOrder() && !at.IsZero() &&
+		!at.After(now) {
+		return "; its deadline has passed at " + phrase.ClockText(at, now) + ": pods are deleted"
 	}
 	return ""
 }
@@ -181,27 +183,27 @@ func extendEffect(m *v1alpha1.Machine, now time.Time, d request.Decision) string
 	stamp, _, _ := strings.Cut(extended.Annotations[v1alpha1.AnnotationExtend], " ")
 	until, _ := time.Parse(time.RFC3339, stamp) // the annotation is always written in this format
 	does := "evicted"
-	if observe.Means(m) == drain.DeleteInOrder {
+	if observe.CurrentMeans(m) == drain.DeleteInOrder {
 		does = "deleted in order"
 	}
-	text := "pods are " + does + " until " + phrase.When(until, now) + ", and the remaining pods are deleted then"
-	switch at, then := observe.Deadlines(extended, now).EvictUntil(); {
-	case observe.Means(m) == "":
+	text := "pods are " + does + " until " + phrase.TimeText(until, now) + ", and the remaining pods are deleted then"
+	switch at, then := observe.DeadlineFacts(extended, now).EvictionDeadline(); {
+	case observe.CurrentMeans(m) == "":
 		text += fmt.Sprintf(
 			", unless its drainTimeout of %s, which begins with the drain, ends later",
-			phrase.Length(m.Spec.EffectiveDrainTimeout()),
+			phrase.DurationText(m.Spec.EffectiveDrainTimeout()),
 		)
 	case then == drain.Kill:
-		text += "; but the node is not well, and if it stays so, they are deleted at " + phrase.When(at, now)
+		text += "; but the node is not well, and if it stays so, they are deleted at " + phrase.TimeText(at, now)
 	}
 	return text
 }
 
 func abandonEffect(m *v1alpha1.Machine) string {
-	switch now := deletion.Stage(stage(m)); {
+	switch now := deletion.Stage(deletionStage(m)); {
 	case isInstanceGone(m):
 		return "the Machine object is removed, even if its node's cluster does not answer. " + abandonWarning(m)
-	case deletion.Later(now, deletion.Instance) != now:
+	case deletion.LaterStage(now, deletion.Instance) != now:
 		return "the deletion continues to stage Instance; the provider gets no request, and the Node and Machine objects are removed. " +
 			abandonWarning(
 				m,
@@ -213,14 +215,14 @@ func abandonEffect(m *v1alpha1.Machine) string {
 
 // isInstanceGone reports whether the deletion is past stage Instance.
 func isInstanceGone(m *v1alpha1.Machine) bool {
-	return deletion.Later(deletion.Stage(stage(m)), deletion.Instance) != deletion.Instance
+	return deletion.LaterStage(deletion.Stage(deletionStage(m)), deletion.Instance) != deletion.Instance
 }
 
 // abandonWarning says what a person has to remove after an instance is abandoned.
 func abandonWarning(m *v1alpha1.Machine) string {
 	if isInstanceGone(m) {
 		return "The instance is gone; what cannot be removed in the cluster of node " +
-			cmp.Or(cache.NodeNameOf(m), "of the machine") + " is left there for good"
+			cmp.Or(cache.NodeNameOfMachine(m), "of the machine") + " is left there for good"
 	}
 	what := "Whatever instance the machine has at the provider"
 	if m.Spec.ProviderID != "" {
@@ -229,8 +231,8 @@ func abandonWarning(m *v1alpha1.Machine) string {
 	return what + " is left running: only a sweep for orphans of its MachineClass deletes it later"
 }
 
-// undoCommand returns the command that undoes a request; empty if an undo would change nothing.
-func undoCommand(r kubecli.Request, m *v1alpha1.Machine) string {
+// commandToUndo returns the command that undoes a request; empty if an undo would change nothing.
+func commandToUndo(r kubecli.Request, m *v1alpha1.Machine) string {
 	off := fmt.Sprintf(
 		"kubectl annotate %s -n %s %s %s-",
 		kubectlResource(m),
@@ -240,13 +242,13 @@ func undoCommand(r kubecli.Request, m *v1alpha1.Machine) string {
 	)
 	switch r.Command {
 	case request.Hold:
-		return "millwright drain resume " + kubecli.KeyOf(m)
+		return "millwright drain resume " + kubecli.KeyOfObject(m)
 	case request.Extend, request.AbandonInstance:
 		return off
 	case request.Preserve:
-		return "millwright preserve " + kubecli.KeyOf(m) + " --stop"
+		return "millwright preserve " + kubecli.KeyOfObject(m) + " --stop"
 	case request.Unpreserve:
-		return "millwright preserve " + kubecli.KeyOf(m)
+		return "millwright preserve " + kubecli.KeyOfObject(m)
 	case request.Skip, request.Force:
 		if m.DeletionTimestamp == nil || isHeld(m) { // in any other case the request has already taken effect
 			return off
@@ -267,23 +269,27 @@ func readSubject(
 	if why := noEffectText(m, r.Command); why != "" {
 		return s, errors.New(why)
 	}
-	s = kubecli.Subject{Object: m, Facts: machine.Request(m, r.Command, now), Prefix: fmt.Sprintf("machine %s: ", key)}
+	s = kubecli.Subject{
+		Object: m,
+		Facts:  machine.RequestFacts(m, r.Command, now),
+		Prefix: fmt.Sprintf("machine %s: ", key),
+	}
 	switch r.Command {
 	case request.AbandonInstance:
-		s.Question = fmt.Sprintf("%s\nAbandon the instance of machine %s?", abandonWarning(m), kubecli.KeyOf(m))
+		s.Question = fmt.Sprintf("%s\nAbandon the instance of machine %s?", abandonWarning(m), kubecli.KeyOfObject(m))
 	case request.Force:
 		s.Question = fmt.Sprintf(
 			"The pods of machine %s get no time to end, whatever their budgets say.\nDelete them?",
-			kubecli.KeyOf(m),
+			kubecli.KeyOfObject(m),
 		)
 	default: // other requests need no confirmation
 	}
 	s.Outlook = func(d request.Decision) (next, back, follow string) {
 		if m.DeletionTimestamp != nil || isDrainedWithoutDeletion(m) {
-			follow = "millwright drain watch " + kubecli.KeyOf(m)
+			follow = "millwright drain watch " + kubecli.KeyOfObject(m)
 		}
-		return requestOutlook(r, m, now, d), undoCommand(r, m), follow
+		return outlookOfRequest(r, m, now, d), commandToUndo(r, m), follow
 	}
-	s.Patch = func(ctx context.Context, data []byte) error { return patchMachine(ctx, clients, m, data) }
+	s.SendPatch = func(ctx context.Context, data []byte) error { return patchMachine(ctx, clients, m, data) }
 	return s, nil
 }

@@ -43,156 +43,156 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 		says       []string
 	}{
 		{
-			"force", newDeletedMachine(withMeans("Evict")),
+			"force", newDeletedMachine(withRemovalMeans("Evict")),
 			[]string{"force", "--yes", "--reason", "it burns"},
 			v1alpha1.AnnotationForce, "ann: it burns",
 			[]string{"machine shop/m-1: wrote drain.machine.sapcloud.io/force: \"ann: it burns\"\n", "Next: all pods of node n-1 are deleted without a grace period", "To follow it: millwright drain watch shop/m-1\n"},
 		},
 		{
-			"a reason becomes one line", newDeletedMachine(withMeans("Evict")), []string{"force", "--yes", "--reason", " it\n burns ", "--as-user", "bob"}, v1alpha1.AnnotationForce, "bob: it burns", nil,
+			"a reason becomes one line", newDeletedMachine(withRemovalMeans("Evict")), []string{"force", "--yes", "--reason", " it\n burns ", "--as-user", "bob"}, v1alpha1.AnnotationForce, "bob: it burns", nil,
 		},
 		{
-			"skip", newDeletedMachine(withMeans("Evict"), withAnnotation(v1alpha1.AnnotationSkipDrain, "bob: old")),
+			"skip", newDeletedMachine(withRemovalMeans("Evict"), withAnnotation(v1alpha1.AnnotationSkipDrain, "bob: old")),
 			[]string{"skip", "--reason", "nothing to save"},
 			v1alpha1.AnnotationSkipDrain, "ann: nothing to save",
 			[]string{`; before: "bob: old"` + "\n", "Next: no pod of node n-1 is evicted any more"},
 		},
 		{
-			"hold", newDeletedMachine(withMeans("Evict")),
+			"hold", newDeletedMachine(withRemovalMeans("Evict")),
 			[]string{"hold", "--reason", "looking"},
 			v1alpha1.AnnotationHold, "ann: looking",
 			[]string{"no more pods of node n-1 are evicted, and it stays cordoned; the drain's deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods", "To take it back: millwright drain resume shop/m-1\n"},
 		},
 		{
-			"hold before the drain", newDeletedMachine(inStage(v1alpha1.MachineDeletionPreDrainHooks)),
+			"hold before the drain", newDeletedMachine(withStage(v1alpha1.MachineDeletionPreDrainHooks)),
 			[]string{"hold", "--reason", "looking"},
 			v1alpha1.AnnotationHold, "ann: looking",
 			[]string{"Next: no more pods of node n-1 are evicted, and nothing else is done to the node."},
 		},
 		{
-			"hold in a later stage", newDeletedMachine(inStage(v1alpha1.MachineDeletionInstance)),
+			"hold in a later stage", newDeletedMachine(withStage(v1alpha1.MachineDeletionInstance)),
 			[]string{"hold", "--reason", "looking"},
 			v1alpha1.AnnotationHold, "ann: looking",
 			[]string{"Next: the deletion goes no further than stage Instance"},
 		},
 		{
-			"hold in advance", newDeletedMachine(notDeleted(v1alpha1.MachineRunning)),
+			"hold in advance", newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning)),
 			[]string{"hold", "--in-advance", "--reason", "evidence"},
 			v1alpha1.AnnotationHold, "ann: evidence",
 			[]string{"Next: nothing, until the machine is deleted; then no more pods"},
 		},
 		{
-			"force in advance", newDeletedMachine(notDeleted(v1alpha1.MachineRunning)),
+			"force in advance", newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning)),
 			[]string{"force", "--yes", "--in-advance", "--reason", "spot"},
 			v1alpha1.AnnotationForce, "ann: spot",
 			[]string{"To take it back: kubectl annotate machine -n shop m-1 drain.machine.sapcloud.io/force-\n"},
 		},
 		{
-			"force of what is held", newDeletedMachine(withMeans("Evict"), withAnnotation(v1alpha1.AnnotationHold, "bob")),
+			"force of what is held", newDeletedMachine(withRemovalMeans("Evict"), withAnnotation(v1alpha1.AnnotationHold, "bob")),
 			[]string{"force", "--yes", "--reason", "it burns"},
 			v1alpha1.AnnotationForce, "ann: it burns",
 			[]string{"Next: nothing, while the deletion is held (millwright drain resume shop/m-1); then all pods"},
 		},
 		{
-			"retry", newDeletedMachine(withMeans("Evict")), []string{"retry"}, v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z ann", []string{"every pod of node n-1 that is not terminating is evicted again at once"},
+			"retry", newDeletedMachine(withRemovalMeans("Evict")), []string{"retry"}, v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z ann", []string{"every pod of node n-1 that is not terminating is evicted again at once"},
 		},
 		{
-			"retry of the provider", newDeletedMachine(inStage(v1alpha1.MachineDeletionInstance)),
+			"retry of the provider", newDeletedMachine(withStage(v1alpha1.MachineDeletionInstance)),
 			[]string{"retry", "--reason", "mended"},
 			v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z ann: mended",
 			[]string{"checks again what it waits for in stage Instance"},
 		},
 		{
-			"extend by", newDeletedMachine(withMeans("Evict")),
+			"extend by", newDeletedMachine(withRemovalMeans("Evict")),
 			[]string{"extend", "--for", "1h", "--reason", "backup"},
 			v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup",
 			[]string{"Next: pods are evicted until 16:51:07 UTC (in 2h45m), and the remaining pods are deleted then.\n"},
 		},
 		{
-			"extend by, where pods are deleted in order", newDeletedMachine(withMeans("DeleteInOrder")),
+			"extend by, where pods are deleted in order", newDeletedMachine(withRemovalMeans("DeleteInOrder")),
 			[]string{"extend", "--for", "1h", "--reason", "backup"},
 			v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup",
 			[]string{"Next: pods are deleted in order until 16:51:07 UTC (in 2h45m), and the remaining pods are deleted then.\n"},
 		},
 		{
-			"hold, where pods are deleted in order", newDeletedMachine(withMeans("DeleteInOrder")),
+			"hold, where pods are deleted in order", newDeletedMachine(withRemovalMeans("DeleteInOrder")),
 			[]string{"hold", "--reason", "look"},
 			v1alpha1.AnnotationHold, "ann: look",
 			[]string{"the drain's deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods"},
 		},
 		{
-			"extend by, again", newDeletedMachine(withMeans("Evict"), withAnnotation(v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup")), []string{"extend", "--for", "1h"}, v1alpha1.AnnotationExtend, "2026-11-21T17:51:07Z ann", nil,
+			"extend by, again", newDeletedMachine(withRemovalMeans("Evict"), withAnnotation(v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann: backup")), []string{"extend", "--for", "1h"}, v1alpha1.AnnotationExtend, "2026-11-21T17:51:07Z ann", nil,
 		},
 		{
-			"extend until, in another zone", newDeletedMachine(withMeans("Evict")), []string{"extend", "--until", "2026-11-21T19:00:00+01:00"}, v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann", nil,
+			"extend until, in another zone", newDeletedMachine(withRemovalMeans("Evict")), []string{"extend", "--until", "2026-11-21T19:00:00+01:00"}, v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann", nil,
 		},
 		{
-			"extend before the drain began", newDeletedMachine(inStage(v1alpha1.MachineDeletionPreDrainHooks)),
+			"extend before the drain began", newDeletedMachine(withStage(v1alpha1.MachineDeletionPreDrainHooks)),
 			[]string{"extend", "--for", "3h"},
 			v1alpha1.AnnotationExtend, "2026-11-21T17:06:07Z ann",
 			[]string{"unless its drainTimeout of 2h, which begins with the drain, ends later"},
 		},
 		{
-			"extend in advance", newDeletedMachine(notDeleted(v1alpha1.MachineRunning)),
+			"extend in advance", newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning)),
 			[]string{"extend", "--in-advance", "--for", "3h"},
 			v1alpha1.AnnotationExtend, "2026-11-21T17:06:07Z ann",
 			[]string{"Next: nothing, until the machine is deleted; then pods are evicted until 17:06:07 UTC (in 3h)"},
 		},
 		{
-			"abandon", newDeletedMachine(inStage(v1alpha1.MachineDeletionInstance)),
+			"abandon", newDeletedMachine(withStage(v1alpha1.MachineDeletionInstance)),
 			[]string{"abandon-instance", "--yes", "--reason", "account closed"},
 			v1alpha1.AnnotationAbandonInstance, "ann: account closed",
 			[]string{"Next: the Node and Machine objects are removed, and the provider gets no more requests. Instance virtual:///i-1 at the provider is left running: only a sweep for orphans of its MachineClass deletes it later"},
 		},
 		{
-			"abandon when the instance is gone", newDeletedMachine(afterDrain(v1alpha1.MachineDeletionNode, "Drained")),
+			"abandon when the instance is gone", newDeletedMachine(withDrainResult(v1alpha1.MachineDeletionNode, "Drained")),
 			[]string{"abandon-instance", "--yes", "--reason", "that cluster is gone"},
 			v1alpha1.AnnotationAbandonInstance, "ann: that cluster is gone",
 			[]string{"Next: the Machine object is removed, even if its node's cluster does not answer. The instance is gone; what cannot be removed in the cluster of node n-1 is left there"},
 		},
 		{
-			"force of a node that is emptied", newDeletedMachine(withStayingDrain(v1alpha1.DrainForUpdate)),
+			"force of a node that is emptied", newDeletedMachine(withDrainWithoutDeletion(v1alpha1.DrainForUpdate)),
 			[]string{"force", "--yes", "--reason", "it burns"},
 			v1alpha1.AnnotationForce, "ann: it burns",
 			[]string{"regardless of disruption budgets; the request stays on the machine, for its later drains and its deletion, until somebody removes it.\n", "To take it back: kubectl annotate", "To follow it: millwright drain watch shop/m-1\n"},
 		},
 		{
-			"skip of a node that is emptied", newDeletedMachine(withStayingDrain(v1alpha1.DrainForPreservation)),
+			"skip of a node that is emptied", newDeletedMachine(withDrainWithoutDeletion(v1alpha1.DrainForPreservation)),
 			[]string{"skip", "--reason", "nothing to save"},
 			v1alpha1.AnnotationSkipDrain, "ann: nothing to save",
 			[]string{"Next: no pod of node n-1 is evicted any more; the remaining pods stay, and the preservation continues; the request stays"},
 		},
 		{
-			"hold of a node that is emptied", newDeletedMachine(withStayingDrain(v1alpha1.DrainForUpdate)),
+			"hold of a node that is emptied", newDeletedMachine(withDrainWithoutDeletion(v1alpha1.DrainForUpdate)),
 			[]string{"hold", "--reason", "looking"},
 			v1alpha1.AnnotationHold, "ann: looking",
 			[]string{"Next: no more pods of node n-1 are evicted; the drain's deadline is not moved: resumed after 15:51:07 UTC (in 1h45m), it deletes pods.\n"},
 		},
 		{
-			"retry of such a drain, while it is held", newDeletedMachine(withStayingDrain(v1alpha1.DrainForUpdate), withAnnotation(v1alpha1.AnnotationHold, "bob")),
+			"retry of such a drain, while it is held", newDeletedMachine(withDrainWithoutDeletion(v1alpha1.DrainForUpdate), withAnnotation(v1alpha1.AnnotationHold, "bob")),
 			[]string{"retry"},
 			v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z ann",
 			[]string{"Next: nothing, while the drain is held (millwright drain resume shop/m-1); then every pod"},
 		},
 		{
-			"extend such a drain", newDeletedMachine(withStayingDrain(v1alpha1.DrainForUpdate)),
+			"extend such a drain", newDeletedMachine(withDrainWithoutDeletion(v1alpha1.DrainForUpdate)),
 			[]string{"extend", "--for", "1h"},
 			v1alpha1.AnnotationExtend, "2026-11-21T16:51:07Z ann",
 			[]string{"Next: pods are evicted until 16:51:07 UTC (in 2h45m)"},
 		},
 		{
-			"abandon before its time", newDeletedMachine(withMeans("Evict"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
+			"abandon before its time", newDeletedMachine(withRemovalMeans("Evict"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
 			[]string{"abandon-instance", "--yes", "--reason", "account closed"},
 			v1alpha1.AnnotationAbandonInstance, "ann: account closed",
 			[]string{"the deletion continues to stage Instance; the provider gets no request", "Whatever instance the machine has at the provider is left running"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(c.machine)
+			w := newFakeBackend(c.machine)
 			out, err := w.run(t.Context(), append(c.args, "shop/m-1")...)
 			require.NoError(t, err)
 			assert.Equal(t, annotationPatch(c.annotation, c.value), w.Patches())
-			m, err := findMachine(t.Context(), kubecli.Clients{Machines: w.Machines}, keyOf("shop", "m-1"))
+			m, err := findMachine(t.Context(), kubecli.Clients{Machines: w.Machines}, newMachineKey("shop", "m-1"))
 			require.NoError(t, err)
 			assert.Equal(t, c.value, m.Annotations[c.annotation])
 			for _, says := range c.says {
@@ -204,20 +204,20 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 
 func TestDefaultActorOfARequest(t *testing.T) {
 	t.Setenv("USER", "")
-	w := newWorld(newDeletedMachine(withMeans("Evict")))
+	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 	_, err := w.run(t.Context(), "retry", "shop/m-1")
 	require.NoError(t, err)
 	assert.Equal(t, annotationPatch(v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z somebody"), w.Patches())
 
 	t.Setenv("USER", "root") // several people may be root, so the command asks the API server for the user
-	w = newWorld(newDeletedMachine(withMeans("Evict")))
+	w = newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 	kube := kubefake.NewClientset()
 	kube.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &authenticationv1.SelfSubjectReview{
 			Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "ann"}},
 		}, nil
 	})
-	w.Kube = kube
+	w.ReviewClient = kube
 	_, err = w.run(t.Context(), "retry", "shop/m-1")
 	require.NoError(t, err)
 	assert.Equal(t, annotationPatch(v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z ann"), w.Patches())
@@ -227,12 +227,12 @@ func TestResumeRemovesTheHold(t *testing.T) {
 	passed := func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.StartedAt = metav1.NewTime(now.Add(-3 * time.Hour)) }
 	hold := withAnnotation(v1alpha1.AnnotationHold, "bob: wait")
 	for want, m := range map[string]*v1alpha1.Machine{
-		"Next: the drain of node n-1 continues.\n":                                                     newDeletedMachine(withStayingDrain(v1alpha1.DrainForUpdate), hold),
-		"Next: the deletion continues in stage Drain.\n":                                               newDeletedMachine(withMeans("Evict"), hold),
-		"continues in stage Drain; its deadline has passed at 13:06:07 UTC: pods are deleted.\n":       newDeletedMachine(withMeans("Evict"), hold, passed),
-		"Next: nothing: the machine is not being deleted, and its deletion would not stop any more.\n": newDeletedMachine(notDeleted(v1alpha1.MachineRunning), hold),
+		"Next: the drain of node n-1 continues.\n":                                                     newDeletedMachine(withDrainWithoutDeletion(v1alpha1.DrainForUpdate), hold),
+		"Next: the deletion continues in stage Drain.\n":                                               newDeletedMachine(withRemovalMeans("Evict"), hold),
+		"continues in stage Drain; its deadline has passed at 13:06:07 UTC: pods are deleted.\n":       newDeletedMachine(withRemovalMeans("Evict"), hold, passed),
+		"Next: nothing: the machine is not being deleted, and its deletion would not stop any more.\n": newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning), hold),
 	} {
-		w := newWorld(m)
+		w := newFakeBackend(m)
 		out, err := w.run(t.Context(), "resume", "shop/m-1")
 		require.NoError(t, err)
 		assert.Equal(
@@ -248,7 +248,7 @@ func TestResumeRemovesTheHold(t *testing.T) {
 }
 
 func TestRequestsRefuse(t *testing.T) {
-	running := newDeletedMachine(notDeleted(v1alpha1.MachineRunning))
+	running := newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning))
 	for _, c := range []struct {
 		name    string
 		machine *v1alpha1.Machine
@@ -266,24 +266,24 @@ func TestRequestsRefuse(t *testing.T) {
 		{"retry in advance", running, "retry shop/m-1 --in-advance", "unknown flag: --in-advance"},
 		{"abandon of a machine that is not deleted", running, "abandon-instance shop/m-1 --yes --reason=x", "machine shop/m-1 is not being deleted: its phase is Running"},
 		{"abandon in advance", running, "abandon-instance shop/m-1 --in-advance", "unknown flag: --in-advance"},
-		{"abandon of a machine that is emptied", newDeletedMachine(withStayingDrain(v1alpha1.DrainForUpdate)), "abandon-instance shop/m-1 --yes --reason=x", "machine shop/m-1 is not being deleted: its phase is Running"},
+		{"abandon of a machine that is emptied", newDeletedMachine(withDrainWithoutDeletion(v1alpha1.DrainForUpdate)), "abandon-instance shop/m-1 --yes --reason=x", "machine shop/m-1 is not being deleted: its phase is Running"},
 		{"resume of what is not held", newDeletedMachine(), "resume shop/m-1", "machine shop/m-1 is not held"},
-		{"force after the drain", newDeletedMachine(afterDrain(v1alpha1.MachineDeletionInstance, "Drained")), "force shop/m-1 --reason=x", "the drain of machine shop/m-1 is over, and its deletion is in stage Instance: force would change nothing"},
-		{"skip after a drain that never was", newDeletedMachine(inStage(v1alpha1.MachineDeletionPreTerminateHooks)), "skip shop/m-1 --reason=x", "the drain of machine shop/m-1 is over"},
-		{"extend when the drain has just ended", newDeletedMachine(afterDrain(v1alpha1.MachineDeletionDrain, "Forced")), "extend shop/m-1 --for=1h", "the drain of machine shop/m-1 is over"},
-		{"extend when pods are deleted", newDeletedMachine(withMeans("Delete")), "extend shop/m-1 --for=1h", "extend comes too late"},
-		{"extend when pods are killed", newDeletedMachine(withMeans("Kill")), "extend shop/m-1 --for=1h", "extend comes too late"},
-		{"extend without a time", newDeletedMachine(withMeans("Evict")), "extend shop/m-1", "extend needs either --for DURATION or --until TIME"},
-		{"extend with two times", newDeletedMachine(withMeans("Evict")), "extend shop/m-1 --for=1h --until=2026-11-21T18:00:00Z", "extend needs either"},
-		{"extend by less", newDeletedMachine(withMeans("Evict")), "extend shop/m-1 --for=-1h", "--for -1h would shorten"},
-		{"extend by nothing that can be written", newDeletedMachine(withMeans("Evict")), "extend shop/m-1 --for=1ms", "extend until 15:51:07 UTC is not later than the present deadline"},
-		{"extend until no time", newDeletedMachine(withMeans("Evict")), "extend shop/m-1 --until=tomorrow", "--until is not an RFC 3339 time such as 2026-11-21T18:00:00Z"},
-		{"extend until the past", newDeletedMachine(withMeans("Evict")), "extend shop/m-1 --until=2026-11-21T14:06:07Z", "extend until 14:06:07 UTC is not in the future: it is 14:06:07 UTC"},
-		{"extend until before an earlier wish", newDeletedMachine(notDeleted(v1alpha1.MachineRunning), withAnnotation(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z bob")), "extend shop/m-1 --in-advance --until=2026-11-21T17:00:00Z", "extend until 17:00:00 UTC is not later than the present deadline of machine shop/m-1, 18:00:00 UTC"},
-		{"extend until before the deadline", newDeletedMachine(withMeans("Evict")), "extend shop/m-1 --until=2026-11-21T15:51:07Z", "extend until 15:51:07 UTC is not later than the present deadline of machine shop/m-1, 15:51:07 UTC (in 1h45m): extend only gives more time"},
+		{"force after the drain", newDeletedMachine(withDrainResult(v1alpha1.MachineDeletionInstance, "Drained")), "force shop/m-1 --reason=x", "the drain of machine shop/m-1 is over, and its deletion is in stage Instance: force would change nothing"},
+		{"skip after a drain that never was", newDeletedMachine(withStage(v1alpha1.MachineDeletionPreTerminateHooks)), "skip shop/m-1 --reason=x", "the drain of machine shop/m-1 is over"},
+		{"extend when the drain has just ended", newDeletedMachine(withDrainResult(v1alpha1.MachineDeletionDrain, "Forced")), "extend shop/m-1 --for=1h", "the drain of machine shop/m-1 is over"},
+		{"extend when pods are deleted", newDeletedMachine(withRemovalMeans("Delete")), "extend shop/m-1 --for=1h", "extend comes too late"},
+		{"extend when pods are killed", newDeletedMachine(withRemovalMeans("Kill")), "extend shop/m-1 --for=1h", "extend comes too late"},
+		{"extend without a time", newDeletedMachine(withRemovalMeans("Evict")), "extend shop/m-1", "extend needs either --for DURATION or --until TIME"},
+		{"extend with two times", newDeletedMachine(withRemovalMeans("Evict")), "extend shop/m-1 --for=1h --until=2026-11-21T18:00:00Z", "extend needs either"},
+		{"extend by less", newDeletedMachine(withRemovalMeans("Evict")), "extend shop/m-1 --for=-1h", "--for -1h would shorten"},
+		{"extend by nothing that can be written", newDeletedMachine(withRemovalMeans("Evict")), "extend shop/m-1 --for=1ms", "extend until 15:51:07 UTC is not later than the present deadline"},
+		{"extend until no time", newDeletedMachine(withRemovalMeans("Evict")), "extend shop/m-1 --until=tomorrow", "--until is not an RFC 3339 time such as 2026-11-21T18:00:00Z"},
+		{"extend until the past", newDeletedMachine(withRemovalMeans("Evict")), "extend shop/m-1 --until=2026-11-21T14:06:07Z", "extend until 14:06:07 UTC is not in the future: it is 14:06:07 UTC"},
+		{"extend until before an earlier wish", newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning), withAnnotation(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z bob")), "extend shop/m-1 --in-advance --until=2026-11-21T17:00:00Z", "extend until 17:00:00 UTC is not later than the present deadline of machine shop/m-1, 18:00:00 UTC"},
+		{"extend until before the deadline", newDeletedMachine(withRemovalMeans("Evict")), "extend shop/m-1 --until=2026-11-21T15:51:07Z", "extend until 15:51:07 UTC is not later than the present deadline of machine shop/m-1, 15:51:07 UTC (in 1h45m): extend only gives more time"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(c.machine)
+			w := newFakeBackend(c.machine)
 			_, err := w.run(t.Context(), strings.Fields(c.args)...)
 			require.ErrorContains(t, err, c.want)
 			assert.Empty(t, w.Patches())
@@ -292,7 +292,7 @@ func TestRequestsRefuse(t *testing.T) {
 }
 
 func TestExtensionOnAnUnhealthyNode(t *testing.T) {
-	w := newWorld(newDeletedMachine(withMeans("Evict"), func(m *v1alpha1.Machine) {
+	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict"), func(m *v1alpha1.Machine) {
 		m.Status.Conditions = []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))},
 		}

@@ -20,7 +20,7 @@ import (
 func (s snapshot) sentence() string {
 	m := s.machine
 	if isHeld(m) {
-		return s.heldText()
+		return s.holdText()
 	}
 	switch {
 	case isDrainedWithoutDeletion(m):
@@ -28,7 +28,7 @@ func (s snapshot) sentence() string {
 	case isTargetUnavailable(m):
 		return s.targetUnavailableText()
 	}
-	switch stage(m) {
+	switch deletionStage(m) {
 	case v1alpha1.MachineDeletionPreDrainHooks:
 		return s.hooksText("pre-drain", v1alpha1.AnnotationPreDrainHook)
 	case v1alpha1.MachineDeletionPreTerminateHooks:
@@ -43,20 +43,20 @@ func (s snapshot) sentence() string {
 		return s.formatSentence(
 			nil,
 			"the instance is gone, and since %s the remains of node %s are removed",
-			s.stageSinceText(),
+			s.stageBeginText(),
 			s.nodeName(),
 		)
 	case v1alpha1.MachineDeletionRelease:
 		return s.formatSentence(
 			nil,
 			"instance and node have been gone since %s, and the object is removed next",
-			s.stageSinceText(),
+			s.stageBeginText(),
 		)
 	default:
 		return s.formatSentence(
 			nil,
 			"the deletion was asked for at %s, and nothing is recorded yet%s",
-			s.stageSinceText(),
+			s.stageBeginText(),
 			s.overdueHint(),
 		)
 	}
@@ -66,11 +66,11 @@ func (s snapshot) sentence() string {
 // lastOperation.lastUpdateTime; without this time, or for a Machine of Cluster API, at currentOperation.since.
 func (s snapshot) targetUnavailableText() string {
 	m := s.machine
-	if observe.OfClusterAPI(m) {
+	if observe.IsOfClusterAPI(m) {
 		return s.formatSentence(
-			[]string{s.requestCommand(request.Skip, kubecli.GiveReason)},
+			[]string{s.commandOfRequest(request.Skip, kubecli.GiveReason)},
 			"since %s it waits: %s; it continues when that cluster answers; this step has no deadline; skip continues without the drain",
-			kubecli.Since(m.Status.CurrentOperation.Since.Time, s.now),
+			kubecli.SinceText(m.Status.CurrentOperation.Since.Time, s.now),
 			s.waitText(),
 		)
 	}
@@ -82,30 +82,30 @@ func (s snapshot) targetUnavailableText() string {
 	what := cmp.Or(m.Status.LastOperation.Description, "the target cluster does not answer")
 	if isInstanceGone(m) {
 		return s.formatSentence(
-			[]string{s.requestCommand(request.AbandonInstance, kubecli.GiveReason)},
+			[]string{s.commandOfRequest(request.AbandonInstance, kubecli.GiveReason)},
 			"since %s it waits: %s; "+own+"abandon-instance removes the object and leaves the remains of node %s",
-			kubecli.Since(at, s.now),
+			kubecli.SinceText(at, s.now),
 			what,
 			s.nodeName(),
 		)
 	}
 	return s.formatSentence(
 		[]string{
-			s.requestCommand(request.Skip, kubecli.GiveReason),
-			s.requestCommand(request.AbandonInstance, kubecli.GiveReason),
+			s.commandOfRequest(request.Skip, kubecli.GiveReason),
+			s.commandOfRequest(request.AbandonInstance, kubecli.GiveReason),
 		},
 		"since %s it waits: %s; "+own+"skip continues without the drain; abandon-instance, the last resort, also leaves the instance running",
-		kubecli.Since(at, s.now),
+		kubecli.SinceText(at, s.now),
 		what,
 	)
 }
 
-// heldText describes a deletion or drain that is held. A hold does not move the deadline of the drain.
-func (s snapshot) heldText() string {
-	m, commands, clock := s.machine, []string{s.requestCommand(request.Resume)}, "this step has no deadline"
-	if at := observe.Deadlines(m, s.now).Next(); observe.Means(m).Ordered() && !at.IsZero() {
-		clock = "its deadline is not moved: resumed after " + phrase.When(at, s.now) + ", it deletes pods"
-		commands = append(commands, s.requestCommand(request.Extend, "--for 1h", kubecli.GiveReason))
+// holdText describes a deletion or drain that is held. A hold does not move the deadline of the drain.
+func (s snapshot) holdText() string {
+	m, commands, clock := s.machine, []string{s.commandOfRequest(request.Resume)}, "this step has no deadline"
+	if at := observe.DeadlineFacts(m, s.now).NextDeadline(); observe.CurrentMeans(m).KeepsPodOrder() && !at.IsZero() {
+		clock = "its deadline is not moved: resumed after " + phrase.TimeText(at, s.now) + ", it deletes pods"
+		commands = append(commands, s.commandOfRequest(request.Extend, "--for 1h", kubecli.GiveReason))
 	}
 	who := cmp.Or(m.Annotations[v1alpha1.AnnotationHold], "by an unknown person")
 	if isDrainedWithoutDeletion(m) {
@@ -115,26 +115,26 @@ func (s snapshot) heldText() string {
 			who,
 			s.nodeName(),
 			drainPurpose(m),
-			s.stageSinceText(),
+			s.stageBeginText(),
 			clock,
 		)
 	}
-	if stage(m) == "" {
+	if deletionStage(m) == "" {
 		return s.formatSentence(commands, "it is held (%s) before its first stage: nothing happens until the hold ends", who)
 	}
 	return s.formatSentence(
 		commands,
 		"it is held (%s) in stage %s, which began at %s: nothing more happens in it until the hold ends; %s",
 		who,
-		stage(m),
-		s.stageSinceText(),
+		deletionStage(m),
+		s.stageBeginText(),
 		clock,
 	)
 }
 
 // formatSentence returns a sentence that begins with the machine's name and ends with the commands, if there are any.
 func (s snapshot) formatSentence(commands []string, format string, args ...any) string {
-	text := kubecli.KeyOf(s.machine) + ": " + fmt.Sprintf(format, args...)
+	text := kubecli.KeyOfObject(s.machine) + ": " + fmt.Sprintf(format, args...)
 	if len(commands) == 0 {
 		return text + "."
 	}
@@ -150,13 +150,18 @@ func joinCommands(commands []string) string {
 	return "`" + strings.Join(commands[:last], "`, `") + "` or `" + commands[last] + "`"
 }
 
-func (s snapshot) stageSinceText() string { return kubecli.Since(stageSince(s.machine), s.now) }
+func (s snapshot) stageBeginText() string {
+	return kubecli.SinceText(deletionStageBegin(s.machine), s.now)
+}
 
-func (s snapshot) nodeName() string { return cmp.Or(cache.NodeNameOf(s.machine), "-") }
+func (s snapshot) nodeName() string { return cmp.Or(cache.NodeNameOfMachine(s.machine), "-") }
 
-// requestCommand returns the command line of a request.
-func (s snapshot) requestCommand(name request.Command, flags ...string) string {
-	return strings.Join(slices.Concat([]string{"millwright drain", string(name), kubecli.KeyOf(s.machine)}, flags), " ")
+// commandOfRequest returns the command line of a request.
+func (s snapshot) commandOfRequest(name request.Command, flags ...string) string {
+	return strings.Join(
+		slices.Concat([]string{"millwright drain", string(name), kubecli.KeyOfObject(s.machine)}, flags),
+		" ",
+	)
 }
 
 func (s snapshot) overdueHint() string {
@@ -185,14 +190,14 @@ func (s snapshot) hooksText(kind, prefix string) string {
 		return s.formatSentence(
 			nil,
 			"since %s it waited for %s hooks; none is left; it continues now",
-			s.stageSinceText(),
+			s.stageBeginText(),
 			kind,
 		)
 	}
 	return s.formatSentence(
 		commands,
 		"since %s it waits for the owner of each %s hook to remove it: %s; this step has no deadline",
-		s.stageSinceText(),
+		s.stageBeginText(),
 		kind,
 		strings.Join(names, ", "),
 	)
@@ -205,8 +210,8 @@ func (s snapshot) detachText() string {
 		what = strings.Join(s.volumes, ", ")
 	}
 	end := "for --pv-detach-timeout of the workers; then it continues anyway"
-	if at := observe.Deadlines(s.machine, s.now).Next(); !at.IsZero() {
-		end = "until " + phrase.When(at, s.now) + "; then it continues anyway"
+	if at := observe.DeadlineFacts(s.machine, s.now).NextDeadline(); !at.IsZero() {
+		end = "until " + phrase.TimeText(at, s.now) + "; then it continues anyway"
 	}
 	skip := fmt.Sprintf(
 		"kubectl annotate machine -n %s %s %s=",
@@ -217,7 +222,7 @@ func (s snapshot) detachText() string {
 	return s.formatSentence(
 		[]string{skip},
 		"since %s it waits until %s are detached from node %s, %s",
-		s.stageSinceText(),
+		s.stageBeginText(),
 		what,
 		s.nodeName(),
 		end,
@@ -236,14 +241,14 @@ func (s snapshot) instanceText() string {
 		return s.formatSentence(
 			nil,
 			"since %s the provider deletes %s, and this step has no deadline",
-			s.stageSinceText(),
+			s.stageBeginText(),
 			what,
 		)
 	}
 	return s.formatSentence(
-		[]string{s.requestCommand(request.Retry), s.requestCommand(request.AbandonInstance, kubecli.GiveReason)},
+		[]string{s.commandOfRequest(request.Retry), s.commandOfRequest(request.AbandonInstance, kubecli.GiveReason)},
 		"since %s the deletion of %s at the provider is blocked by %s: %s; this step has no deadline: repair what blocks it; abandon-instance is the last resort and leaves the instance running",
-		s.stageSinceText(),
+		s.stageBeginText(),
 		what,
 		code,
 		strings.TrimSuffix(message, "."),

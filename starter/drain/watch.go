@@ -33,33 +33,34 @@ with the drain. If the output is not a terminal, it prints a line for each chang
 				return err
 			}
 			defer r.temporal.Close()
-			return r.watch(c.Context(), c.OutOrStdout(), interval)
+			return r.watchDrain(c.Context(), c.OutOrStdout(), interval)
 		},
 	}
 	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "time between two reads")
 	return c
 }
 
-// watch reads the machine until the machine is gone, until the drain of a machine that is not being deleted has ended,
-// or until ctx ends. An error of the first read ends the watch; later errors are printed, and the watch continues.
-func (e reader) watch(ctx context.Context, out io.Writer, interval time.Duration) error {
-	w := kubecli.Watch{Out: out, Live: kubecli.IsTerminal(out)}
+// watchDrain reads the machine until the machine is gone, until the drain of a machine that is not being deleted has
+// ended, or until ctx ends. An error of the first read ends the watch; later errors are printed, and the watch
+// continues.
+func (e reader) watchDrain(ctx context.Context, out io.Writer, interval time.Duration) error {
+	w := kubecli.WatchPrinter{Out: out, IsTerminal: kubecli.IsTerminal(out)}
 	var uid types.UID
-	return kubecli.Follow(ctx, interval, e.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
+	return kubecli.FollowObject(ctx, interval, e.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
 		switch {
 		case uid == "" && err != nil:
 			return true, err
 		case apierrors.IsNotFound(err) || uid != "" && s.machine != nil && s.machine.UID != uid:
-			w.Line(e.now(), e.key.String()+" is gone")
+			w.PrintLine(e.now(), e.key.String()+" is gone")
 			return true, nil
 		case err != nil && s.machine != nil: // the machine is neither being deleted nor drained any more
-			w.Line(e.now(), fmt.Sprintf("the drain of %s is over: %s", e.key, drainOutcome(s.machine)))
+			w.PrintLine(e.now(), fmt.Sprintf("the drain of %s is over: %s", e.key, drainOutcome(s.machine)))
 			return true, nil
 		case err != nil:
-			w.Change(e.now(), err.Error())
+			w.PrintChange(e.now(), err.Error())
 		default:
 			uid = s.machine.UID
-			w.Frame(s.now, s.explanation(), s.summaryLine())
+			w.DrawFrame(s.now, s.explanation(), s.summaryLine())
 		}
 		return false, nil
 	})
@@ -75,8 +76,8 @@ func drainOutcome(m *v1alpha1.Machine) string {
 
 // summaryLine returns one line that changes only if a fact changes, not with time.
 func (s snapshot) summaryLine() string {
-	text := kubecli.KeyOf(s.machine) + "  " + cmp.Or(stageWord(s.machine), "-")
-	if how := observe.Means(s.machine); how != "" {
+	text := kubecli.KeyOfObject(s.machine) + "  " + cmp.Or(stageWord(s.machine), "-")
+	if how := observe.CurrentMeans(s.machine); how != "" {
 		text += " " + string(how)
 	}
 	if s.pods != nil {

@@ -21,11 +21,11 @@ import (
 	"millwright/starter/kubecli"
 )
 
-var errMissing = apierrors.NewNotFound(schema.GroupResource{Resource: "machines"}, "m-1")
+var errMachineMissing = apierrors.NewNotFound(schema.GroupResource{Resource: "machines"}, "m-1")
 
-// returnInTurn makes each read of the machine return the next machine or error of the list, and the last entry
+// returnMachinesInTurn makes each read of the machine return the next machine or error of the list, and the last entry
 // repeatedly.
-func (w *world) returnInTurn(found ...any) {
+func (w *fakeBackend) returnMachinesInTurn(found ...any) {
 	w.Machines.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		next := found[0]
 		if len(found) > 1 {
@@ -41,26 +41,29 @@ func (w *world) returnInTurn(found ...any) {
 const watchFast = "--interval=1ns"
 
 func TestWatchPrintsALineForEachChange(t *testing.T) {
-	w := newWorld()
-	blocked := newDeletedMachine(withMeans("Evict"), withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"))
+	w := newFakeBackend()
+	blocked := newDeletedMachine(
+		withRemovalMeans("Evict"),
+		withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
+	)
 	refused := newDeletedMachine(
-		inStage(v1alpha1.MachineDeletionInstance),
+		withStage(v1alpha1.MachineDeletionInstance),
 		withStep("delete-instance", "Internal"),
 		withCondition(v1alpha1.MachineInstanceReady, "Internal", "boom"),
 	)
-	w.returnInTurn(
+	w.returnMachinesInTurn(
 		blocked,
 		blocked,
 		errors.New("away"),
 		errors.New("away"),
 		blocked,
-		newDeletedMachine(withMeans("Evict"), withAnnotation(v1alpha1.AnnotationHold, "ann")),
+		newDeletedMachine(withRemovalMeans("Evict"), withAnnotation(v1alpha1.AnnotationHold, "ann")),
 		refused,
 		refused,
-		errMissing,
+		errMachineMissing,
 	)
-	w.Temporal = openDrain()
-	w.Temporal.Queried = newPicture()
+	w.Temporal = newTemporalWithOpenDrain()
+	w.Temporal.QueryAnswer = newPicture()
 	out, err := w.run(t.Context(), "watch", "shop/m-1", watchFast)
 	require.NoError(t, err)
 	const seen = "shop/m-1  Drain Evict  3 gone, 1 terminating, 1 blocked, 0 waiting for their turn, 2 stay  "
@@ -73,14 +76,14 @@ func TestWatchPrintsALineForEachChange(t *testing.T) {
 		"14:06:07 UTC  shop/m-1  Instance  Internal: boom",
 		"14:06:07 UTC  shop/m-1 is gone",
 	}, strings.Split(strings.TrimSpace(out), "\n"))
-	assert.True(t, w.Temporal.Closed)
+	assert.True(t, w.Temporal.IsClosed)
 }
 
 func TestWatchEndsWithAnotherMachineOfThatName(t *testing.T) {
-	w := newWorld()
-	w.returnInTurn(
+	w := newFakeBackend()
+	w.returnMachinesInTurn(
 		newDeletedMachine(),
-		newDeletedMachine(notDeleted(v1alpha1.MachinePending), func(m *v1alpha1.Machine) { m.UID = "u-2" }),
+		newDeletedMachine(withoutDeletion(v1alpha1.MachinePending), func(m *v1alpha1.Machine) { m.UID = "u-2" }),
 	)
 	out, err := w.run(t.Context(), "watch", "shop/m-1", watchFast)
 	require.NoError(t, err)
@@ -90,11 +93,11 @@ func TestWatchEndsWithAnotherMachineOfThatName(t *testing.T) {
 func TestWatchEndsWithADrainWithoutDeletion(t *testing.T) {
 	drained := func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" }
 	for want, then := range map[string]*v1alpha1.Machine{
-		"the drain of shop/m-1 is over: Drained\n":                   newDeletedMachine(withStayingDrain(v1alpha1.DrainForUpdate), drained),
-		"the drain of shop/m-1 is over: it is not wanted any more\n": newDeletedMachine(notDeleted(v1alpha1.MachineRunning)),
+		"the drain of shop/m-1 is over: Drained\n":                   newDeletedMachine(withDrainWithoutDeletion(v1alpha1.DrainForUpdate), drained),
+		"the drain of shop/m-1 is over: it is not wanted any more\n": newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning)),
 	} {
-		w := newWorld()
-		w.returnInTurn(newDeletedMachine(withStayingDrain(v1alpha1.DrainForUpdate)), then)
+		w := newFakeBackend()
+		w.returnMachinesInTurn(newDeletedMachine(withDrainWithoutDeletion(v1alpha1.DrainForUpdate)), then)
 		out, err := w.run(t.Context(), "watch", "shop/m-1", watchFast)
 		require.NoError(t, err)
 		assert.Contains(t, out, "shop/m-1  Drain (in-place update) Evict  node n-1 is being emptied\n")
@@ -104,7 +107,7 @@ func TestWatchEndsWithADrainWithoutDeletion(t *testing.T) {
 
 func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	w := newWorld()
+	w := newFakeBackend()
 	w.Machines.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		cancel() // the watch ends during a read
 		return true, nil, errors.New("interrupted")
@@ -113,19 +116,19 @@ func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
 	require.NoError(t, err)
 
 	ctx, cancel = context.WithCancel(t.Context())
-	w = newWorld(newDeletedMachine(withMeans("Evict")))
-	w.Temporal = openDrain()
-	w.Temporal.Queried = newPicture()
+	w = newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
+	w.Temporal = newTemporalWithOpenDrain()
+	w.Temporal.QueryAnswer = newPicture()
 	out := &clitest.CancelAtFirstWrite{Cancel: cancel} // the watch ends between two reads
 	require.NoError(
 		t,
 		reader{
-			keyOf("shop", "m-1"),
+			newMachineKey("shop", "m-1"),
 			kubecli.Clients{Machines: w.Machines},
 			w.Temporal,
 			"",
 			w.Environment().Now,
-		}.watch(
+		}.watchDrain(
 			ctx,
 			out,
 			time.Hour,
@@ -136,12 +139,12 @@ func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
 
 func TestWatchFailsOnlyAtTheFirstRead(t *testing.T) {
 	for want, first := range map[string]any{
-		"there is no machine shop/m-1":                                errMissing,
+		"there is no machine shop/m-1":                                errMachineMissing,
 		"get machine shop/m-1: forbidden":                             errors.New("forbidden"),
-		"machine shop/m-1 is not being deleted: its phase is Unknown": newDeletedMachine(notDeleted(v1alpha1.MachineUnknown)),
+		"machine shop/m-1 is not being deleted: its phase is Unknown": newDeletedMachine(withoutDeletion(v1alpha1.MachineUnknown)),
 	} {
-		w := newWorld()
-		w.returnInTurn(first)
+		w := newFakeBackend()
+		w.returnMachinesInTurn(first)
 		_, err := w.run(t.Context(), "watch", "shop/m-1", watchFast)
 		assert.ErrorContains(t, err, want)
 	}
@@ -149,9 +152,9 @@ func TestWatchFailsOnlyAtTheFirstRead(t *testing.T) {
 
 func TestWatchRedrawsOnATerminal(t *testing.T) {
 	var out bytes.Buffer
-	w := kubecli.Watch{Out: &out, Live: true}
-	s := snapshot{machine: newDeletedMachine(withMeans("Evict")), now: now}
-	w.Frame(s.now, s.explanation(), s.summaryLine())
-	w.Frame(s.now, s.explanation(), s.summaryLine())
+	w := kubecli.WatchPrinter{Out: &out, IsTerminal: true}
+	s := snapshot{machine: newDeletedMachine(withRemovalMeans("Evict")), now: now}
+	w.DrawFrame(s.now, s.explanation(), s.summaryLine())
+	w.DrawFrame(s.now, s.explanation(), s.summaryLine())
 	assert.Equal(t, strings.Repeat(kubecli.ClearScreen+s.explanation(), 2), out.String())
 }

@@ -26,7 +26,7 @@ type answer struct {
 	// processes that are not at work, and requests that Temporal did not answer
 	Notes []string `json:"notes,omitempty"`
 	// the pending activities of the object's workflow
-	Calls    []call           `json:"calls,omitempty"`
+	Calls    []activityCall   `json:"calls,omitempty"`
 	Counts   *counts          `json:"counts,omitempty"`   // set only for a deployment or a set
 	Machines []waitingMachine `json:"machines,omitempty"` // the machines of a deployment or a set that wait
 }
@@ -65,7 +65,7 @@ type counts struct {
 }
 
 // newAnswer returns the fields that JSON and YAML print for a subject.
-func newAnswer(s *subject, notes []string, calls []call) answer {
+func newAnswer(s *subject, notes []string, calls []activityCall) answer {
 	a := answer{
 		Kind: s.kind, Namespace: s.object.GetNamespace(), Name: s.object.GetName(), Sentence: s.idleText,
 		Generation: s.observedGeneration, Unseen: s.isStatusOutdated(), Notes: notes, Calls: calls, Counts: s.counts,
@@ -73,7 +73,7 @@ func newAnswer(s *subject, notes []string, calls []call) answer {
 	if o := s.operation; o != nil {
 		a.step = stepFromStatus(o)
 		if o.WaitsFor != "" {
-			a.Waits, a.Sentence, a.Commands = true, o.WaitsFor, commandsIn(o.WaitsFor)
+			a.Waits, a.Sentence, a.Commands = true, o.WaitsFor, commandsInSentence(o.WaitsFor)
 		}
 	}
 	if s.machine != nil {
@@ -85,7 +85,7 @@ func newAnswer(s *subject, notes []string, calls []call) answer {
 	}
 	if c := a.Counts; c != nil {
 		c.Machines, c.Waiting = len(s.members), len(a.Machines)
-		c.Blocked = list.Count(a.Machines, func(m waitingMachine) bool { return len(m.BlockedBy) > 0 })
+		c.Blocked = list.CountWhere(a.Machines, func(m waitingMachine) bool { return len(m.BlockedBy) > 0 })
 	}
 	return a
 }
@@ -93,8 +93,8 @@ func newAnswer(s *subject, notes []string, calls []call) answer {
 // commandPattern matches a command in a sentence: a text in backquotes after a semicolon.
 var commandPattern = regexp.MustCompile("; `([^`]+)`")
 
-// commandsIn returns the commands of a sentence.
-func commandsIn(sentence string) (commands []string) {
+// commandsInSentence returns the commands of a sentence.
+func commandsInSentence(sentence string) (commands []string) {
 	for _, found := range commandPattern.FindAllStringSubmatch(sentence, -1) {
 		commands = append(commands, found[1])
 	}
@@ -109,7 +109,7 @@ func stepFromStatus(o *v1alpha1.Operation) step {
 		Why:       o.Cause,
 		BlockedBy: o.BlockedBy,
 		Since:     o.Since.Time,
-		Deadline:  cache.TimeOf(o.Deadline),
+		Deadline:  cache.TimeOrZero(o.Deadline),
 	}
 }
 
@@ -118,7 +118,7 @@ func (m member) step() step {
 	if m.operation == nil {
 		return step{}
 	}
-	s, w := stepFromStatus(m.operation), m.wait
+	s, w := stepFromStatus(m.operation), m.currentWait
 	s.What, s.Why, s.BlockedBy, s.Next, s.Command = w.Goal.One, w.Cause, w.Blockers, w.Next.One, w.Command
 	if !w.At.IsZero() {
 		s.Deadline = w.At

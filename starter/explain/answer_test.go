@@ -35,7 +35,7 @@ func newBlockedMachine() *v1alpha1.Machine {
 		Step:       vocabulary.StepCreateInstance,
 		Cause:      "no room",
 		BlockedBy:  []string{"ResourceExhausted"},
-		Since:      metav1.NewTime(clitest.Begun),
+		Since:      metav1.NewTime(clitest.BeginTime),
 		Deadline:   new(metav1.NewTime(clitest.Now.Add(time.Hour))),
 		WaitsFor:   "no room (since 13:51:07 UTC); it is tried again; it fails and is replaced at 15:06:07 UTC; `millwright explain machine/web-a -n shop`",
 	}
@@ -45,12 +45,12 @@ func newBlockedMachine() *v1alpha1.Machine {
 // addPendingCalls adds an open activity, and an activity whose last attempt has failed.
 func addPendingCalls(f *clitest.FakeTemporal) {
 	f.ID, f.Status = "garden/machine/shop/web-a/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
-	f.Pending = []*workflowpb.PendingActivityInfo{
+	f.PendingActivities = []*workflowpb.PendingActivityInfo{
 		{
 			ActivityId:      "create-instance",
 			Attempt:         1,
 			State:           enumspb.PENDING_ACTIVITY_STATE_STARTED,
-			LastStartedTime: timestamppb.New(clitest.Begun),
+			LastStartedTime: timestamppb.New(clitest.BeginTime),
 		},
 		{
 			ActivityId:              "report",
@@ -63,12 +63,12 @@ func addPendingCalls(f *clitest.FakeTemporal) {
 }
 
 func TestAMachineIsExplainedAsFields(t *testing.T) {
-	w := clitest.NewWorld(
+	w := clitest.NewFakeBackend(
 		newBlockedMachine(),
 		&v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "aws"},
 	)
 	addPendingCalls(w.Temporal)
-	w.Temporal.Unpolled = []string{"garden/machines"}
+	w.Temporal.UnpolledQueues = []string{"garden/machines"}
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mc/shop/web-a", "-o", "yaml")
 	require.NoError(t, err)
 	assert.Equal(t, "blocked: true\n"+
@@ -84,8 +84,8 @@ func TestAMachineIsExplainedAsFields(t *testing.T) {
 }
 
 func TestADeploymentIsExplainedAsFields(t *testing.T) {
-	objects := append([]runtime.Object{newBlockedMachine()}, newStack()...)
-	w := clitest.NewWorld(append(objects[:3:3], objects[4:]...)...) // web-a is the blocked machine
+	objects := append([]runtime.Object{newBlockedMachine()}, newStackObjects()...)
+	w := clitest.NewFakeBackend(append(objects[:3:3], objects[4:]...)...) // web-a is the blocked machine
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mcd/shop/web", "-o", "json")
 	require.NoError(t, err)
 	var a answer
@@ -103,7 +103,7 @@ func TestADeploymentIsExplainedAsFields(t *testing.T) {
 			What:      "waits for its instance",
 			Why:       "no room",
 			BlockedBy: []string{"ResourceExhausted"},
-			Since:     clitest.Begun,
+			Since:     clitest.BeginTime,
 			Next:      "it is tried again; it fails and is replaced",
 			Deadline:  clitest.Now.Add(time.Hour),
 			Command:   "millwright explain machine/web-a -n shop",
@@ -113,7 +113,7 @@ func TestADeploymentIsExplainedAsFields(t *testing.T) {
 
 // The object waits for nothing, and Temporal does not answer.
 func TestAnIdleObjectIsExplainedAsFields(t *testing.T) {
-	w := clitest.NewWorld(newStack()...)
+	w := clitest.NewFakeBackend(newStackObjects()...)
 	w.Temporal.Err = errors.New("connection refused")
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mc/shop/web-c", "-o", "json", "--cluster-name", "garden")
 	require.NoError(t, err)
@@ -134,18 +134,18 @@ func TestAnIdleObjectIsExplainedAsFields(t *testing.T) {
 	require.ErrorContains(t, err, "the formats are [text json yaml]")
 }
 
-// commandsIn finds the commands at the end of a sentence of decide/explain.
+// commandsInSentence finds the commands at the end of a sentence of decide/explain.
 func TestCommandsOfASentence(t *testing.T) {
-	first := explain.Wait{
+	first := explain.WaitState{
 		Cause:   "`x` is full",
-		Since:   clitest.Begun,
+		Since:   clitest.BeginTime,
 		Command: "kubectl edit pdb -n shop web",
-		Next:    explain.Words{One: "its pods are deleted"},
+		Next:    explain.SingularPlural{One: "its pods are deleted"},
 		At:      clitest.Now,
 	}
-	second := explain.Wait{Cause: "nobody approves", Command: "millwright rollout approve shop/web --reason …"}
+	second := explain.WaitState{Cause: "nobody approves", Command: "millwright rollout approve shop/web --reason …"}
 	sentence := first.Sentence(clitest.Now) + ". " + second.Sentence(clitest.Now) + ". " +
-		explain.Wait{Cause: "it takes time"}.Sentence(clitest.Now)
-	assert.Equal(t, []string{first.Command, second.Command}, commandsIn(sentence))
-	assert.Empty(t, commandsIn("it takes time"))
+		explain.WaitState{Cause: "it takes time"}.Sentence(clitest.Now)
+	assert.Equal(t, []string{first.Command, second.Command}, commandsInSentence(sentence))
+	assert.Empty(t, commandsInSentence("it takes time"))
 }

@@ -28,9 +28,9 @@ func (x *explainCommand) askTemporal(
 	ctx context.Context,
 	clients kubecli.Clients,
 	s *subject,
-) (down, notes []string, calls []call) {
+) (down, notes []string, calls []activityCall) {
 	installation := x.installation(ctx, clients, s)
-	if installation == "" || s.workflow == "" {
+	if installation == "" || s.workflowKind == "" {
 		return nil, nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, temporalTimeout)
@@ -56,7 +56,7 @@ func (x *explainCommand) askTemporal(
 		return down, append(notes, "Its workflow cannot be read from Temporal: "+kubecli.OneLine(err.Error())), nil
 	}
 	for _, of := range answer.GetPendingActivities() {
-		calls = append(calls, newCall(of, x.Now()))
+		calls = append(calls, newActivityCall(of, x.Now()))
 	}
 	return down, notes, calls
 }
@@ -67,7 +67,7 @@ func (s *subject) workflowID(of run.Installation) string {
 	if s.workflowObject != nil {
 		o = s.workflowObject
 	}
-	return of.ID(s.workflow, kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())})
+	return of.ID(s.workflowKind, kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())})
 }
 
 // installation returns the name of the installation from the flag, else from a status, else from the Lease of the
@@ -77,11 +77,11 @@ func (x *explainCommand) installation(ctx context.Context, clients kubecli.Clien
 		return run.Installation(x.clusterName)
 	}
 	if o := s.operation; o != nil && o.WorkflowID != "" {
-		return run.InstallationIn(o.WorkflowID)
+		return run.InstallationInID(o.WorkflowID)
 	}
 	for i := range s.members {
 		if o := s.members[i].operation; o != nil && o.WorkflowID != "" {
-			return run.InstallationIn(o.WorkflowID)
+			return run.InstallationInID(o.WorkflowID)
 		}
 	}
 	return clients.Installation(ctx)
@@ -96,8 +96,8 @@ func (x *explainCommand) unpolledQueues(
 	installation run.Installation,
 	s *subject,
 ) (core, provider []string, err error) {
-	queue := installation.Queue(run.QueueMachines)
-	n, err := kubecli.Pollers(ctx, temporal, x.temporalFlags.Namespace, queue, enumspb.TASK_QUEUE_TYPE_WORKFLOW)
+	queue := installation.TaskQueue(run.QueueMachines)
+	n, err := kubecli.CountPollers(ctx, temporal, x.temporalFlags.Namespace, queue, enumspb.TASK_QUEUE_TYPE_WORKFLOW)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -107,8 +107,8 @@ func (x *explainCommand) unpolledQueues(
 	if s.provider == "" {
 		return core, nil, nil
 	}
-	queue = installation.ProviderQueue(s.provider)
-	n, err = kubecli.Pollers(ctx, temporal, x.temporalFlags.Namespace, queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
+	queue = installation.ProviderTaskQueue(s.provider)
+	n, err = kubecli.CountPollers(ctx, temporal, x.temporalFlags.Namespace, queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 	if err == nil && n == 0 {
 		provider = append(
 			provider,
@@ -122,8 +122,8 @@ func (x *explainCommand) unpolledQueues(
 	return core, provider, err
 }
 
-// call is a pending activity of the object's workflow.
-type call struct {
+// activityCall is a pending activity of the object's workflow.
+type activityCall struct {
 	Name    string `json:"name"`
 	Attempt int32  `json:"attempt"`
 	Open    bool   `json:"open"` // a worker executes the attempt
@@ -133,9 +133,9 @@ type call struct {
 	Failure string    `json:"failure,omitempty"`
 }
 
-// newCall returns the call for a pending activity.
-func newCall(of *workflowpb.PendingActivityInfo, now time.Time) call {
-	c := call{Name: of.GetActivityId(), Attempt: of.GetAttempt()}
+// newActivityCall returns the call for a pending activity.
+func newActivityCall(of *workflowpb.PendingActivityInfo, now time.Time) activityCall {
+	c := activityCall{Name: of.GetActivityId(), Attempt: of.GetAttempt()}
 	started, next := of.GetLastStartedTime(), of.GetNextAttemptScheduleTime()
 	switch {
 	case of.GetState() == enumspb.PENDING_ACTIVITY_STATE_STARTED && started != nil:
@@ -152,15 +152,15 @@ func newCall(of *workflowpb.PendingActivityInfo, now time.Time) call {
 }
 
 // text returns a line about the call.
-func (c call) text(now time.Time) string {
+func (c activityCall) text(now time.Time) string {
 	text := fmt.Sprintf("%s: attempt %d", c.Name, c.Attempt)
 	switch {
 	case c.Open:
-		text += " is open since " + kubecli.Since(c.Since, now)
+		text += " is open since " + kubecli.SinceText(c.Since, now)
 	case !c.Next.IsZero():
-		text += " begins at " + kubecli.Clock(c.Next, now)
+		text += " begins at " + kubecli.ClockText(c.Next, now)
 	default:
-		text += " waits for a worker since " + kubecli.Since(c.Since, now)
+		text += " waits for a worker since " + kubecli.SinceText(c.Since, now)
 	}
-	return text + phrase.If(c.Failure != "", "; the attempt before failed: %s", c.Failure)
+	return text + phrase.TextIf(c.Failure != "", "; the attempt before failed: %s", c.Failure)
 }

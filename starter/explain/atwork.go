@@ -34,7 +34,7 @@ process runs. The Deployment machine-controller-manager runs it: Gardener's clus
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return x.run(c) },
 	}
-	x.access.Register(c)
+	x.access.RegisterFlags(c)
 	c.Flags().
 		StringVar(&x.namespace, "lease-namespace", metav1.NamespaceDefault, "namespace of the Leases: the value of --lease-namespace of worker and bridge")
 	c.Flags().StringVar(&x.probeAddress, "address", "", "host:port on which the probes are served; empty: check once")
@@ -46,7 +46,9 @@ func (x *heartbeatCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ask := func(ctx context.Context) error { return AtWork(ctx, clients.Leases, x.namespace, x.Now()) }
+	ask := func(ctx context.Context) error {
+		return CheckProcessesAtWork(ctx, clients.Leases, x.namespace, x.Now())
+	}
 	if x.probeAddress != "" {
 		return serveProbes(c.Context(), x.probeAddress, ask)
 	}

@@ -42,8 +42,8 @@ func TestHeartbeatsCommand(t *testing.T) {
 		"those of another installation": {[]runtime.Object{newLease(worker, time.Second), newLease(bridge, time.Second)}, "default", "No worker has ever been at work"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewWorld()
-			w.Cluster = kubefake.NewClientset(row.leases...)
+			w := clitest.NewFakeBackend()
+			w.ClusterClient = kubefake.NewClientset(row.leases...)
 			out, err := w.Run(t.Context(), HeartbeatsCommand(w.Environment()), "--lease-namespace", row.from)
 			if row.fails == "" {
 				require.NoError(t, err)
@@ -54,14 +54,14 @@ func TestHeartbeatsCommand(t *testing.T) {
 		})
 	}
 	t.Run("a Lease that cannot be read is no answer", func(t *testing.T) {
-		w := clitest.NewWorld()
+		w := clitest.NewFakeBackend()
 		kube := kubefake.NewClientset(newLease(worker, time.Second), newLease(bridge, time.Second))
 		kube.PrependReactor(
 			"list",
 			"leases",
 			func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") },
 		)
-		w.Cluster = kube
+		w.ClusterClient = kube
 		_, err := w.Run(t.Context(), HeartbeatsCommand(w.Environment()), "--lease-namespace", "millwright")
 		require.ErrorContains(t, err, "read Lease millwright-worker: forbidden")
 	})
@@ -69,12 +69,14 @@ func TestHeartbeatsCommand(t *testing.T) {
 
 func TestProbesOfHeartbeats(t *testing.T) {
 	kube := kubefake.NewClientset(newLease("millwright-worker", time.Second), newLease("millwright-bridge", time.Second))
-	w := clitest.NewWorld()
-	w.Cluster = kube
+	w := clitest.NewFakeBackend()
+	w.ClusterClient = kube
 	clients, err := w.Environment().Clients(kubecli.Access{})
 	require.NoError(t, err)
 	server := httptest.NewServer(
-		probeHandler(func(ctx context.Context) error { return AtWork(ctx, clients.Leases, "millwright", clitest.Now) }),
+		probeHandler(func(ctx context.Context) error {
+			return CheckProcessesAtWork(ctx, clients.Leases, "millwright", clitest.Now)
+		}),
 	)
 	defer server.Close()
 	status := func(path string) int {

@@ -28,7 +28,7 @@ func (x *explainCommand) readClusterAPI(
 	name string,
 	meant bool,
 ) (*subject, error) {
-	if served, err := clients.ClusterAPI.ServedIf(meant); err != nil || !served {
+	if served, err := clients.ClusterAPI.IsServedOrError(meant); err != nil || !served {
 		return nil, err
 	}
 	switch of.Kind {
@@ -49,14 +49,14 @@ func (x *explainCommand) readClusterAPISet(
 	name string,
 	meant bool,
 ) (*subject, error) {
-	set, err := upstream.Client().Sets(x.Namespace).Get(ctx, name, metav1.GetOptions{})
+	set, err := upstream.Client().MachineSets(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil || !meant && !capi.HasFinalizer(set) {
 		return nil, err
 	}
 	s := &subject{
-		kind:      of.Full(),
+		kind:      of.FullName(),
 		object:    set,
-		operation: capiset.Operation(set),
+		operation: capiset.OperationOfSet(set),
 		idleText:  availableText(valueOrZero(set.Status.AvailableReplicas), valueOrZero(set.Spec.Replicas)),
 	}
 	s.counts = &counts{
@@ -68,7 +68,7 @@ func (x *explainCommand) readClusterAPISet(
 		s.operation, s.idleText = nil, notReconciledText(set)+"; "+s.idleText
 		return s, nil
 	}
-	s.workflow, s.generation, s.observedGeneration = run.KindClusterAPISet, set.Generation, set.Status.ObservedGeneration
+	s.workflowKind, s.generation, s.observedGeneration = run.KindClusterAPISet, set.Generation, set.Status.ObservedGeneration
 	return s, x.addClusterAPI(ctx, upstream, s, []clusterv1.MachineSet{*set})
 }
 
@@ -86,7 +86,7 @@ func (x *explainCommand) readClusterAPIDeployment(
 	}
 	wanted, has := valueOrZero(d.Spec.Replicas), &d.Status
 	s := &subject{
-		kind:      of.Full(),
+		kind:      of.FullName(),
 		object:    d,
 		operation: deployment.OperationWithBlockers(d),
 		idleText:  availableText(valueOrZero(has.AvailableReplicas), wanted),
@@ -101,7 +101,7 @@ func (x *explainCommand) readClusterAPIDeployment(
 		s.operation, s.idleText = nil, notReconciledText(d)+"; "+s.idleText
 		return s, nil
 	}
-	s.workflow, s.generation, s.observedGeneration = run.KindClusterAPIDeployment, d.Generation, has.ObservedGeneration
+	s.workflowKind, s.generation, s.observedGeneration = run.KindClusterAPIDeployment, d.Generation, has.ObservedGeneration
 	sets, err := upstream.Sets(ctx, x.Namespace)
 	if err != nil {
 		return nil, err
@@ -152,17 +152,17 @@ func (x *explainCommand) readClusterAPIMachine(
 	if err != nil {
 		return nil, err
 	}
-	s := &subject{kind: of.Full(), object: m, idleText: "phase " + cmp.Or(m.Status.Phase, "new")}
+	s := &subject{kind: of.FullName(), object: m, idleText: "phase " + cmp.Or(m.Status.Phase, "new")}
 	sets, err := upstream.Sets(ctx, m.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	for i := range sets {
 		if metav1.IsControlledBy(m, &sets[i]) {
-			s.workflow, s.workflowObject = run.KindClusterAPISet, &sets[i]
+			s.workflowKind, s.workflowObject = run.KindClusterAPISet, &sets[i]
 		}
 	}
-	if s.workflow == "" && !meant {
+	if s.workflowKind == "" && !meant {
 		return nil, nil
 	}
 	s.machine = new(clusterAPIMember(m, x.Now()))
@@ -176,7 +176,7 @@ func clusterAPIMember(m *clusterv1.Machine, now time.Time) member {
 		m.Name,
 		cmp.Or(m.Status.Phase, "new"),
 		capiset.MachineOperation(m, now),
-		capiset.ExplainedMachine(m, now).WaitsFor(),
+		capiset.ExplainedMachine(m, now).CurrentWait(),
 	}
 }
 
@@ -223,9 +223,9 @@ func (m *activeObjects) addClusterAPI(
 		)
 	}
 	for i := range sets {
-		operation := capiset.Operation(&sets[i])
+		operation := capiset.OperationOfSet(&sets[i])
 		if operation != nil && installation != "" {
-			s := subject{workflow: run.KindClusterAPISet, object: &sets[i]}
+			s := subject{workflowKind: run.KindClusterAPISet, object: &sets[i]}
 			operation.WorkflowID = s.workflowID(installation)
 		}
 		add("machineset."+clusterv1.GroupVersion.Group, &sets[i], operation)

@@ -22,10 +22,10 @@ import (
 // preDrainHook is an annotation that delays the drain of a machine of Cluster API.
 const preDrainHook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup"
 
-var begun = metav1.NewTime(clitest.Begun)
+var beginTime = metav1.NewTime(clitest.BeginTime)
 
 // withSetCondition adds a condition to a set, with status True since Begun.
-func withSetCondition(kind, reason, message string) capitest.OnSet {
+func withSetCondition(kind, reason, message string) capitest.SetChange {
 	return func(s *clusterv1.MachineSet) {
 		s.Status.Conditions = append(
 			s.Status.Conditions,
@@ -34,7 +34,7 @@ func withSetCondition(kind, reason, message string) capitest.OnSet {
 				Status:             metav1.ConditionTrue,
 				Reason:             reason,
 				Message:            message,
-				LastTransitionTime: begun,
+				LastTransitionTime: beginTime,
 			},
 		)
 	}
@@ -44,7 +44,7 @@ func withSetCondition(kind, reason, message string) capitest.OnSet {
 // a hook delays the drain of pool-b, and pool-c waits for its instance. Millwright does not reconcile the set theirs
 // and its machine.
 func newClusterAPIPool() []runtime.Object {
-	s := capitest.Set(
+	s := capitest.NewSet(
 		"pool",
 		2,
 		withSetCondition("ScalingDown", "ScalingDown", "Scaling down from 3 to 2 replicas"),
@@ -52,44 +52,49 @@ func newClusterAPIPool() []runtime.Object {
 	)
 	s.Status.AvailableReplicas, s.Status.ReadyReplicas = new(int32(1)), new(int32(1))
 	s.Status.ObservedGeneration = s.Generation
-	kept := capitest.Machine(
+	kept := capitest.NewMachine(
 		"pool-b",
 		s,
-		capitest.Annotated[*clusterv1.Machine](preDrainHook, ""),
-		capitest.SaysWhy(
+		capitest.WithAnnotation[*clusterv1.Machine](preDrainHook, ""),
+		capitest.WithConditionReason(
 			clusterv1.MachineDeletingCondition,
 			metav1.ConditionTrue,
 			clusterv1.MachineDeletingWaitingForPreDrainHookReason,
 			"hooks",
 		),
 	)
-	kept.DeletionTimestamp, kept.Status.Phase = &begun, "Deleting"
-	fresh := capitest.Machine(
+	kept.DeletionTimestamp, kept.Status.Phase = &beginTime, "Deleting"
+	fresh := capitest.NewMachine(
 		"pool-c",
 		s,
-		capitest.SaysWhy(clusterv1.MachineInfrastructureReadyCondition, metav1.ConditionFalse, "NotReady", "no room"),
+		capitest.WithConditionReason(
+			clusterv1.MachineInfrastructureReadyCondition,
+			metav1.ConditionFalse,
+			"NotReady",
+			"no room",
+		),
 	)
 	fresh.CreationTimestamp = metav1.NewTime(clitest.Now.Add(-90e9))
 	fresh.Status.NodeRef = clusterv1.MachineNodeReference{}
 	fresh.Status.Phase = "Provisioning"
-	theirs := capitest.Set("theirs", 3, func(s *clusterv1.MachineSet) {
+	theirs := capitest.NewSet("theirs", 3, func(s *clusterv1.MachineSet) {
 		s.Finalizers, s.Labels[clusterv1.WatchLabel] = []string{clusterv1.MachineSetFinalizer}, "upstream"
 	}, withSetCondition("ScalingUp", "ScalingUp", "Scaling up"))
 	return []runtime.Object{
 		s,
-		capitest.Machine("pool-a", s),
+		capitest.NewMachine("pool-a", s),
 		kept,
 		fresh,
 		theirs,
-		capitest.Machine("theirs-a", theirs, func(m *clusterv1.Machine) { m.DeletionTimestamp = &begun }),
+		capitest.NewMachine("theirs-a", theirs, func(m *clusterv1.Machine) { m.DeletionTimestamp = &beginTime }),
 	}
 }
 
-// newWorldOfBothGroups returns a world with both API groups.
-func newWorldOfBothGroups(more ...runtime.Object) *clitest.World {
-	w := clitest.NewWorld(append(newStack(), more...)...)
-	w.Cluster = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
-	w.ClusterAPI = capitest.NewServer(newClusterAPIPool()...)
+// newBackendOfBothGroups returns a world with both API groups.
+func newBackendOfBothGroups(more ...runtime.Object) *clitest.FakeBackend {
+	w := clitest.NewFakeBackend(append(newStackObjects(), more...)...)
+	w.ClusterClient = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
+	w.ClusterAPI = capitest.NewFakeServer(newClusterAPIPool()...)
 	return w
 }
 
@@ -112,7 +117,7 @@ func TestExplainKnowsClusterAPI(t *testing.T) {
 		"a machine of others, if it is so": {"machine.cluster.x-k8s.io/theirs-a", "machine.cluster.x-k8s.io shop/theirs-a: no controller of Cluster API has looked at it (since 13:51:07 UTC); `kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api`\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorldOfBothGroups()
+			w := newBackendOfBothGroups()
 			out, err := w.Run(t.Context(), Command(w.Environment()), row.arg, "-n", "shop", "--cluster-name", "garden")
 			require.NoError(t, err)
 			if strings.HasSuffix(row.says, "\n") {
@@ -120,7 +125,7 @@ func TestExplainKnowsClusterAPI(t *testing.T) {
 			} else {
 				assert.Contains(t, out, row.says)
 			}
-			assert.LessOrEqual(t, w.Asked, 1)
+			assert.LessOrEqual(t, w.DiscoveryCount, 1)
 		})
 	}
 	for arg, want := range map[string]string{
@@ -130,7 +135,7 @@ func TestExplainKnowsClusterAPI(t *testing.T) {
 		"machineset.example.com/pool":      `"machineset.example.com" is no kind, and in no namespace of that name is an object pool: give machinedeployment, machineset, machine, machineclass or node`,
 		"machineset.cluster.x-k8s.io/none": "there is no machineset.cluster.x-k8s.io none in namespace shop",
 	} {
-		w := newWorldOfBothGroups()
+		w := newBackendOfBothGroups()
 		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
 		require.EqualError(t, err, want)
 	}
@@ -138,7 +143,7 @@ func TestExplainKnowsClusterAPI(t *testing.T) {
 
 // If both API groups have a set with the name, the user must name the group.
 func TestANameOfBothGroupsNeedsItsGroup(t *testing.T) {
-	w := newWorldOfBothGroups(&v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pool"}})
+	w := newBackendOfBothGroups(&v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pool"}})
 	for _, arg := range []string{"pool", "machinesets/pool"} {
 		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
 		require.EqualError(
@@ -160,29 +165,29 @@ func TestANameOfBothGroupsNeedsItsGroup(t *testing.T) {
 
 // Without Cluster API no command fails, and each command asks the API server for Cluster API at most once.
 func TestWithoutClusterAPINothingFails(t *testing.T) {
-	w := clitest.NewWorld(newStack()...)
-	w.Cluster = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
+	w := clitest.NewFakeBackend(newStackObjects()...)
+	w.ClusterClient = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
 	for _, args := range [][]string{{"web", "-n", "shop"}, {"machineset/web-1", "-n", "shop"}, {"machine/web-a", "-n", "shop"}} {
-		w.Asked = 0
+		w.DiscoveryCount = 0
 		_, err := w.Run(t.Context(), Command(w.Environment()), args...)
 		require.NoError(t, err)
-		assert.LessOrEqual(t, w.Asked, 1)
+		assert.LessOrEqual(t, w.DiscoveryCount, 1)
 	}
-	w.Asked = 0
+	w.DiscoveryCount = 0
 	_, err := w.Run(t.Context(), Command(w.Environment()), "nothing", "-n", "shop")
 	require.EqualError(t, err, "there is no object nothing in namespace shop")
-	assert.Equal(t, 1, w.Asked)
+	assert.Equal(t, 1, w.DiscoveryCount)
 	_, err = w.Run(t.Context(), Command(w.Environment()), "machineset.cluster.x-k8s.io/pool", "-n", "shop")
 	require.EqualError(t, err, "the API server does not serve cluster.x-k8s.io/v1beta2: Cluster API is not installed")
-	w.Asked = 0
+	w.DiscoveryCount = 0
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A")
 	require.NoError(t, err)
 	assert.Contains(t, out, "3 objects in motion, 2 of them blocked\n")
-	assert.Equal(t, 1, w.Asked)
+	assert.Equal(t, 1, w.DiscoveryCount)
 }
 
 func TestASetOfClusterAPIIsExplainedAsFields(t *testing.T) {
-	w := newWorldOfBothGroups()
+	w := newBackendOfBothGroups()
 	out, err := w.Run(
 		t.Context(),
 		Command(w.Environment()),
@@ -210,14 +215,14 @@ func TestASetOfClusterAPIIsExplainedAsFields(t *testing.T) {
 			What:      "waits to leave",
 			Why:       "the hook " + preDrainHook + " keeps it",
 			BlockedBy: []string{preDrainHook},
-			Since:     clitest.Begun,
+			Since:     clitest.BeginTime,
 			Command:   "kubectl annotate machines.cluster.x-k8s.io -n shop pool-b " + preDrainHook + "-",
 		},
 	}, a.Machines[0])
 }
 
 func TestTopKnowsClusterAPI(t *testing.T) {
-	w := newWorldOfBothGroups()
+	w := newBackendOfBothGroups()
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-n", "shop", "--blocked")
 	require.NoError(t, err)
 	assert.Equal(t, "4 objects in motion, 4 of them blocked\n"+
@@ -251,12 +256,12 @@ func TestTopKnowsClusterAPI(t *testing.T) {
 func TestUIPagesOfClusterAPI(t *testing.T) {
 	const page = "http://127.0.0.1:8233/namespaces/millwright/workflows/garden%2Fclusterapiset%2Fshop%2Fpool%2Fuid-pool\n"
 	for _, arg := range []string{"machineset.cluster.x-k8s.io/pool", "pool", "machine/pool-b"} {
-		w := newWorldOfBothGroups()
+		w := newBackendOfBothGroups()
 		out, err := w.Run(t.Context(), UICommand(w.Environment()), arg, "-n", "shop", "--cluster-name", "garden")
 		require.NoError(t, err)
 		assert.Equal(t, page, out)
 	}
-	w := newWorldOfBothGroups()
+	w := newBackendOfBothGroups()
 	_, err := w.Run(
 		t.Context(),
 		UICommand(w.Environment()),
@@ -272,7 +277,7 @@ func TestUIPagesOfClusterAPI(t *testing.T) {
 // The workflow of a deployment of Cluster API writes the operation into an annotation, and the whole sentence into the
 // condition Blocked.
 func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
-	d := capitest.Pool(2, capitest.Annotated[*clusterv1.MachineDeployment](
+	d := capitest.PreparedDeployment(2, capitest.WithAnnotation[*clusterv1.MachineDeployment](
 		v1alpha1.AnnotationOperation,
 		`{"workflowID":"garden/clusterapirollout/shop/d/uid-d/2","step":"roll","blockedBy":["NodeDrain"],"waitsFor":"1 of 3 …"}`,
 	))
@@ -285,14 +290,14 @@ func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
 			Status:             metav1.ConditionTrue,
 			Reason:             "NodeDrain",
 			Message:            "1 of 3 machines waits to leave",
-			LastTransitionTime: begun,
+			LastTransitionTime: beginTime,
 		},
 	}
-	s := capitest.SetOf(d, "d-new", 1, 1)
-	objects := []runtime.Object{d, s, capitest.Machine("d-new-a", s)}
-	w := clitest.NewWorld()
-	w.Cluster = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
-	w.ClusterAPI = capitest.NewServer(append(objects, newClusterAPIPool()...)...)
+	s := capitest.SetOfDeployment(d, "d-new", 1, 1)
+	objects := []runtime.Object{d, s, capitest.NewMachine("d-new-a", s)}
+	w := clitest.NewFakeBackend()
+	w.ClusterClient = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
+	w.ClusterAPI = capitest.NewFakeServer(append(objects, newClusterAPIPool()...)...)
 	out, err := w.Run(t.Context(), Command(w.Environment()), "d", "-n", "shop")
 	require.NoError(t, err)
 	assert.Equal(t, "machinedeployment.cluster.x-k8s.io shop/d: 1 of 3 machines waits to leave\n", out)
@@ -309,11 +314,11 @@ func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, out, "machinedeployment.cluster.x-k8s.io/shop/d\n")
 
-	theirs := capitest.Pool(
+	theirs := capitest.PreparedDeployment(
 		1,
 		func(d *clusterv1.MachineDeployment) { d.Finalizers, d.Labels[clusterv1.WatchLabel] = nil, "upstream" },
 	)
-	w.ClusterAPI = capitest.NewServer(theirs)
+	w.ClusterAPI = capitest.NewFakeServer(theirs)
 	_, err = w.Run(t.Context(), Command(w.Environment()), "d", "-n", "shop")
 	require.EqualError(t, err, "there is no object d in namespace shop")
 	out, err = w.Run(t.Context(), Command(w.Environment()), "machinedeployment.cluster.x-k8s.io/d", "-n", "shop")

@@ -57,11 +57,11 @@ machines. If both API groups have an object with the name, name the group, too: 
 		ValidArgsFunction: x.CompleteKindAndName,
 		RunE:              func(c *cobra.Command, args []string) error { return x.run(c.Context(), c.OutOrStdout(), args[0]) },
 	}
-	x.Register(c)
-	x.temporalFlags.Register(c)
+	x.RegisterFlags(c)
+	x.temporalFlags.RegisterFlags(c)
 	c.Flags().
 		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
-	x.output.RegisterText(c)
+	x.output.RegisterTextFlag(c)
 	c.Flags().
 		StringVar(&x.targetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster with the nodes; default: the cluster with the machines")
 	return c
@@ -77,7 +77,7 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 		return err
 	}
 	down, notes, calls := x.askTemporal(ctx, clients, s)
-	down = append(down, Heartbeats(ctx, clients.Leases, x.Now())...)
+	down = append(down, HeartbeatLines(ctx, clients.Leases, x.Now())...)
 	if x.output != kubecli.OutputText {
 		return x.output.Encode(out, newAnswer(s, append(down, notes...), calls))
 	}
@@ -101,7 +101,7 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 		)
 	}
 	_, _ = fmt.Fprintln(out, kubecli.Paint(out, s.tone(), s.sentence()))
-	for _, line := range append(notes, list.Map(calls, func(c call) string { return c.text(x.Now()) })...) {
+	for _, line := range append(notes, list.Map(calls, func(c activityCall) string { return c.text(x.Now()) })...) {
 		_, _ = fmt.Fprintln(out, line)
 	}
 	return s.writeTable(out, x.Now())
@@ -111,7 +111,7 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 // print with -o name.
 func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Clients, text string) (*subject, error) {
 	kind, name, given := strings.Cut(text, "/")
-	kinds := kubecli.KindsOf(kind)
+	kinds := kubecli.KindsWithName(kind)
 	known := len(kinds) > 0
 	switch namespace, rest, both := strings.Cut(name, "/"); {
 	case !given:
@@ -121,7 +121,7 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 	case both:
 		x.Namespace, name = namespace, rest
 	}
-	s, err := x.findFirst(ctx, clients, kinds, name)
+	s, err := x.findFirstSubject(ctx, clients, kinds, name)
 	switch {
 	case s != nil || err != nil:
 		return s, err
@@ -135,9 +135,9 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 	return nil, fmt.Errorf("there is no %s %s in namespace %s", cmp.Or(kind, "object"), name, x.Namespace)
 }
 
-// findFirst reads the first object of the kinds with this name; nil if no such object exists. If both API groups have
-// an object of the kind with the name, findFirst returns an error: the user must choose.
-func (x *explainCommand) findFirst(
+// findFirstSubject reads the first object of the kinds with this name; nil if no such object exists. If both API groups
+// have an object of the kind with the name, findFirstSubject returns an error: the user must choose.
+func (x *explainCommand) findFirstSubject(
 	ctx context.Context,
 	clients kubecli.Clients,
 	kinds []kubecli.NamedKind,
@@ -179,7 +179,7 @@ func (x *explainCommand) readSubject(
 	name string,
 	meant bool,
 ) (*subject, error) {
-	if of.OfClusterAPI() {
+	if of.IsOfClusterAPI() {
 		return x.readClusterAPI(ctx, clients, of, name, meant)
 	}
 	kind, machines := of.Names[0], clients.Machines.MachineV1alpha1()
@@ -191,12 +191,12 @@ func (x *explainCommand) readSubject(
 		}
 		s := &subject{
 			kind:               kind,
-			workflow:           run.KindMachineDeployment,
+			workflowKind:       run.KindMachineDeployment,
 			object:             d,
 			generation:         d.Generation,
 			observedGeneration: d.Status.ObservedGeneration,
 			operation:          d.Status.CurrentOperation,
-			provider:           providerOf(ctx, clients, d.Namespace, d.Spec.Template.Spec.Class.Name),
+			provider:           providerOfClass(ctx, clients, d.Namespace, d.Spec.Template.Spec.Class.Name),
 		}
 		s.counts = &counts{
 			Desired:   d.Spec.Replicas,
@@ -223,12 +223,12 @@ func (x *explainCommand) readSubject(
 		}
 		s := &subject{
 			kind:               kind,
-			workflow:           run.KindMachineSet,
+			workflowKind:       run.KindMachineSet,
 			object:             set,
 			generation:         set.Generation,
 			observedGeneration: set.Status.ObservedGeneration,
 			operation:          set.Status.CurrentOperation,
-			provider:           providerOf(ctx, clients, set.Namespace, set.Spec.Template.Spec.Class.Name),
+			provider:           providerOfClass(ctx, clients, set.Namespace, set.Spec.Template.Spec.Class.Name),
 		}
 		s.counts = &counts{
 			Desired:   set.Spec.Replicas,
@@ -249,11 +249,11 @@ func (x *explainCommand) readSubject(
 			return nil, err
 		}
 		return &subject{
-			kind:     kind,
-			workflow: run.KindMachineClass,
-			object:   class,
-			provider: class.ProviderName(),
-			idleText: "provider " + class.ProviderName(),
+			kind:         kind,
+			workflowKind: run.KindMachineClass,
+			object:       class,
+			provider:     class.ProviderName(),
+			idleText:     "provider " + class.ProviderName(),
 		}, nil
 	default:
 		return x.readNode(ctx, clients, name)
@@ -262,17 +262,17 @@ func (x *explainCommand) readSubject(
 
 // availableText says how many machines are available.
 func availableText(n, of int32) string {
-	return fmt.Sprintf("%d of %s available", n, phrase.Count(int(of), "machine"))
+	return fmt.Sprintf("%d of %s available", n, phrase.CountText(int(of), "machine"))
 }
 
 // replacementText says why a machine must be replaced; empty if the machine need not be replaced. For a machine without
 // a set, the text has the command that deletes the machine.
 func replacementText(m *v1alpha1.Machine) string {
-	c := cache.Condition(m.Status.Conditions, v1alpha1.MachineReplacementDue)
+	c := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineReplacementDue)
 	if c == nil || c.Status != corev1.ConditionTrue {
 		return ""
 	}
-	return ": " + c.Message + phrase.If(
+	return ": " + c.Message + phrase.TextIf(
 		metav1.GetControllerOf(m) == nil,
 		"; no set replaces it: `kubectl delete machine -n %s %s`",
 		m.Namespace,
@@ -282,11 +282,11 @@ func replacementText(m *v1alpha1.Machine) string {
 
 func (x *explainCommand) machineSubject(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine) *subject {
 	s := &subject{
-		kind:      "machine",
-		workflow:  run.KindMachine,
-		object:    m,
-		operation: m.Status.CurrentOperation,
-		idleText:  "phase " + kubecli.Status(*m) + replacementText(m),
+		kind:         "machine",
+		workflowKind: run.KindMachine,
+		object:       m,
+		operation:    m.Status.CurrentOperation,
+		idleText:     "phase " + kubecli.StatusText(*m) + replacementText(m),
 	}
 	class, err := clients.Machines.MachineV1alpha1().
 		MachineClasses(m.Namespace).
@@ -296,12 +296,12 @@ func (x *explainCommand) machineSubject(ctx context.Context, clients kubecli.Cli
 	} else {
 		class = nil
 	}
-	s.machine = new(memberOf(m, class, x.Now()))
+	s.machine = new(newMember(m, class, x.Now()))
 	return s
 }
 
-// providerOf returns the provider of a class; empty if the class cannot be read.
-func providerOf(ctx context.Context, clients kubecli.Clients, namespace, name string) string {
+// providerOfClass returns the provider of a class; empty if the class cannot be read.
+func providerOfClass(ctx context.Context, clients kubecli.Clients, namespace, name string) string {
 	class, err := clients.Machines.MachineV1alpha1().MachineClasses(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return ""
@@ -328,13 +328,13 @@ func (x *explainCommand) readNode(ctx context.Context, clients kubecli.Clients, 
 		return nil, fmt.Errorf("list machines: %w", err)
 	}
 	for i := range list.Items {
-		if m := &list.Items[i]; cache.NodeNameOf(m) == name ||
-			ownership.SameInstance(m.Spec.ProviderID, node.Spec.ProviderID) {
+		if m := &list.Items[i]; cache.NodeNameOfMachine(m) == name ||
+			ownership.IsSameInstance(m.Spec.ProviderID, node.Spec.ProviderID) {
 			return x.machineSubject(ctx, clients, m), nil
 		}
 	}
 	ready := "not known"
-	if c := cache.Condition(node.Status.Conditions, corev1.NodeReady); c != nil {
+	if c := cache.FindNodeCondition(node.Status.Conditions, corev1.NodeReady); c != nil {
 		ready = string(c.Status)
 	}
 	return &subject{kind: "node", object: node, idleText: "no Machine has this node; Ready is " + ready}, nil
@@ -362,7 +362,7 @@ func (x *explainCommand) addMembers(
 	for i := range found.Items {
 		m := &found.Items[i]
 		if slices.ContainsFunc(owners, func(owner metav1.Object) bool { return metav1.IsControlledBy(m, owner) }) {
-			s.members = append(s.members, memberOf(m, classes[m.Spec.Class.Name], x.Now()))
+			s.members = append(s.members, newMember(m, classes[m.Spec.Class.Name], x.Now()))
 		}
 	}
 	slices.SortFunc(s.members, func(a, b member) int { return cmp.Compare(a.name, b.name) })

@@ -21,8 +21,9 @@ import (
 	"millwright/starter/clitest"
 )
 
-// newStack returns a deployment with a set, one blocked machine, one machine that is not blocked, and the MachineClass.
-func newStack() []runtime.Object {
+// newStackObjects returns a deployment with a set, one blocked machine, one machine that is not blocked, and the
+// MachineClass.
+func newStackObjects() []runtime.Object {
 	owned := func(kind, name string) []metav1.OwnerReference {
 		return []metav1.OwnerReference{
 			{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: kind, Name: name, UID: "uid-" + "x", Controller: new(true)},
@@ -61,7 +62,7 @@ func newStack() []runtime.Object {
 		return &v1alpha1.Operation{
 			WorkflowID: "garden/machine/shop/web-a/uid-m",
 			Step:       "create-instance",
-			Since:      metav1.NewTime(clitest.Begun),
+			Since:      metav1.NewTime(clitest.BeginTime),
 			Cause:      "no room (since the sale)",
 			WaitsFor:   "no room (since …)",
 			BlockedBy:  by,
@@ -105,7 +106,7 @@ func TestExplain(t *testing.T) {
 				"machinedeployment shop/web: 1 of 2 machines waits for its instance\n" + table,
 		},
 		"without a kind the deployment comes first": {
-			args: []string{"web"}, temporal: func(f *clitest.FakeTemporal) { f.Unpolled = []string{"garden/provider-aws", "garden/machines"} },
+			args: []string{"web"}, temporal: func(f *clitest.FakeTemporal) { f.UnpolledQueues = []string{"garden/provider-aws", "garden/machines"} },
 			says: "No worker polls queue garden/machines: nothing moves until a worker runs.\n" + toDo +
 				"The status is of generation 2, and the object has generation 3: nobody has seen the change yet.\n" +
 				"machinedeployment shop/web: 1 of 2 machines waits for its instance\n" +
@@ -117,7 +118,7 @@ func TestExplain(t *testing.T) {
 		"a machine whose call has failed": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
 				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
-				f.Pending = []*workflowpb.PendingActivityInfo{{
+				f.PendingActivities = []*workflowpb.PendingActivityInfo{{
 					ActivityId: "create-instance", Attempt: 3, State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED,
 					NextAttemptScheduleTime: timestamppb.New(clitest.Now.Add(time.Minute)), LastFailure: &failurepb.Failure{Message: "no\nroom"},
 				}}
@@ -127,9 +128,9 @@ func TestExplain(t *testing.T) {
 		"a call that is open": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
 				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
-				f.Pending = []*workflowpb.PendingActivityInfo{
-					{ActivityId: "create-instance", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.Begun)},
-					{ActivityId: "other", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, ScheduledTime: timestamppb.New(clitest.Begun)},
+				f.PendingActivities = []*workflowpb.PendingActivityInfo{
+					{ActivityId: "create-instance", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.BeginTime)},
+					{ActivityId: "other", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, ScheduledTime: timestamppb.New(clitest.BeginTime)},
 				}
 			},
 			says: "machine shop/web-b: no room (since …)\ncreate-instance: attempt 1 is open since 13:51:07 UTC (15m)\n" +
@@ -151,7 +152,7 @@ func TestExplain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewWorld(newStack()...)
+			w := clitest.NewFakeBackend(newStackObjects()...)
 			row.temporal(w.Temporal)
 			out, err := w.Run(t.Context(), Command(w.Environment()), append(row.args, "-n", "shop")...)
 			require.NoError(t, err)
@@ -180,18 +181,18 @@ func TestHeartbeats(t *testing.T) {
 			assert.Equal(
 				t,
 				row.says,
-				Heartbeats(t.Context(), kubefake.NewClientset(row.leases...).CoordinationV1(), clitest.Now),
+				HeartbeatLines(t.Context(), kubefake.NewClientset(row.leases...).CoordinationV1(), clitest.Now),
 			)
 		})
 	}
-	assert.Empty(t, Heartbeats(t.Context(), nil, clitest.Now), "nobody who may read Leases")
+	assert.Empty(t, HeartbeatLines(t.Context(), nil, clitest.Now), "nobody who may read Leases")
 }
 
 // docs/runbook.md, sections 13 and 14: lines about processes that are down come before the sentence, which may be
 // outdated.
 func TestDownProcessesAreNamedFirst(t *testing.T) {
-	w := clitest.NewWorld(newStack()...)
-	w.Cluster = kubefake.NewClientset(
+	w := clitest.NewFakeBackend(newStackObjects()...)
+	w.ClusterClient = kubefake.NewClientset(
 		newLease("millwright-worker", 15*time.Minute),
 		newLease("millwright-bridge", 15*time.Minute),
 	)
@@ -224,7 +225,7 @@ func TestTop(t *testing.T) {
 		"nothing": {[]string{"-n", "bar"}, "nothing is in motion\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewWorld(newStack()...)
+			w := clitest.NewFakeBackend(newStackObjects()...)
 			out, err := w.Run(t.Context(), TopCommand(w.Environment()), row.args...)
 			require.NoError(t, err)
 			assert.Equal(t, row.says, out)
@@ -233,8 +234,8 @@ func TestTop(t *testing.T) {
 }
 
 func TestExplainFindsNothing(t *testing.T) {
-	w := clitest.NewWorld(newStack()...)
-	w.Cluster = kubefake.NewClientset()
+	w := clitest.NewFakeBackend(newStackObjects()...)
+	w.ClusterClient = kubefake.NewClientset()
 	for arg, want := range map[string]string{
 		"pod/web": `"pod" is no kind, and in no namespace of that name is an object web: give machinedeployment, machineset, machine, machineclass or node`,
 		"mcd/no":  "there is no mcd no in namespace shop",

@@ -19,7 +19,7 @@ import (
 // process is a kind of process that renews a Lease while it is at work.
 type process struct {
 	name           string // name of the process in messages
-	lease          string
+	leaseName      string
 	interval       time.Duration // time between two renewals
 	overdueAfter   time.Duration // age of the last renewal from which the next renewal is overdue
 	downAfter      time.Duration // age of the last renewal from which the process counts as down
@@ -48,13 +48,13 @@ var processes = []process{
 
 // Heartbeat is the state of the workers or of the bridges according to their Lease.
 type Heartbeat struct {
-	Process string        // worker or bridge
-	At      time.Time     // time of the last renewal; zero if there was no renewal, or if the time is not known
-	Each    time.Duration // time between two renewals of a process that is at work
-	Silent  time.Duration // age of the last renewal from which the process counts as down
-	Late    bool          // a renewal is overdue, but the process does not count as down yet
-	Missing string        // sentence that says that no process of this kind is at work; otherwise empty
-	Err     error         // error of reading the Lease; nil if the Lease was read
+	Process        string        // worker or bridge
+	RenewTime      time.Time     // time of the last renewal; zero if there was no renewal, or if the time is not known
+	RenewInterval  time.Duration // time between two renewals of a process that is at work
+	DownAfter      time.Duration // age of the last renewal from which the process counts as down
+	IsOverdue      bool          // a renewal is overdue, but the process does not count as down yet
+	MissingMessage string        // sentence that says that no process of this kind is at work; otherwise empty
+	Err            error         // error of reading the Lease; nil if the Lease was read
 }
 
 // ReadHeartbeats reads the Leases of the workers and of the bridges in a namespace, or in all namespaces.
@@ -69,25 +69,30 @@ func ReadHeartbeats(
 	return list.Map(processes, func(p process) Heartbeat { return p.readHeartbeat(ctx, leases.Leases(namespace), now) })
 }
 
-// Heartbeats returns one line for each kind of process that is not at work. Leases that cannot be read are ignored,
+// HeartbeatLines returns one line for each kind of process that is not at work. Leases that cannot be read are ignored,
 // because the user may lack the right to read them.
-func Heartbeats(ctx context.Context, leases typedcoordinationv1.LeasesGetter, now time.Time) (lines []string) {
+func HeartbeatLines(ctx context.Context, leases typedcoordinationv1.LeasesGetter, now time.Time) (lines []string) {
 	if leases == nil {
 		return nil
 	}
 	for _, h := range ReadHeartbeats(ctx, leases, metav1.NamespaceAll, now) {
-		lines = append(lines, phrase.Parts(h.Missing)...)
+		lines = append(lines, phrase.NonEmptyTexts(h.MissingMessage)...)
 	}
 	return lines
 }
 
-// AtWork returns nil if a worker and a bridge with Leases in this namespace are at work. Otherwise the error names the
-// process that is not at work, or the Lease that cannot be read.
-func AtWork(ctx context.Context, leases typedcoordinationv1.LeasesGetter, namespace string, now time.Time) error {
+// CheckProcessesAtWork returns nil if a worker and a bridge with Leases in this namespace are at work. Otherwise the
+// error names the process that is not at work, or the Lease that cannot be read.
+func CheckProcessesAtWork(
+	ctx context.Context,
+	leases typedcoordinationv1.LeasesGetter,
+	namespace string,
+	now time.Time,
+) error {
 	var errs []error
 	for _, h := range ReadHeartbeats(ctx, leases, namespace, now) {
-		if h.Missing != "" {
-			h.Err = errors.New(h.Missing)
+		if h.MissingMessage != "" {
+			h.Err = errors.New(h.MissingMessage)
 		}
 		errs = append(errs, h.Err)
 	}
@@ -100,22 +105,22 @@ func (p process) readHeartbeat(
 	leases typedcoordinationv1.LeaseInterface,
 	now time.Time,
 ) Heartbeat {
-	h := Heartbeat{Process: p.name, Each: p.interval, Silent: p.downAfter}
-	found, err := leases.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + p.lease})
+	h := Heartbeat{Process: p.name, RenewInterval: p.interval, DownAfter: p.downAfter}
+	found, err := leases.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + p.leaseName})
 	if err != nil {
-		h.Err = fmt.Errorf("read Lease %s: %w", p.lease, err)
+		h.Err = fmt.Errorf("read Lease %s: %w", p.leaseName, err)
 		return h
 	}
-	at, known := lastRenewal(found.Items, p.lease)
+	at, known := lastRenewal(found.Items, p.leaseName)
 	if !known {
-		h.Missing = p.missingMessage
+		h.MissingMessage = p.missingMessage
 		return h
 	}
-	h.At = at
+	h.RenewTime = at
 	if now.Sub(at) > p.downAfter {
-		h.Missing = fmt.Sprintf(p.downMessage, kubecli.Since(at, now))
+		h.MissingMessage = fmt.Sprintf(p.downMessage, kubecli.SinceText(at, now))
 	}
-	h.Late = now.Sub(at) > p.overdueAfter && h.Missing == ""
+	h.IsOverdue = now.Sub(at) > p.overdueAfter && h.MissingMessage == ""
 	return h
 }
 

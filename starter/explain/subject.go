@@ -21,7 +21,7 @@ import (
 // subject is the object that is explained.
 type subject struct {
 	kind                           string
-	workflow                       run.Kind      // kind of the object's workflow; empty if the object has no workflow
+	workflowKind                   run.Kind      // kind of the object's workflow; empty if the object has no workflow
 	workflowObject                 metav1.Object // object whose name is in the workflow's ID; nil means the object itself
 	object                         metav1.Object
 	generation, observedGeneration int64 // seen: the generation that the status observed; 0 if the kind has none
@@ -37,12 +37,17 @@ type subject struct {
 type member struct {
 	name, status string
 	operation    *v1alpha1.Operation // nil if the machine is idle
-	wait         explain.Wait
+	currentWait  explain.WaitState
 }
 
-// memberOf returns the member for a machine. The argument of is the machine's class; nil if the class cannot be read.
-func memberOf(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) member {
-	return member{m.Name, kubecli.Status(*m), m.Status.CurrentOperation, machine.Explained(m, of, now).WaitsFor()}
+// newMember returns the member for a machine. The argument of is the machine's class; nil if the class cannot be read.
+func newMember(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) member {
+	return member{
+		m.Name,
+		kubecli.StatusText(*m),
+		m.Status.CurrentOperation,
+		machine.ExplanationFacts(m, of, now).CurrentWait(),
+	}
 }
 
 // sentence returns the sentence of the status, or a text that says that the status has no sentence.
@@ -53,7 +58,7 @@ func (s *subject) sentence() string {
 // idleSentence returns the state of an object, and says that the object's status names nothing to wait for. For an
 // object without a workflow, idleSentence returns the state alone.
 func (s *subject) idleSentence() string {
-	if s.workflow == "" {
+	if s.workflowKind == "" {
 		return ": " + s.idleText
 	}
 	return ": its status names nothing that it waits for: " + s.idleText
@@ -71,7 +76,7 @@ func kindAndName(kind string, o metav1.Object) string {
 	if o.GetNamespace() == "" {
 		return kind + " " + o.GetName()
 	}
-	return kind + " " + kubecli.KeyOf(o)
+	return kind + " " + kubecli.KeyOfObject(o)
 }
 
 // isStatusOutdated reports whether the status observed an earlier generation of the object.
@@ -89,10 +94,10 @@ func (s *subject) tone() kubecli.Tone {
 
 // waitingMembers returns the machines that wait: blocked machines first, and within each group the longest wait first.
 func (s *subject) waitingMembers() []member {
-	waiting := list.Where(s.members, func(m member) bool { return m.operation != nil })
+	waiting := list.Filter(s.members, func(m member) bool { return m.operation != nil })
 	slices.SortStableFunc(waiting, func(a, b member) int {
 		x, y := a.operation, b.operation
-		return cmp.Or(list.FalseFirst(len(x.BlockedBy) == 0, len(y.BlockedBy) == 0), x.Since.Compare(y.Since.Time))
+		return cmp.Or(list.CompareFalseFirst(len(x.BlockedBy) == 0, len(y.BlockedBy) == 0), x.Since.Compare(y.Since.Time))
 	})
 	return waiting
 }
@@ -112,9 +117,9 @@ func (s *subject) writeTable(out io.Writer, now time.Time) error {
 				m.name,
 				m.status,
 				o.Step,
-				kubecli.Age(o.Since.Time, now),
-				kubecli.Clock(cache.TimeOf(o.Deadline), now),
-				m.wait.Cause,
+				kubecli.AgeText(o.Since.Time, now),
+				kubecli.ClockText(cache.TimeOrZero(o.Deadline), now),
+				m.currentWait.Cause,
 			},
 		)
 	}

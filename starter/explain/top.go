@@ -50,35 +50,35 @@ With --watch it reads again and again until Ctrl-C. If the output is not a termi
 			if err != nil {
 				return err
 			}
-			read := func(ctx context.Context) (activeObjects, error) { return x.readActive(ctx, clients, blocked) }
+			read := func(ctx context.Context) (activeObjects, error) { return x.readActiveObjects(ctx, clients, blocked) }
 			if !watch {
 				m, err := read(c.Context())
 				if err != nil {
 					return err
 				}
-				if err := m.write(c.OutOrStdout(), output); err != nil {
+				if err := m.writeList(c.OutOrStdout(), output); err != nil {
 					return err
 				}
-				return m.downError()
+				return m.downProcessError()
 			}
-			w := kubecli.Watch{Out: c.OutOrStdout(), Live: kubecli.IsTerminal(c.OutOrStdout())}
-			return kubecli.Follow(c.Context(), interval, read, func(m activeObjects, err error) (bool, error) {
+			w := kubecli.WatchPrinter{Out: c.OutOrStdout(), IsTerminal: kubecli.IsTerminal(c.OutOrStdout())}
+			return kubecli.FollowObject(c.Context(), interval, read, func(m activeObjects, err error) (bool, error) {
 				if err != nil {
-					w.Change(x.Now(), err.Error())
+					w.PrintChange(x.Now(), err.Error())
 					return false, nil
 				}
 				var frame bytes.Buffer
-				_ = m.write(&frame, output) // a write to a buffer never fails
-				w.Frame(m.now, frame.String(), m.summary())
+				_ = m.writeList(&frame, output) // a write to a buffer never fails
+				w.DrawFrame(m.now, frame.String(), m.summary())
 				return false, nil
 			})
 		},
 	}
-	x.Register(c)
+	x.RegisterFlags(c)
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "objects of all namespaces")
 	c.Flags().BoolVar(&blocked, "blocked", false, "only blocked objects")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "read again and again")
-	output.Register(c)
+	output.RegisterFlag(c)
 	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "time between two reads")
 	return c
 }
@@ -97,8 +97,12 @@ type activeObject struct {
 	Operation *v1alpha1.Operation `json:"operation"`
 }
 
-// readActive reads all objects that have work in progress.
-func (x *explainCommand) readActive(ctx context.Context, clients kubecli.Clients, blocked bool) (activeObjects, error) {
+// readActiveObjects reads all objects that have work in progress.
+func (x *explainCommand) readActiveObjects(
+	ctx context.Context,
+	clients kubecli.Clients,
+	blocked bool,
+) (activeObjects, error) {
 	api, found := clients.Machines.MachineV1alpha1(), activeObjects{objects: []activeObject{}, now: x.Now()}
 	found.addHeartbeats(ctx, clients.Leases)
 	add := func(kind string, o metav1.Object, operation *v1alpha1.Operation) {
@@ -130,7 +134,7 @@ func (x *explainCommand) readActive(ctx context.Context, clients kubecli.Clients
 	found.addClusterAPI(ctx, clients, x.Namespace, add)
 	slices.SortStableFunc(found.objects, func(a, b activeObject) int {
 		return cmp.Or(
-			list.FalseFirst(
+			list.CompareFalseFirst(
 				len(a.Operation.BlockedBy) == 0,
 				len(b.Operation.BlockedBy) == 0,
 			),
@@ -155,28 +159,32 @@ func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinat
 				m.doubtClauses,
 				fmt.Sprintf("whether a %s is at work is not known: %s", h.Process, kubecli.OneLine(h.Err.Error())),
 			)
-		case h.Missing != "":
-			m.downSentences = append(m.downSentences, h.Missing)
+		case h.MissingMessage != "":
+			m.downSentences = append(m.downSentences, h.MissingMessage)
 			m.doubtClauses = append(
 				m.doubtClauses,
-				fmt.Sprintf("no %s is at work%s", h.Process, phrase.If(!h.At.IsZero(), " since %s", kubecli.Clock(h.At, m.now))),
+				fmt.Sprintf(
+					"no %s is at work%s",
+					h.Process,
+					phrase.TextIf(!h.RenewTime.IsZero(), " since %s", kubecli.ClockText(h.RenewTime, m.now)),
+				),
 			)
-		case h.Late:
+		case h.IsOverdue:
 			m.doubtClauses = append(
 				m.doubtClauses,
 				fmt.Sprintf(
 					"the %s may be down: its last heartbeat was at %s, and one is due each %s",
 					h.Process,
-					kubecli.Clock(h.At, m.now),
-					phrase.Span(h.Each),
+					kubecli.ClockText(h.RenewTime, m.now),
+					phrase.AgeText(h.RenewInterval),
 				),
 			)
 		}
 	}
 }
 
-// downError returns an error if no worker or no bridge keeps the statuses up to date.
-func (m activeObjects) downError() error {
+// downProcessError returns an error if no worker or no bridge keeps the statuses up to date.
+func (m activeObjects) downProcessError() error {
 	if len(m.downSentences) == 0 {
 		return nil
 	}
@@ -186,13 +194,13 @@ func (m activeObjects) downError() error {
 	)
 }
 
-// write writes the list. In the table formats, the summary stands above the table.
-func (m activeObjects) write(out io.Writer, output kubecli.Output) error {
+// writeList writes the list. In the table formats, the summary stands above the table.
+func (m activeObjects) writeList(out io.Writer, output kubecli.Output) error {
 	l := kubecli.Listing{
-		Items: m.objects,
-		Table: [][]any{{"NAMESPACE", "OBJECT", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}},
-		Wide:  [][]any{{"WORKFLOW"}},
-		Empty: m.summary(),
+		Items:       m.objects,
+		Table:       [][]any{{"NAMESPACE", "OBJECT", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}},
+		WideColumns: [][]any{{"WORKFLOW"}},
+		EmptyText:   m.summary(),
 	}
 	if len(m.objects) > 0 && (output == kubecli.OutputTable || output == kubecli.OutputWide) {
 		if _, err := fmt.Fprintln(out, m.summary()); err != nil {
@@ -202,13 +210,19 @@ func (m activeObjects) write(out io.Writer, output kubecli.Output) error {
 	for _, o := range m.objects {
 		operation := o.Operation
 		kind, name, _ := strings.Cut(o.Object, "/")
-		l.Names, l.Wide = append(l.Names, kind+"/"+o.Namespace+"/"+name), append(l.Wide, []any{operation.WorkflowID})
+		l.Names, l.WideColumns = append(
+			l.Names,
+			kind+"/"+o.Namespace+"/"+name,
+		), append(
+			l.WideColumns,
+			[]any{operation.WorkflowID},
+		)
 		l.Table = append(l.Table, []any{
 			o.Namespace,
 			o.Object,
 			operation.Step,
-			kubecli.Age(operation.Since.Time, m.now),
-			kubecli.Clock(cache.TimeOf(operation.Deadline), m.now),
+			kubecli.AgeText(operation.Since.Time, m.now),
+			kubecli.ClockText(cache.TimeOrZero(operation.Deadline), m.now),
 			operation.WaitsFor,
 		})
 	}
@@ -217,8 +231,8 @@ func (m activeObjects) write(out io.Writer, output kubecli.Output) error {
 
 // summary counts the objects with work in progress, and says why the counts may be wrong.
 func (m activeObjects) summary() string {
-	stuck := list.Count(m.objects, func(o activeObject) bool { return len(o.Operation.BlockedBy) > 0 })
-	text := fmt.Sprintf("%s in motion, %d of them blocked", phrase.Count(len(m.objects), "object"), stuck)
+	stuck := list.CountWhere(m.objects, func(o activeObject) bool { return len(o.Operation.BlockedBy) > 0 })
+	text := fmt.Sprintf("%s in motion, %d of them blocked", phrase.CountText(len(m.objects), "object"), stuck)
 	switch {
 	case len(m.objects) > 0:
 	case len(m.downSentences) > 0:

@@ -56,8 +56,8 @@ func TestTopReportsHeartbeats(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewWorld(newStack()...)
-			w.Cluster = kubefake.NewClientset(row.leases...)
+			w := clitest.NewFakeBackend(newStackObjects()...)
+			w.ClusterClient = kubefake.NewClientset(row.leases...)
 			out, err := w.Run(t.Context(), TopCommand(w.Environment()), row.args...)
 			assert.Equal(t, row.says, out)
 			if row.fails == "" {
@@ -68,14 +68,14 @@ func TestTopReportsHeartbeats(t *testing.T) {
 		})
 	}
 	t.Run("nobody may read Leases", func(t *testing.T) {
-		w := clitest.NewWorld()
+		w := clitest.NewFakeBackend()
 		kube := kubefake.NewClientset()
 		kube.PrependReactor(
 			"list",
 			"leases",
 			func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") },
 		)
-		w.Cluster = kube
+		w.ClusterClient = kube
 		out, err := w.Run(t.Context(), TopCommand(w.Environment()))
 		require.NoError(t, err)
 		assert.Equal(
@@ -87,8 +87,8 @@ func TestTopReportsHeartbeats(t *testing.T) {
 	})
 	t.Run("a watch goes on, and says it once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := clitest.NewWorld(newStack()...)
-			w.Cluster = kubefake.NewClientset(newLease(worker, 15*time.Minute), newLease(bridge, time.Second))
+			w := clitest.NewFakeBackend(newStackObjects()...)
+			w.ClusterClient = kubefake.NewClientset(newLease(worker, 15*time.Minute), newLease(bridge, time.Second))
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			out, err := w.Run(ctx, TopCommand(w.Environment()), "-n", "bar", "--watch", "--interval", "10ms")
@@ -104,13 +104,13 @@ func TestTopReportsHeartbeats(t *testing.T) {
 
 // Each name that `top -o name` prints is a valid argument of explain without --namespace.
 func TestNamesOfTopCanBeExplained(t *testing.T) {
-	w := clitest.NewWorld(newStack()...)
+	w := clitest.NewFakeBackend(newStackObjects()...)
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A", "-o", "name")
 	require.NoError(t, err)
 	names := strings.Fields(out)
 	require.Equal(t, []string{"mcd/shop/web", "mc/shop/web-b", "mc/shop/web-a"}, names)
 	for name, says := range map[string]string{names[0]: "machinedeployment shop/web: ", names[1]: "machine shop/web-b: ", "node/shop/none": ""} {
-		w.Cluster = kubefake.NewClientset()
+		w.ClusterClient = kubefake.NewClientset()
 		out, err := w.Run(t.Context(), Command(w.Environment()), name)
 		if says == "" {
 			require.EqualError(t, err, "there is no node none in namespace shop")

@@ -41,9 +41,9 @@ Stuck, BlockedBy and Deadline once with the gear above the list.`,
 			return x.run(c.Context(), c.OutOrStdout(), strings.Join(args, ""))
 		},
 	}
-	x.Register(c)
+	x.RegisterFlags(c)
 	c.PersistentPreRunE = nil // the list of all workflows needs no cluster
-	x.temporalFlags.Register(c)
+	x.temporalFlags.RegisterFlags(c)
 	c.Flags().
 		StringVar(&x.uiAddress, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
 	c.Flags().
@@ -63,7 +63,7 @@ func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
 		query += ` AND Stuck=true`
 	}
 	if text != "" {
-		if err := x.Resolve(); err != nil {
+		if err := x.ResolveNamespace(); err != nil {
 			return err
 		}
 		clients, err := x.Clients(x.Access)
@@ -75,7 +75,7 @@ func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
 			return err
 		}
 		installation := x.installation(ctx, clients, s)
-		if installation == "" || s.workflow == "" {
+		if installation == "" || s.workflowKind == "" {
 			return fmt.Errorf("%s %s: the installation is not known: give --cluster-name", s.kind, s.object.GetName())
 		}
 		id := s.workflowID(installation)

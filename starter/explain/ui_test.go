@@ -25,13 +25,13 @@ func TestPagesOfTheUI(t *testing.T) {
 		"of an installation": {[]string{"mcs/web-1", "-n", "shop", "--cluster-name", "field"}, base + "/field%2Fmachineset%2Fshop%2Fweb-1%2Fuid-x\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewWorld(newStack()...)
+			w := clitest.NewFakeBackend(newStackObjects()...)
 			out, err := w.Run(t.Context(), UICommand(w.Environment()), row.args...)
 			require.NoError(t, err)
 			assert.Equal(t, row.says, out)
 		})
 	}
-	w := clitest.NewWorld(newStack()...)
+	w := clitest.NewFakeBackend(newStackObjects()...)
 	nowhere := w.Environment()
 	nowhere.Namespace = func(kubecli.Access) (string, error) { return "", errors.New("no kubeconfig") }
 	out, err := w.Run(t.Context(), UICommand(nowhere), "--stuck")

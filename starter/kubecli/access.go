@@ -13,8 +13,8 @@ type Access struct {
 	Context    string // name of a context of the kubeconfig; if empty, the current context
 }
 
-// Register adds the flags to a command and its subcommands.
-func (a *Access) Register(c *cobra.Command) {
+// RegisterFlags adds the flags to a command and its subcommands.
+func (a *Access) RegisterFlags(c *cobra.Command) {
 	c.PersistentFlags().
 		StringVar(&a.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster that holds the machines; default: the files of KUBECONFIG, else ~/.kube/config")
 	c.PersistentFlags().StringVar(&a.Context, "context", "", "context of the kubeconfig; default: its current context")

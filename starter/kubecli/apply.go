@@ -36,8 +36,8 @@ type Clients struct {
 	Core          typedcorev1.CoreV1Interface // events and nodes
 	Leases        typedcoordinationv1.LeasesGetter
 	Apps          typedappsv1.DeploymentsGetter
-	Identity      typedauthenticationv1.SelfSubjectReviewsGetter
-	Rights        typedauthorizationv1.SelfSubjectAccessReviewsGetter
+	UserReviews   typedauthenticationv1.SelfSubjectReviewsGetter
+	AccessReviews typedauthorizationv1.SelfSubjectAccessReviewsGetter
 	dynamicClient dynamic.Interface
 	restMapper    meta.RESTMapper
 
@@ -117,7 +117,7 @@ func (c Clients) Apply(ctx context.Context, file string) (*v1alpha1.MachineDeplo
 		return nil, fmt.Errorf("%s holds %d MachineDeployments, not one", file, len(deployments))
 	}
 	return c.Machines.MachineV1alpha1().
-		MachineDeployments(namespaceOf(deployments[0])).
+		MachineDeployments(namespaceOfObject(deployments[0])).
 		Get(ctx, deployments[0].GetName(), metav1.GetOptions{})
 }
 
@@ -127,7 +127,7 @@ func (c Clients) applyObject(ctx context.Context, object *unstructured.Unstructu
 	if err != nil {
 		return fmt.Errorf("find %s in the API server (are Millwright's CRDs installed?): %w", kind.Kind, err)
 	}
-	_, err = c.dynamicClient.Resource(mapping.Resource).Namespace(namespaceOf(object)).
+	_, err = c.dynamicClient.Resource(mapping.Resource).Namespace(namespaceOfObject(object)).
 		Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: "millwright-starter", Force: true})
 	if err != nil {
 		return fmt.Errorf("apply %s %s: %w", kind.Kind, object.GetName(), err)
@@ -135,4 +135,6 @@ func (c Clients) applyObject(ctx context.Context, object *unstructured.Unstructu
 	return nil
 }
 
-func namespaceOf(o metav1.Object) string { return cmp.Or(o.GetNamespace(), metav1.NamespaceDefault) }
+func namespaceOfObject(o metav1.Object) string {
+	return cmp.Or(o.GetNamespace(), metav1.NamespaceDefault)
+}

@@ -18,8 +18,8 @@ import (
 
 // ClusterAPI reads the objects of Cluster API. A nil *ClusterAPI means that Cluster API is not installed.
 type ClusterAPI struct {
-	client    *capi.Client
-	askServed func() (bool, error)
+	client      *capi.Client
+	askIfServed func() (bool, error)
 }
 
 // groupDiscoverer is the method of a discovery client that says whether the API server serves a version of an API
@@ -28,7 +28,7 @@ type groupDiscoverer interface {
 	ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error)
 }
 
-// NewClusterAPI returns a ClusterAPI without sending a request. The first call of Served asks the API server whether
+// NewClusterAPI returns a ClusterAPI without sending a request. The first call of IsServed asks the API server whether
 // Cluster API is installed; later calls return the same answer.
 func NewClusterAPI(client *capi.Client, asked groupDiscoverer) *ClusterAPI {
 	return &ClusterAPI{client, sync.OnceValues(func() (bool, error) {
@@ -43,35 +43,35 @@ func NewClusterAPI(client *capi.Client, asked groupDiscoverer) *ClusterAPI {
 	})}
 }
 
-// Served reports whether the API server serves the objects of Cluster API in the version that Millwright knows.
-func (c *ClusterAPI) Served() (bool, error) {
+// IsServed reports whether the API server serves the objects of Cluster API in the version that Millwright knows.
+func (c *ClusterAPI) IsServed() (bool, error) {
 	if c == nil {
 		return false, nil
 	}
-	return c.askServed()
+	return c.askIfServed()
 }
 
-// ServedIf is Served, but with an error if meant is true and the API server does not serve the objects. The argument
-// meant is true if the user named the API group.
-func (c *ClusterAPI) ServedIf(meant bool) (bool, error) {
-	served, err := c.Served()
+// IsServedOrError is IsServed, but with an error if meant is true and the API server does not serve the objects. The
+// argument meant is true if the user named the API group.
+func (c *ClusterAPI) IsServedOrError(meant bool) (bool, error) {
+	served, err := c.IsServed()
 	if err == nil && !served && meant {
 		err = fmt.Errorf("the API server does not serve %s: Cluster API is not installed", clusterv1.GroupVersion)
 	}
 	return served, err
 }
 
-// Client returns the client, which may be used only if Served returns true.
+// Client returns the client, which may be used only if IsServed returns true.
 func (c *ClusterAPI) Client() *capi.Client { return c.client }
 
 // Sets returns the sets that Millwright reconciles in a namespace, or in all namespaces. Sets finds these sets by
 // Millwright's finalizer, because only the worker's flags name the label by which Millwright selects sets. If Cluster
 // API is not installed, Sets returns nil.
 func (c *ClusterAPI) Sets(ctx context.Context, namespace string) ([]clusterv1.MachineSet, error) {
-	if served, err := c.Served(); err != nil || !served {
+	if served, err := c.IsServed(); err != nil || !served {
 		return nil, err
 	}
-	found, err := c.client.Sets(namespace).List(ctx, metav1.ListOptions{})
+	found, err := c.client.MachineSets(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list machine sets of Cluster API: %w", err)
 	}
@@ -81,7 +81,7 @@ func (c *ClusterAPI) Sets(ctx context.Context, namespace string) ([]clusterv1.Ma
 // Deployments returns the deployments with Millwright's finalizer in a namespace, or in all namespaces. If Cluster API
 // is not installed, Deployments returns nil.
 func (c *ClusterAPI) Deployments(ctx context.Context, namespace string) ([]clusterv1.MachineDeployment, error) {
-	if served, err := c.Served(); err != nil || !served {
+	if served, err := c.IsServed(); err != nil || !served {
 		return nil, err
 	}
 	found, err := c.client.Deployments(namespace).List(ctx, metav1.ListOptions{})
@@ -121,7 +121,7 @@ func (c *ClusterAPI) objectKeys(
 		for i := range deployments {
 			keys = append(keys, types.NamespacedName{Namespace: deployments[i].Namespace, Name: deployments[i].Name})
 		}
-		return list.When(err == nil, keys)
+		return list.ValueIf(err == nil, keys)
 	}
 	sets, err := c.Sets(ctx, namespace)
 	if err != nil {

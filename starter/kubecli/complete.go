@@ -41,19 +41,19 @@ type NamedKind struct {
 	Group string   // API group, which may follow the first or second name after a dot; empty if no group may follow
 }
 
-// Is reports whether a word is one of the names, in upper or lower case, with or without the group.
-func (k NamedKind) Is(word string) bool {
+// HasName reports whether a word is one of the names, in upper or lower case, with or without the group.
+func (k NamedKind) HasName(word string) bool {
 	name, group, given := strings.Cut(strings.ToLower(word), ".")
 	i := slices.Index(k.Names, name)
 	return i >= 0 && (!given || i < 2 && group == k.Group && group != "")
 }
 
-// OfClusterAPI reports whether the kind belongs to Cluster API.
-func (k NamedKind) OfClusterAPI() bool { return k.Group == clusterv1.GroupVersion.Group }
+// IsOfClusterAPI reports whether the kind belongs to Cluster API.
+func (k NamedKind) IsOfClusterAPI() bool { return k.Group == clusterv1.GroupVersion.Group }
 
-// Full returns the kind's unique name: the first of Names, followed by the group for a kind of Cluster API.
-func (k NamedKind) Full() string {
-	if k.OfClusterAPI() {
+// FullName returns the kind's unique name: the first of Names, followed by the group for a kind of Cluster API.
+func (k NamedKind) FullName() string {
+	if k.IsOfClusterAPI() {
 		return k.Names[0] + "." + k.Group
 	}
 	return k.Names[0]
@@ -73,13 +73,13 @@ var Kinds = []NamedKind{
 	{KindNode, []string{"node", "nodes", "no"}, ""},
 }
 
-// KindsOf returns the kinds that a word on the command line can mean: the kinds of both API groups if the word has no
-// group, and nil if the word is no kind.
-func KindsOf(word string) []NamedKind {
-	return list.Where(Kinds, func(k NamedKind) bool { return k.Is(word) })
+// KindsWithName returns the kinds that a word on the command line can mean: the kinds of both API groups if the word
+// has no group, and nil if the word is no kind.
+func KindsWithName(word string) []NamedKind {
+	return list.Filter(Kinds, func(k NamedKind) bool { return k.HasName(word) })
 }
 
-// CompleteName implements cobra.CompletionFunc. CompleteName offers the objects of the kind in the forms that Key
+// CompleteName implements cobra.CompletionFunc. CompleteName offers the objects of the kind in the forms that ParseKey
 // parses: NAME in the namespace of the flag, and NAMESPACE/NAME. If the cluster does not answer, CompleteName offers
 // nothing.
 func (o *Objects) CompleteName(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -100,7 +100,7 @@ func (o *Objects) CompleteKindAndName(
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	word, name, given := strings.Cut(typed, "/")
-	if known := KindsOf(word); given && len(known) > 0 {
+	if known := KindsWithName(word); given && len(known) > 0 {
 		for _, n := range o.completions(c, name, list.Map(known, func(k NamedKind) request.Kind { return k.Kind })) {
 			offered = append(offered, word+"/"+n)
 		}
@@ -112,7 +112,7 @@ func (o *Objects) CompleteKindAndName(
 		kinds = list.Map(Kinds, func(k NamedKind) request.Kind { return k.Kind })
 	}
 	for _, k := range Kinds {
-		if full := k.Full() + "/"; strings.HasPrefix(full, typed) && (!k.OfClusterAPI() || o.hasClusterAPI()) {
+		if full := k.FullName() + "/"; strings.HasPrefix(full, typed) && (!k.IsOfClusterAPI() || o.hasClusterAPI()) {
 			offered, directive = append(offered, full), directive|cobra.ShellCompDirectiveNoSpace
 		}
 	}
@@ -125,7 +125,7 @@ func (o *Objects) hasClusterAPI() bool {
 	if err != nil {
 		return false
 	}
-	has, err := clients.ClusterAPI.Served()
+	has, err := clients.ClusterAPI.IsServed()
 	return has && err == nil
 }
 
@@ -134,7 +134,7 @@ func (o *Objects) hasClusterAPI() bool {
 // is given, or if nothing is typed and a NAME is offered.
 func (o *Objects) completions(c *cobra.Command, typed string, kinds []request.Kind) (offered []string) {
 	clients, err := o.Clients(o.Access)
-	if err != nil || o.Resolve() != nil {
+	if err != nil || o.ResolveNamespace() != nil {
 		return nil
 	}
 	ctx, cancel := completionContext(c)
@@ -196,7 +196,7 @@ func (o *Objects) completeNamespace(
 		}
 	}
 	slices.Sort(offered)
-	return list.Where(
+	return list.Filter(
 		slices.Compact(offered),
 		func(name string) bool { return strings.HasPrefix(name, typed) },
 	), cobra.ShellCompDirectiveNoFileComp

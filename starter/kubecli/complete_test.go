@@ -25,13 +25,13 @@ import (
 
 func TestNamesAreCompleted(t *testing.T) {
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: name} }
-	w := clitest.NewWorld(
+	w := clitest.NewFakeBackend(
 		&v1alpha1.Machine{ObjectMeta: meta("web-1")}, &v1alpha1.Machine{ObjectMeta: meta("db-1")},
 		&v1alpha1.MachineDeployment{ObjectMeta: meta("web")}, &v1alpha1.MachineClass{ObjectMeta: meta("small")},
 		&v1alpha1.MachineSet{ObjectMeta: meta("web-5f")},
 		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "web-2"}},
 	)
-	w.Cluster = kubefake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n-1"}})
+	w.ClusterClient = kubefake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n-1"}})
 	offered := func(kind request.Kind, both bool, args []string, typed string) []string {
 		o := &kubecli.Objects{Environment: w.Environment(), Kind: kind}
 		c := &cobra.Command{}
@@ -85,8 +85,13 @@ func TestNamesAreCompleted(t *testing.T) {
 	assert.Empty(t, names)
 }
 
-// complete returns the completions that a shell offers after these words, and cobra's directive.
-func complete(t *testing.T, w *clitest.World, c *cobra.Command, words ...string) (offered []string, directive string) {
+// completeWords returns the completions that a shell offers after these words, and cobra's directive.
+func completeWords(
+	t *testing.T,
+	w *clitest.FakeBackend,
+	c *cobra.Command,
+	words ...string,
+) (offered []string, directive string) {
 	t.Helper()
 	out, err := w.Run(t.Context(), c, append([]string{cobra.ShellCompNoDescRequestCmd}, words...)...)
 	require.NoError(t, err)
@@ -96,14 +101,14 @@ func complete(t *testing.T, w *clitest.World, c *cobra.Command, words ...string)
 
 // A shell completes the arguments and flags of a whole command.
 func TestShellCompletion(t *testing.T) {
-	w := clitest.NewWorld(
+	w := clitest.NewFakeBackend(
 		&v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}},
 		&v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "store", Name: "db"}},
 	)
 	namespace := func(name string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
-	w.Cluster = kubefake.NewClientset(namespace("shop"), namespace("store"), namespace("kube-system"))
+	w.ClusterClient = kubefake.NewClientset(namespace("shop"), namespace("store"), namespace("kube-system"))
 	noSpace := fmt.Sprintf(":%d", cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace)
 	for name, row := range map[string]struct {
 		of     func(kubecli.Environment) *cobra.Command
@@ -123,7 +128,7 @@ func TestShellCompletion(t *testing.T) {
 		"a format":                          {explain.TopCommand, []string{"-o", ""}, []string{"table", "wide", "json", "yaml", "name"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			offered, directive := complete(t, w, row.of(w.Environment()), row.words...)
+			offered, directive := completeWords(t, w, row.of(w.Environment()), row.words...)
 			assert.ElementsMatch(t, row.offers, offered)
 			assert.Equal(t, !row.space, directive == noSpace, directive)
 		})
@@ -135,8 +140,8 @@ func TestShellCompletion(t *testing.T) {
 			"namespaces",
 			func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") },
 		)
-		w.Cluster = kube
-		offered, _ := complete(t, w, rollout.Command(w.Environment()), "watch", "-n", "")
+		w.ClusterClient = kube
+		offered, _ := completeWords(t, w, rollout.Command(w.Environment()), "watch", "-n", "")
 		assert.Equal(t, []string{"shop", "store"}, offered)
 	})
 }

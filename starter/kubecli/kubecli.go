@@ -39,22 +39,22 @@ type Objects struct {
 	Access
 	Kind      request.Kind
 	Namespace string
-	Group     string // API group in the text that Key parsed last; empty if the text had no group
+	Group     string // API group in the text that ParseKey parsed last; empty if the text had no group
 }
 
-// Register adds the flags to a command and its subcommands.
-func (o *Objects) Register(c *cobra.Command) {
-	o.Access.Register(c)
+// RegisterFlags adds the flags to a command and its subcommands.
+func (o *Objects) RegisterFlags(c *cobra.Command) {
+	o.Access.RegisterFlags(c)
 	c.PersistentFlags().
 		StringVarP(&o.Namespace, "namespace", "n", "", "namespace of the "+string(o.Kind)+"; default: the namespace of the context")
 	// an error is possible only for a flag that does not exist
 	_ = c.RegisterFlagCompletionFunc("namespace", o.completeNamespace)
-	c.PersistentPreRunE = func(*cobra.Command, []string) error { return o.Resolve() }
+	c.PersistentPreRunE = func(*cobra.Command, []string) error { return o.ResolveNamespace() }
 }
 
-// Resolve sets Namespace to the namespace of the context if the flag is not given. Register makes cobra call Resolve
-// before each command.
-func (o *Objects) Resolve() (err error) {
+// ResolveNamespace sets Namespace to the namespace of the context if the flag is not given. RegisterFlags makes cobra
+// call ResolveNamespace before each command.
+func (o *Objects) ResolveNamespace() (err error) {
 	switch {
 	case o.Namespace != "":
 	case o.Environment.Namespace == nil:
@@ -65,14 +65,14 @@ func (o *Objects) Resolve() (err error) {
 	return err
 }
 
-// Key parses the name of an object, and sets Group. The name is NAMESPACE/NAME, NAME in the namespace of the flag,
+// ParseKey parses the name of an object, and sets Group. The name is NAMESPACE/NAME, NAME in the namespace of the flag,
 // KIND/NAMESPACE/NAME, which lists print with -o name, or KIND.GROUP/NAME.
-func (o *Objects) Key(c *cobra.Command, text string) (types.NamespacedName, error) {
+func (o *Objects) ParseKey(c *cobra.Command, text string) (types.NamespacedName, error) {
 	o.Group = ""
 	namespace, name, both := strings.Cut(text, "/")
 	word, group, grouped := strings.Cut(namespace, ".")
-	same := slices.ContainsFunc(KindsOf(word), func(k NamedKind) bool { return k.Kind == o.Kind })
-	if same && both && len(KindsOf(namespace)) > 0 && (grouped || strings.Contains(name, "/")) {
+	same := slices.ContainsFunc(KindsWithName(word), func(k NamedKind) bool { return k.Kind == o.Kind })
+	if same && both && len(KindsWithName(namespace)) > 0 && (grouped || strings.Contains(name, "/")) {
 		o.Group, text = group, name
 		namespace, name, both = strings.Cut(text, "/")
 	}
@@ -93,8 +93,8 @@ func (o *Objects) Key(c *cobra.Command, text string) (types.NamespacedName, erro
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
 
-// Find reads an object of a kind with the method Get of its client. The returned error wraps the error of Get.
-func Find[T any](
+// FindObject reads an object of a kind with the method Get of its client. The returned error wraps the error of Get.
+func FindObject[T any](
 	ctx context.Context,
 	kind request.Kind,
 	key types.NamespacedName,
@@ -110,26 +110,28 @@ func Find[T any](
 	return object, nil
 }
 
-// KeyOf returns namespace/name of an object.
-func KeyOf(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
+// KeyOfObject returns namespace/name of an object.
+func KeyOfObject(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 
-// Since formats a time with its age, as "13:51:07 UTC (14m)".
-func Since(t, now time.Time) string { return fmt.Sprintf("%s (%s)", Clock(t, now), Age(t, now)) }
-
-// Clock formats a time, as "13:51:07 UTC"; empty for the zero time.
-func Clock(t, now time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return phrase.Clock(t, now)
+// SinceText formats a time with its age, as "13:51:07 UTC (14m)".
+func SinceText(t, now time.Time) string {
+	return fmt.Sprintf("%s (%s)", ClockText(t, now), AgeText(t, now))
 }
 
-// Age formats the age of a time, as "14m"; empty for the zero time.
-func Age(t, now time.Time) string {
+// ClockText formats a time, as "13:51:07 UTC"; empty for the zero time.
+func ClockText(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return phrase.Span(max(now.Sub(t), 0))
+	return phrase.ClockText(t, now)
+}
+
+// AgeText formats the age of a time, as "14m"; empty for the zero time.
+func AgeText(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return phrase.AgeText(max(now.Sub(t), 0))
 }
 
 // OneLine replaces all white space in a text by single spaces.

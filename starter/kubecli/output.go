@@ -27,8 +27,8 @@ const (
 	OutputText  Output = "text"
 )
 
-// Register adds the flag --output with the formats of a list to a command.
-func (o *Output) Register(c *cobra.Command) {
+// RegisterFlag adds the flag --output with the formats of a list to a command.
+func (o *Output) RegisterFlag(c *cobra.Command) {
 	outputFlag{
 		o,
 		[]Output{OutputTable, OutputWide, OutputJSON, OutputYAML, OutputName},
@@ -38,19 +38,19 @@ func (o *Output) Register(c *cobra.Command) {
 	)
 }
 
-// RegisterText adds the flag --output with the formats of a text to a command.
-func (o *Output) RegisterText(c *cobra.Command) {
+// RegisterTextFlag adds the flag --output with the formats of a text to a command.
+func (o *Output) RegisterTextFlag(c *cobra.Command) {
 	outputFlag{o, []Output{OutputText, OutputJSON, OutputYAML}}.register(c, "format: text, json or yaml")
 }
 
 // outputFlag is the value of the flag --output: one of the formats in formats. The first format is the default.
 type outputFlag struct {
-	chosen  *Output
-	formats []Output
+	chosenOutput *Output
+	formats      []Output
 }
 
 func (f outputFlag) register(c *cobra.Command, usage string) {
-	*f.chosen = f.formats[0]
+	*f.chosenOutput = f.formats[0]
 	c.Flags().VarP(f, "output", "o", usage)
 	words := list.Map(f.formats, func(format Output) string { return string(format) })
 	// an error is possible only for a flag that does not exist
@@ -59,10 +59,10 @@ func (f outputFlag) register(c *cobra.Command, usage string) {
 
 // String implements pflag.Value.
 func (f outputFlag) String() string {
-	if f.chosen == nil { // pflag asks a zero value for its text
+	if f.chosenOutput == nil { // pflag asks a zero value for its text
 		return ""
 	}
-	return string(*f.chosen)
+	return string(*f.chosenOutput)
 }
 
 // Type implements pflag.Value.
@@ -73,17 +73,17 @@ func (f outputFlag) Set(text string) error {
 	if !slices.Contains(f.formats, Output(text)) {
 		return fmt.Errorf("the formats are %v", f.formats)
 	}
-	*f.chosen = Output(text)
+	*f.chosenOutput = Output(text)
 	return nil
 }
 
 // Listing has the data of a list for all output formats.
 type Listing struct {
-	Items any      // slice with the items as JSON and YAML show them
-	Names []string // KIND/NAME or NAME of each item
-	Table [][]any  // rows of the table; the first is the header
-	Wide  [][]any  // further columns of the format wide, with their header; nil if there are no further columns
-	Empty string   // text instead of a table without items
+	Items       any      // slice with the items as JSON and YAML show them
+	Names       []string // KIND/NAME or NAME of each item
+	Table       [][]any  // rows of the table; the first is the header
+	WideColumns [][]any  // further columns of the format wide, with their header; nil if there are no further columns
+	EmptyText   string   // text instead of a table without items
 }
 
 // Write writes a list. JSON and YAML have one object with the field items, which is an empty array, not null, for a
@@ -98,14 +98,14 @@ func (o Output) Write(out io.Writer, l Listing) error {
 	case OutputTable, OutputWide, OutputText:
 	}
 	if len(l.Table) <= 1 {
-		_, err := fmt.Fprintln(out, l.Empty)
+		_, err := fmt.Fprintln(out, l.EmptyText)
 		return err
 	}
 	rows := l.Table
-	if o == OutputWide && l.Wide != nil {
+	if o == OutputWide && l.WideColumns != nil {
 		rows = make([][]any, len(l.Table))
 		for i := range rows {
-			rows[i] = append(slices.Clone(l.Table[i]), l.Wide[i]...)
+			rows[i] = append(slices.Clone(l.Table[i]), l.WideColumns[i]...)
 		}
 	}
 	return WriteTable(out, rows)

@@ -21,10 +21,10 @@ func TestFormatsOfAList(t *testing.T) {
 			{"a", "Drain"},
 			{"b", ""},
 		},
-		Wide:  [][]any{{"WAITS FOR"}, {"a budget"}, {""}},
-		Empty: "nothing",
+		WideColumns: [][]any{{"WAITS FOR"}, {"a budget"}, {""}},
+		EmptyText:   "nothing",
 	}
-	none := Listing{Items: []item{}, Table: [][]any{{"NAME"}}, Empty: "nothing"}
+	none := Listing{Items: []item{}, Table: [][]any{{"NAME"}}, EmptyText: "nothing"}
 	for name, row := range map[string]struct {
 		flags []string
 		list  Listing
@@ -43,7 +43,7 @@ func TestFormatsOfAList(t *testing.T) {
 			var out bytes.Buffer
 			var output Output
 			c := &cobra.Command{RunE: func(*cobra.Command, []string) error { return output.Write(&out, row.list) }}
-			output.Register(c)
+			output.RegisterFlag(c)
 			c.SetArgs(row.flags)
 			require.NoError(t, c.Execute())
 			assert.Equal(t, row.says, out.String())
@@ -51,7 +51,7 @@ func TestFormatsOfAList(t *testing.T) {
 	}
 	var output Output
 	c := &cobra.Command{RunE: func(*cobra.Command, []string) error { return nil }, SilenceUsage: true, SilenceErrors: true}
-	output.Register(c)
+	output.RegisterFlag(c)
 	c.SetArgs([]string{"-o", "xml"})
 	require.ErrorContains(t, c.Execute(), "the formats are [table wide json yaml name]")
 }

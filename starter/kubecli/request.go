@@ -39,14 +39,14 @@ type CommandHelp struct {
 
 // Request is a request with the flags of the command line.
 type Request struct {
-	request.Order
+	request.CommandOrder
 	Kind             request.Kind
 	skipConfirmation bool // write without asking the user
 }
 
 // NewRequest returns a request without arguments.
 func NewRequest(kind request.Kind, command request.Command) Request {
-	return Request{Order: request.Order{Command: command, Flags: true}, Kind: kind}
+	return Request{CommandOrder: request.CommandOrder{Command: command, Flags: true}, Kind: kind}
 }
 
 // RequestCommand returns the command that makes a request. The flags of the command are the arguments that the request
@@ -60,15 +60,15 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 			if c.Flags().Changed("to-revision") {
 				r.Revision = &to
 			}
-			return o.Send(c, args[0], r, read)
+			return o.SendRequest(c, args[0], r, read)
 		},
 	}
 	flags := c.Flags()
 	// resume removes the annotation that would store actor and reason
 	if o.Kind != request.Machine || h.Name != request.Resume {
-		r.Signed(c)
+		r.RegisterActorFlags(c)
 	}
-	for _, spec := range request.Specs(o.Kind) {
+	for _, spec := range request.CommandSpecs(o.Kind) {
 		for _, argument := range spec.Arguments {
 			switch {
 			case spec.Command != h.Name:
@@ -98,20 +98,20 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 	return c
 }
 
-// Signed adds the flags for actor and reason.
-func (r *Request) Signed(c *cobra.Command) {
+// RegisterActorFlags adds the flags for actor and reason.
+func (r *Request) RegisterActorFlags(c *cobra.Command) {
 	c.Flags().StringVar(&r.Reason, "reason", "", "reason of the request; shown wherever the request takes effect")
 	c.Flags().
 		StringVar(&r.Actor, "as-user", "", "actor of the request; default: the login name, or, for root, the user of the kubeconfig")
 }
 
-// Send writes a request on the object of this name.
-func (o *Objects) Send(c *cobra.Command, name string, r Request, read subjectReader) error {
-	key, err := o.Key(c, name)
+// SendRequest writes a request on the object of this name.
+func (o *Objects) SendRequest(c *cobra.Command, name string, r Request, read subjectReader) error {
+	key, err := o.ParseKey(c, name)
 	if err != nil {
 		return err
 	}
-	if refused := request.Check(r.Kind, "", r.Order); refused != "" {
+	if refused := request.CheckOrder(r.Kind, "", r.CommandOrder); refused != "" {
 		return errors.New(refused)
 	}
 	clients, err := o.Clients(o.Access)
@@ -119,18 +119,18 @@ func (o *Objects) Send(c *cobra.Command, name string, r Request, read subjectRea
 		return err
 	}
 	if r.Actor == "" && c.Flags().Lookup("as-user") != nil {
-		r.Actor = cmp.Or(actor(c.Context(), clients), "somebody")
+		r.Actor = cmp.Or(actorName(c.Context(), clients), "somebody")
 	}
-	return requestWriter{clients, read, o.Now, c.InOrStdin(), c.OutOrStdout()}.write(c.Context(), key, r)
+	return requestWriter{clients, read, o.Now, c.InOrStdin(), c.OutOrStdout()}.writeRequest(c.Context(), key, r)
 }
 
 // requestWriter writes a request.
 type requestWriter struct {
 	Clients
-	read subjectReader
-	now  func() time.Time
-	in   io.Reader
-	out  io.Writer
+	readSubject subjectReader
+	now         func() time.Time
+	in          io.Reader
+	out         io.Writer
 }
 
 // Subject is the object of a request as it was read.
@@ -141,16 +141,16 @@ type Subject struct {
 	Question string // question that the user must answer with yes before the write; empty if there is no question
 	// Outlook returns the effect of a decision, the command that undoes the decision, and the command that shows the
 	// effect. A command is empty if it does not exist.
-	Outlook func(d request.Decision) (next, back, follow string)
-	Patch   func(ctx context.Context, data []byte) error
-	// Change returns the merge patch that carries a decision out; if Change is nil, the patch is machine.RequestPatch, for
+	Outlook   func(d request.Decision) (next, back, follow string)
+	SendPatch func(ctx context.Context, data []byte) error
+	// BuildPatch returns the merge patch that carries a decision out; if it is nil, the patch is machine.RequestPatch, for
 	// Millwright's own kinds.
-	Change func(request.Command, request.Decision) map[string]any
+	BuildPatch func(request.Command, request.Decision) map[string]any
 }
 
-func (s Subject) patch(r Request, d request.Decision) map[string]any {
-	if s.Change != nil {
-		return s.Change(r.Command, d)
+func (s Subject) mergePatch(r Request, d request.Decision) map[string]any {
+	if s.BuildPatch != nil {
+		return s.BuildPatch(r.Command, d)
 	}
 	return machine.RequestPatch(r.Kind, r.Command, d)
 }
@@ -160,52 +160,52 @@ type subjectReader func(
 	ctx context.Context, clients Clients, now time.Time, key types.NamespacedName, r Request,
 ) (Subject, error)
 
-// write writes a request on its object, if the object's state allows the request, and says what happens next. The write
-// fails if the object has changed since the last read. A second call of write makes a second request.
-func (w requestWriter) write(ctx context.Context, key types.NamespacedName, r Request) error {
+// writeRequest writes a request on its object, if the object's state allows the request, and says what happens next.
+// The write fails if the object has changed since the last read. A second call of write makes a second request.
+func (w requestWriter) writeRequest(ctx context.Context, key types.NamespacedName, r Request) error {
 	var uid types.UID
 	for range 1 + WriteRetries {
-		s, err := w.read(ctx, w.Clients, w.now(), key, r)
+		s, err := w.readSubject(ctx, w.Clients, w.now(), key, r)
 		if err != nil {
 			return err
 		}
 		if uid != "" && s.GetUID() != uid {
 			return fmt.Errorf("%s %s was replaced by another one of that name meanwhile: nothing was written", r.Kind, key)
 		}
-		d := request.Decide(r.Order, s.Facts)
+		d := request.Decide(r.CommandOrder, s.Facts)
 		switch {
 		case d.Refused != "":
 			return errors.New(d.Refused)
 		case d.Same:
-			return w.report(s, d)
+			return w.printResult(s, d)
 		}
 		if s.Question != "" && uid == "" && !r.skipConfirmation {
-			if err := w.confirm(s.Question); err != nil {
+			if err := w.askConfirmation(s.Question); err != nil {
 				return err
 			}
 		}
 		uid = s.GetUID()
-		patch := s.patch(r, d)
+		patch := s.mergePatch(r, d)
 		metadata := patch["metadata"].(map[string]any) // always present: each request sets or removes annotations
 		metadata["uid"], metadata["resourceVersion"] = uid, s.GetResourceVersion()
 		data, err := json.Marshal(patch)
 		if err != nil {
 			return fmt.Errorf("encode the patch of %s %s: %w", r.Kind, key, err)
 		}
-		switch err := s.Patch(ctx, data); {
+		switch err := s.SendPatch(ctx, data); {
 		case apierrors.IsConflict(err):
 		case err != nil:
 			return fmt.Errorf("%s %s %s: %w", r.Command, r.Kind, key, err)
 		default:
-			return errors.Join(w.report(s, d), w.createEvent(ctx, s, r, d))
+			return errors.Join(w.printResult(s, d), w.createEvent(ctx, s, r, d))
 		}
 	}
 	return fmt.Errorf("%s %s %s: others wrote it %d times meanwhile, and nothing was written: try again",
 		r.Command, r.Kind, key, 1+WriteRetries)
 }
 
-// report prints the written request, its next effect, and the command that shows the effect.
-func (w requestWriter) report(s Subject, d request.Decision) error {
+// printResult prints the written request, its next effect, and the command that shows the effect.
+func (w requestWriter) printResult(s Subject, d request.Decision) error {
 	next, back, follow := s.Outlook(d)
 	text := fmt.Sprintf("%s%s\nNext: %s.\n", s.Prefix, d.Says, next)
 	if back != "" {
@@ -245,8 +245,8 @@ func (w requestWriter) createEvent(ctx context.Context, s Subject, r Request, d 
 // ErrNotConfirmed says that the user did not answer yes.
 var ErrNotConfirmed = errors.New("not confirmed: nothing was written")
 
-// confirm asks the user to confirm a write that cannot be undone.
-func (w requestWriter) confirm(question string) error {
+// askConfirmation asks the user to confirm a write that cannot be undone.
+func (w requestWriter) askConfirmation(question string) error {
 	_, _ = fmt.Fprintf(w.out, "%s Type yes: ", question)
 	answer, err := bufio.NewReader(w.in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -13,42 +13,43 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Self has the user name after authentication by the API server, and the time of the API server.
-type Self struct {
-	User string
-	At   time.Time // time of the API server, in whole seconds
+// UserReview has the user name after authentication by the API server, and the time of the API server.
+type UserReview struct {
+	User       string
+	ServerTime time.Time // time of the API server, in whole seconds
 }
 
-// Self asks the API server who the user is.
-func (c Clients) Self(ctx context.Context) (Self, error) {
-	answer, err := c.Identity.SelfSubjectReviews().
+// ReviewUser asks the API server who the user is.
+func (c Clients) ReviewUser(ctx context.Context) (UserReview, error) {
+	answer, err := c.UserReviews.SelfSubjectReviews().
 		Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
-		return Self{}, fmt.Errorf("ask who the user is: %w", err)
+		return UserReview{}, fmt.Errorf("ask who the user is: %w", err)
 	}
-	return Self{answer.Status.UserInfo.Username, answer.CreationTimestamp.Time}, nil
+	return UserReview{answer.Status.UserInfo.Username, answer.CreationTimestamp.Time}, nil
 }
 
-// May asks the API server whether the user may use a verb on a resource of Millwright's API group in all namespaces.
-func (c Clients) May(ctx context.Context, verb, resource string) (bool, error) {
+// IsAllowed asks the API server whether the user may use a verb on a resource of Millwright's API group in all
+// namespaces.
+func (c Clients) IsAllowed(ctx context.Context, verb, resource string) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: v1alpha1.GroupName, Verb: verb, Resource: resource},
 	}}
-	answer, err := c.Rights.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	answer, err := c.AccessReviews.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
 		return false, fmt.Errorf("ask for the right to %s %s: %w", verb, resource, err)
 	}
 	return answer.Status.Allowed, nil
 }
 
-// actor returns the name of the person who makes a request: the login name, or the user of the kubeconfig if the login
-// name is empty or is root, which several people may share.
-func actor(ctx context.Context, c Clients) string {
+// actorName returns the name of the person who makes a request: the login name, or the user of the kubeconfig if the
+// login name is empty or is root, which several people may share.
+func actorName(ctx context.Context, c Clients) string {
 	login := os.Getenv("USER")
-	if login != "" && login != "root" || c.Identity == nil {
+	if login != "" && login != "root" || c.UserReviews == nil {
 		return login
 	}
-	if self, err := c.Self(ctx); err == nil {
+	if self, err := c.ReviewUser(ctx); err == nil {
 		return self.User
 	}
 	return login

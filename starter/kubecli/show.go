@@ -12,8 +12,9 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Show prints the machines of a deployment until the deployment has exactly size machines and all of them are Running.
-func (c Clients) Show(
+// ShowMachines prints the machines of a deployment until the deployment has exactly size machines and all of them are
+// Running.
+func (c Clients) ShowMachines(
 	ctx context.Context,
 	out io.Writer,
 	deployment *v1alpha1.MachineDeployment,
@@ -24,7 +25,7 @@ func (c Clients) Show(
 	if err != nil {
 		return fmt.Errorf("read selector of %s: %w", deployment.Name, err)
 	}
-	table, machines, running := machineTable{out: out, live: IsTerminal(out), printedLines: map[string]string{}}, 0, 0
+	table, machines, running := machineTable{out: out, isLive: IsTerminal(out), printedLines: map[string]string{}}, 0, 0
 	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		list, err := c.Machines.MachineV1alpha1().
 			Machines(deployment.Namespace).

@@ -28,21 +28,21 @@ func WriteTable(out io.Writer, rows [][]any) error {
 // machineTable shows machines: on a terminal by redrawing the table in place, elsewhere by a line for each change.
 type machineTable struct {
 	out          io.Writer
-	live         bool
+	isLive       bool
 	drawnRows    int               // number of rows of the last table
 	printedLines map[string]string // the last printed line of each machine, by its name
 }
 
 // draw shows the machines as they are now.
 func (t *machineTable) draw(machines []v1alpha1.Machine) {
-	if t.live {
+	if t.isLive {
 		t.redraw(machines)
 		return
 	}
 	there := map[string]bool{}
 	for _, m := range machines {
 		there[m.Name] = true
-		if now := Status(m) + "  " + currentStep(m); t.printedLines[m.Name] != now {
+		if now := StatusText(m) + "  " + currentStep(m); t.printedLines[m.Name] != now {
 			t.printedLines[m.Name] = now
 			_, _ = fmt.Fprintf(t.out, "%s  %s  %s\n", time.Now().Format(time.TimeOnly), m.Name, now)
 		}
@@ -59,8 +59,8 @@ func (t *machineTable) draw(machines []v1alpha1.Machine) {
 func (t *machineTable) redraw(machines []v1alpha1.Machine) {
 	rows := [][]any{{"NAME", "STATUS", "AGE", "NODE", "PROVIDER ID", "STEP"}}
 	for _, m := range machines {
-		age := Age(m.CreationTimestamp.Time, time.Now())
-		rows = append(rows, []any{m.Name, Status(m), age, cache.NodeNameOf(&m), m.Spec.ProviderID, currentStep(m)})
+		age := AgeText(m.CreationTimestamp.Time, time.Now())
+		rows = append(rows, []any{m.Name, StatusText(m), age, cache.NodeNameOfMachine(&m), m.Spec.ProviderID, currentStep(m)})
 	}
 	if t.drawnRows > 0 {
 		_, _ = fmt.Fprintf(t.out, "\x1b[%dA\x1b[J", t.drawnRows)
@@ -69,8 +69,8 @@ func (t *machineTable) redraw(machines []v1alpha1.Machine) {
 	_ = WriteTable(t.out, rows)
 }
 
-// Status returns the machine's phase; "new" if the machine has no phase yet.
-func Status(m v1alpha1.Machine) string {
+// StatusText returns the machine's phase; "new" if the machine has no phase yet.
+func StatusText(m v1alpha1.Machine) string {
 	return cmp.Or(string(m.Status.CurrentStatus.Phase), "new")
 }
 

@@ -17,8 +17,8 @@ import (
 // TemporalFlags has the flags for the connection to Temporal.
 type TemporalFlags struct{ connection.Flags }
 
-// Register adds the flags to a command and its subcommands.
-func (f *TemporalFlags) Register(c *cobra.Command) {
+// RegisterFlags adds the flags to a command and its subcommands.
+func (f *TemporalFlags) RegisterFlags(c *cobra.Command) {
 	f.Flags.Register(c.PersistentFlags())
 }
 
@@ -37,12 +37,12 @@ func Dial(f TemporalFlags) (client.Client, error) {
 	return c, nil
 }
 
-// Pollers returns how many workers poll a queue for tasks of a type.
-func Pollers(
+// CountPollers returns how many workers poll a queue for tasks of a type.
+func CountPollers(
 	ctx context.Context,
 	temporal client.Client,
 	namespace, queue string,
 	kind enumspb.TaskQueueType,
 ) (int, error) {
-	return taskqueue.Pollers(ctx, temporal.WorkflowService(), namespace, queue, kind)
+	return taskqueue.CountPollers(ctx, temporal.WorkflowService(), namespace, queue, kind)
 }

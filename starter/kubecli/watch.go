@@ -11,16 +11,17 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Watch shows one object again and again: on a terminal by redrawing the screen, elsewhere by a line for each change.
-type Watch struct {
-	Out      io.Writer
-	Live     bool
-	lastText string
+// WatchPrinter shows one object again and again: on a terminal by redrawing the screen, elsewhere by a line for each
+// change.
+type WatchPrinter struct {
+	Out        io.Writer
+	IsTerminal bool
+	lastText   string
 }
 
-// Follow reads an object once per interval and passes the result to show, until show reports that the watch is over or
-// returns an error. The end of ctx ends the watch without an error.
-func Follow[T any](
+// FollowObject reads an object once per interval and passes the result to show, until show reports that the watch is
+// over or returns an error. The end of ctx ends the watch without an error.
+func FollowObject[T any](
 	ctx context.Context,
 	interval time.Duration,
 	read func(context.Context) (T, error),
@@ -41,24 +42,24 @@ func Follow[T any](
 // ClearScreen clears a terminal and its scroll-back.
 const ClearScreen = "\x1b[H\x1b[2J\x1b[3J"
 
-// Frame shows the text on a terminal; elsewhere Frame prints the summary if the summary has changed.
-func (w *Watch) Frame(now time.Time, text, summary string) {
-	if w.Live {
+// DrawFrame shows the text on a terminal; elsewhere DrawFrame prints the summary if the summary has changed.
+func (w *WatchPrinter) DrawFrame(now time.Time, text, summary string) {
+	if w.IsTerminal {
 		_, _ = io.WriteString(w.Out, ClearScreen+text)
 		return
 	}
-	w.Change(now, summary)
+	w.PrintChange(now, summary)
 }
 
-// Change prints a line with the time if the text differs from the text that Change printed last.
-func (w *Watch) Change(now time.Time, text string) {
+// PrintChange prints a line with the time if the text differs from the text that PrintChange printed last.
+func (w *WatchPrinter) PrintChange(now time.Time, text string) {
 	if w.lastText != text {
 		w.lastText = text
-		w.Line(now, text)
+		w.PrintLine(now, text)
 	}
 }
 
-// Line prints a line with the time.
-func (w *Watch) Line(now time.Time, text string) {
-	_, _ = fmt.Fprintf(w.Out, "%s  %s\n", phrase.Clock(now, now), text)
+// PrintLine prints a line with the time.
+func (w *WatchPrinter) PrintLine(now time.Time, text string) {
+	_, _ = fmt.Fprintf(w.Out, "%s  %s\n", phrase.ClockText(now, now), text)
 }

@@ -59,16 +59,16 @@ func (o namespaceObjects) classFacts() (facts []takeover.Class) {
 	return facts
 }
 
-func (o namespaceObjects) nodeOf(m *v1alpha1.Machine) *corev1.Node {
-	return o.nodes[cache.NodeNameOf(m)]
+func (o namespaceObjects) nodeOfMachine(m *v1alpha1.Machine) *corev1.Node {
+	return o.nodes[cache.NodeNameOfMachine(m)]
 }
 
-func (o namespaceObjects) classOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
+func (o namespaceObjects) classOfMachine(m *v1alpha1.Machine) *v1alpha1.MachineClass {
 	return o.classes[m.Spec.Class.Name]
 }
 
-// members returns the machines of a set.
-func (o namespaceObjects) members(s *v1alpha1.MachineSet) (members []*v1alpha1.Machine) {
+// machinesOfSet returns the machines of a set.
+func (o namespaceObjects) machinesOfSet(s *v1alpha1.MachineSet) (members []*v1alpha1.Machine) {
 	for _, m := range o.machines {
 		if metav1.IsControlledBy(m, s) {
 			members = append(members, m)
@@ -78,24 +78,24 @@ func (o namespaceObjects) members(s *v1alpha1.MachineSet) (members []*v1alpha1.M
 }
 
 func (o namespaceObjects) deploymentFacts(d *v1alpha1.MachineDeployment) takeover.Deployment {
-	tree := deployment.Tree{
-		Deployment: d,
-		Node:       o.nodeOf,
-		ClassOf:    o.classOf,
-		Guard:      true,
-		AsMCM:      o.asMCM,
-		Policy:     cache.FirstPolicy(o.policies, d),
+	tree := deployment.ObjectTree{
+		Deployment:     d,
+		NodeOfMachine:  o.nodeOfMachine,
+		ClassOfMachine: o.classOfMachine,
+		GuardsNodes:    true,
+		BehavesAsMCM:   o.actsAsMCM,
+		Policy:         cache.FirstMatchingPolicy(o.policies, d),
 	}
 	for _, s := range o.sets {
 		switch {
 		case metav1.IsControlledBy(s, d):
-			tree.Sets, tree.Members = append(tree.Sets, s), append(tree.Members, o.members(s)...)
-		case cache.IsFree(s, d, cache.KindDeployment):
+			tree.Sets, tree.Members = append(tree.Sets, s), append(tree.Members, o.machinesOfSet(s)...)
+		case cache.CanBeAdopted(s, d, cache.KindDeployment):
 			tree.Orphans = append(tree.Orphans, s)
 		}
 	}
-	observed := deployment.Observed(tree, o.now)
-	plan := rollout.Plan(observed)
+	observed := deployment.RolloutFacts(tree, o.now)
+	plan := rollout.PlanDeployment(observed)
 	return takeover.Deployment{
 		Name:     d.Name,
 		Invalid:  observed.Invalid,
@@ -108,24 +108,29 @@ func (o namespaceObjects) deploymentFacts(d *v1alpha1.MachineDeployment) takeove
 }
 
 // setFacts returns the facts about a set. The seed for the names of new machines is 0, because nobody uses these names.
-func (o namespaceObjects) setFacts(s *v1alpha1.MachineSet) takeover.Set {
-	related := set.Related{Members: o.members(s), Node: o.nodeOf, ClassOf: o.classOf, AsMCM: o.asMCM}
+func (o namespaceObjects) setFacts(s *v1alpha1.MachineSet) takeover.MachineSet {
+	related := set.RelatedObjects{
+		Members:        o.machinesOfSet(s),
+		NodeOfMachine:  o.nodeOfMachine,
+		ClassOfMachine: o.classOfMachine,
+		BehavesAsMCM:   o.actsAsMCM,
+	}
 	for _, m := range o.machines {
-		if cache.IsFree(m, s, cache.KindSet) {
+		if cache.CanBeAdopted(m, s, cache.KindSet) {
 			related.Orphans = append(related.Orphans, m)
 		}
 	}
 	for _, d := range o.deployments {
 		if metav1.IsControlledBy(s, d) {
-			related.Deployment, related.Policy = d, cache.FirstPolicy(o.policies, d)
+			related.Deployment, related.Policy = d, cache.FirstMatchingPolicy(o.policies, d)
 		}
 	}
 	if related.Deployment == nil {
-		related.Policy = cache.FirstPolicy(o.policies, s)
+		related.Policy = cache.FirstMatchingPolicy(o.policies, s)
 	}
-	observed := set.Observed(s, related, o.now, 0)
-	d := scale.Plan(observed).Decision
-	return takeover.Set{
+	observed := set.ScaleFacts(s, related, o.now, 0)
+	d := scale.PlanSet(observed).Decision
+	return takeover.MachineSet{
 		Name:     s.Name,
 		Alone:    related.Deployment == nil,
 		Invalid:  observed.Invalid,
@@ -139,14 +144,14 @@ func (o namespaceObjects) setFacts(s *v1alpha1.MachineSet) takeover.Set {
 }
 
 func (o namespaceObjects) machineFacts(m *v1alpha1.Machine) takeover.Machine {
-	node := o.nodeOf(m)
-	related := machine.Related{
-		Node:     node,
-		NodeGone: node == nil,
-		Found:    o.nodeByProviderID(m),
-		Class:    o.classOf(m),
-		Set:      o.setOf(m),
-		NoTarget: o.noNodes,
+	node := o.nodeOfMachine(m)
+	related := machine.RelatedObjects{
+		Node:      node,
+		NodeGone:  node == nil,
+		FoundNode: o.nodeByProviderID(m),
+		Class:     o.classOfMachine(m),
+		Set:       o.setOfMachine(m),
+		NoTarget:  o.hasNoNodes,
 	}
 	facts := machine.Facts(m, related, o.now)
 	// Millwright writes the UID on every node, so a missing UID says nothing about this machine
@@ -154,13 +159,13 @@ func (o namespaceObjects) machineFacts(m *v1alpha1.Machine) takeover.Machine {
 	plan := attention.PlanMachine(facts)
 	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
 	f := takeover.Machine{
-		Name: m.Name, Node: cache.NodeNameOf(m), ProviderID: m.Spec.ProviderID, Deleting: m.DeletionTimestamp != nil,
-		Need: plan.Need, Why: plan.Why, Kept: machine.IsPreserved(m) || failed && machine.IsProtected(m, node),
+		Name: m.Name, Node: cache.NodeNameOfMachine(m), ProviderID: m.Spec.ProviderID, Deleting: m.DeletionTimestamp != nil,
+		Need: plan.Need, Why: plan.Why, Kept: machine.IsPreserved(m) || failed && machine.IsProtectedFromReplacement(m, node),
 	}
 	f.Fails = f.Need != attention.Deletion && !f.Kept && (failed ||
 		plan.Health != nil && plan.Health.Change != nil && plan.Health.Change.Phase == string(v1alpha1.MachineFailed))
 	if node != nil && node.Spec.ProviderID != "" && m.Spec.ProviderID != "" &&
-		!ownership.SameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
+		!ownership.IsSameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
 		f.NodeInstance = node.Spec.ProviderID
 	}
 	return f
@@ -169,17 +174,17 @@ func (o namespaceObjects) machineFacts(m *v1alpha1.Machine) takeover.Machine {
 // nodeByProviderID returns the node with the provider ID of a machine that has no node name yet; nil if no node has
 // this provider ID.
 func (o namespaceObjects) nodeByProviderID(m *v1alpha1.Machine) *corev1.Node {
-	id := cache.UnnamedInstanceOf(m)
+	id := cache.InstanceWithoutNodeName(m)
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
-		if ownership.SameInstance(o.nodes[name].Spec.ProviderID, id) {
+		if ownership.IsSameInstance(o.nodes[name].Spec.ProviderID, id) {
 			return o.nodes[name]
 		}
 	}
 	return nil
 }
 
-// setOf returns the set that controls a machine; nil if no set controls the machine.
-func (o namespaceObjects) setOf(m *v1alpha1.Machine) *v1alpha1.MachineSet {
+// setOfMachine returns the set that controls a machine; nil if no set controls the machine.
+func (o namespaceObjects) setOfMachine(m *v1alpha1.Machine) *v1alpha1.MachineSet {
 	i := slices.IndexFunc(o.sets, func(s *v1alpha1.MachineSet) bool { return metav1.IsControlledBy(m, s) })
 	if i < 0 {
 		return nil

@@ -21,8 +21,8 @@ import (
 type migrateCommand struct {
 	kubecli.Objects
 	targetKubeconfig string // kubeconfig of the nodes' cluster; if empty, the machines' cluster; noTarget if there are no nodes
-	asMCM            bool
-	scope            process.ScopeFlags // the namespaces that worker and bridge act on
+	actsAsMCM        bool
+	scopeFlags       process.ScopeFlags // the namespaces that worker and bridge act on
 	output           kubecli.Output
 }
 
@@ -40,11 +40,11 @@ would do with each object now. docs/migration.md describes the takeover and the 
 		Example: `  millwright migrate check --namespace shop --as-mcm
   millwright migrate plan --namespace shop --as-mcm`,
 	}
-	x.Register(c)
+	x.RegisterFlags(c)
 	c.PersistentFlags().
 		StringVar(&x.targetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; default: the cluster of the machines; none: they join no cluster")
-	c.PersistentFlags().BoolVar(&x.asMCM, "as-mcm", false, "worker and bridge will run with --as-mcm")
-	x.scope.Register(c.PersistentFlags())
+	c.PersistentFlags().BoolVar(&x.actsAsMCM, "as-mcm", false, "worker and bridge will run with --as-mcm")
+	x.scopeFlags.Register(c.PersistentFlags())
 	c.AddCommand(x.checkCommand(), x.planCommand())
 	return c
 }
@@ -57,13 +57,13 @@ func (x *migrateCommand) checkCommand() *cobra.Command {
 will do or change something, and otherwise with ok. Run check while machine-controller-manager is at work, and again when it is stopped.
 After the takeover, check says what still differs. The exit code is 1 if something must be done first.`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return x.check(c.Context(), c.OutOrStdout()) },
+		RunE: func(c *cobra.Command, _ []string) error { return x.checkTakeover(c.Context(), c.OutOrStdout()) },
 	}
-	x.output.Register(c)
+	x.output.RegisterFlag(c)
 	return c
 }
 
-func (x *migrateCommand) check(ctx context.Context, out io.Writer) error {
+func (x *migrateCommand) checkTakeover(ctx context.Context, out io.Writer) error {
 	facts, err := x.readFacts(ctx)
 	if err != nil {
 		return err
@@ -72,8 +72,8 @@ func (x *migrateCommand) check(ctx context.Context, out io.Writer) error {
 	if err := writeFindings(out, x.output, findings); err != nil {
 		return err
 	}
-	if n := takeover.Blockers(findings); n > 0 {
-		return fmt.Errorf("%s to be done first", phrase.Count(n, "thing")+phrase.OneOf(n, " has", " have"))
+	if n := takeover.CountBlockers(findings); n > 0 {
+		return fmt.Errorf("%s to be done first", phrase.CountText(n, "thing")+phrase.SingularOrPlural(n, " has", " have"))
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ for your own values. plan changes nothing.`,
 			if err != nil {
 				return err
 			}
-			there, back := takeover.Plan(facts)
+			there, back := takeover.PlanSteps(facts)
 			return writePlan(c.OutOrStdout(), output, there, back)
 		},
 	}

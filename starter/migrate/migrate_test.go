@@ -29,11 +29,11 @@ import (
 	"millwright/starter/kubecli"
 )
 
-var update = flag.Bool("update", false, "rewrite what the commands print in testdata")
+var updateGolden = flag.Bool("update", false, "rewrite what the commands print in testdata")
 
-// readRecorded returns the objects that a released machine-controller-manager left on the local stack, recorded by
-// test/integration/takeover -record.
-func readRecorded(t *testing.T) (machines, nodes []runtime.Object) {
+// readRecordedObjects returns the objects that a released machine-controller-manager left on the local stack, recorded
+// by test/integration/takeover -record.
+func readRecordedObjects(t *testing.T) (machines, nodes []runtime.Object) {
 	t.Helper()
 	type list struct {
 		Items []json.RawMessage `json:"items"`
@@ -74,12 +74,12 @@ func timeAfterRecording(objects []runtime.Object) (at time.Time) {
 	return at.Add(time.Minute)
 }
 
-// newWorld returns a cluster with these objects. The API server serves Millwright's CRDs if ours is true, otherwise
-// MCM's CRDs.
-func newWorld(t *testing.T, ours bool, machines, others []runtime.Object) *clitest.World {
+// newFakeBackend returns a cluster with these objects. The API server serves Millwright's CRDs if ours is true,
+// otherwise MCM's CRDs.
+func newFakeBackend(t *testing.T, ours bool, machines, others []runtime.Object) *clitest.FakeBackend {
 	t.Helper()
-	w := clitest.NewWorld(machines...)
-	w.Cluster = kubefake.NewClientset(others...)
+	w := clitest.NewFakeBackend(machines...)
+	w.ClusterClient = kubefake.NewClientset(others...)
 	kinds := []string{"machines", "machinesets", "machinedeployments", "machineclasses"}
 	if ours {
 		kinds = append(kinds, "machinedrainrules", "rolloutpolicies")
@@ -94,8 +94,8 @@ func newWorld(t *testing.T, ours bool, machines, others []runtime.Object) *clite
 	return w
 }
 
-// runAt runs a subcommand of migrate with the clock at this time.
-func runAt(t *testing.T, w *clitest.World, at time.Time, args ...string) (string, error) {
+// runAtTime runs a subcommand of migrate with the clock at this time.
+func runAtTime(t *testing.T, w *clitest.FakeBackend, at time.Time, args ...string) (string, error) {
 	t.Helper()
 	e := w.Environment()
 	e.Now = func() time.Time { return at }
@@ -103,16 +103,16 @@ func runAt(t *testing.T, w *clitest.World, at time.Time, args ...string) (string
 }
 
 func TestObjectsOfAReleasedMCM(t *testing.T) {
-	machines, nodes := readRecorded(t)
+	machines, nodes := readRecordedObjects(t)
 	at := timeAfterRecording(machines)
 	for file, args := range map[string][]string{
 		"check.txt": {"check", "-n", "shoot", "--as-mcm"}, "check-plain.txt": {"check", "-n", "shoot"}, "plan.txt": {"plan", "-n", "shoot", "--as-mcm"},
 	} {
-		w := newWorld(t, true, machines, nodes)
-		out, err := runAt(t, w, at, args...)
+		w := newFakeBackend(t, true, machines, nodes)
+		out, err := runAtTime(t, w, at, args...)
 		require.NoError(t, err, "nothing is in the way")
 		path := filepath.Join("testdata", file)
-		if *update {
+		if *updateGolden {
 			require.NoError(t, os.WriteFile(path, []byte(out), 0o600))
 		}
 		want, err := os.ReadFile(path)
@@ -131,8 +131,8 @@ func TestObjectsOfAReleasedMCM(t *testing.T) {
 	}
 }
 
-// findRunning returns a recorded machine in phase Running, and its node.
-func findRunning(t *testing.T, machines, nodes []runtime.Object) (*v1alpha1.Machine, *corev1.Node) {
+// findRunningMachine returns a recorded machine in phase Running, and its node.
+func findRunningMachine(t *testing.T, machines, nodes []runtime.Object) (*v1alpha1.Machine, *corev1.Node) {
 	t.Helper()
 	for _, o := range machines {
 		m, is := o.(*v1alpha1.Machine)
@@ -175,10 +175,10 @@ func TestBlockers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			machines, nodes := readRecorded(t)
+			machines, nodes := readRecordedObjects(t)
 			at := timeAfterRecording(machines)
 			if row.change != nil {
-				m, n := findRunning(t, machines, nodes)
+				m, n := findRunningMachine(t, machines, nodes)
 				twin := m.DeepCopy()
 				if row.change(twin, n); twin.Name != m.Name {
 					machines = append(machines, twin)
@@ -187,22 +187,22 @@ func TestBlockers(t *testing.T) {
 			if row.others != nil {
 				nodes = append(nodes, row.others(at)...)
 			}
-			out, err := runAt(t, newWorld(t, !row.theirs, machines, nodes), at, "check", "-n", "shoot", "--as-mcm")
+			out, err := runAtTime(t, newFakeBackend(t, !row.theirs, machines, nodes), at, "check", "-n", "shoot", "--as-mcm")
 			require.ErrorContains(t, err, " to be done first")
 			assert.Contains(t, out, row.says)
 			assert.True(t, strings.HasPrefix(out, "first "), "it comes first")
 		})
 	}
 	t.Run("the Deployment is the one that answers the autoscaler", func(t *testing.T) {
-		machines, nodes := readRecorded(t)
+		machines, nodes := readRecordedObjects(t)
 		guard := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shoot",
 			Name:      "machine-controller-manager",
 			Labels:    map[string]string{"app.kubernetes.io/part-of": "millwright"},
 		}}
-		_, err := runAt(
+		_, err := runAtTime(
 			t,
-			newWorld(t, true, machines, append(nodes, guard)),
+			newFakeBackend(t, true, machines, append(nodes, guard)),
 			timeAfterRecording(machines),
 			"check",
 			"-n",
@@ -211,8 +211,8 @@ func TestBlockers(t *testing.T) {
 		require.NoError(t, err)
 	})
 	t.Run("the API server takes no machine of a template", func(t *testing.T) {
-		machines, nodes := readRecorded(t)
-		w := newWorld(t, true, machines, nodes)
+		machines, nodes := readRecordedObjects(t)
+		w := newFakeBackend(t, true, machines, nodes)
 		w.Machines.PrependReactor("create", "machines", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			m := action.(clienttesting.CreateAction).GetObject().(*v1alpha1.Machine)
 			if !strings.HasPrefix(m.Name, "calm-") {
@@ -225,7 +225,7 @@ func TestBlockers(t *testing.T) {
 				field.ErrorList{field.Invalid(field.NewPath("spec", "drainTimeout"), "-1s", "must not be negative")},
 			)
 		})
-		out, err := runAt(t, w, timeAfterRecording(machines), "check", "-n", "shoot", "--as-mcm")
+		out, err := runAtTime(t, w, timeAfterRecording(machines), "check", "-n", "shoot", "--as-mcm")
 		require.EqualError(t, err, "1 thing has to be done first")
 		assert.Contains(
 			t,
@@ -234,7 +234,7 @@ func TestBlockers(t *testing.T) {
 		)
 	})
 	t.Run("a class uses a Secret of another namespace", func(t *testing.T) {
-		machines, nodes := readRecorded(t)
+		machines, nodes := readRecordedObjects(t)
 		for _, o := range machines {
 			if c, is := o.(*v1alpha1.MachineClass); is {
 				c.SecretRef = &corev1.SecretReference{Namespace: "credentials", Name: "account"}
@@ -242,9 +242,9 @@ func TestBlockers(t *testing.T) {
 		}
 		const key = "machine.sapcloud.io/allowed-class-namespaces"
 		account := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "credentials", Name: "account"}}
-		out, err := runAt(
+		out, err := runAtTime(
 			t,
-			newWorld(t, true, machines, append(nodes, account)),
+			newFakeBackend(t, true, machines, append(nodes, account)),
 			timeAfterRecording(machines),
 			"check",
 			"-n",
@@ -255,9 +255,9 @@ func TestBlockers(t *testing.T) {
 		assert.Contains(t, out, "kubectl annotate secret --namespace credentials account --overwrite '"+key+"=shoot'")
 
 		account.Annotations = map[string]string{key: "shoot"}
-		out, err = runAt(
+		out, err = runAtTime(
 			t,
-			newWorld(t, true, machines, append(nodes, account)),
+			newFakeBackend(t, true, machines, append(nodes, account)),
 			timeAfterRecording(machines),
 			"check",
 			"-n",
@@ -266,12 +266,19 @@ func TestBlockers(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotContains(t, out, "credentials/account")
 
-		out, err = runAt(t, newWorld(t, true, machines, nodes), timeAfterRecording(machines), "check", "-n", "shoot")
+		out, err = runAtTime(
+			t,
+			newFakeBackend(t, true, machines, nodes),
+			timeAfterRecording(machines),
+			"check",
+			"-n",
+			"shoot",
+		)
 		require.NoError(t, err, "it is not known")
 		assert.Contains(t, out, `which cannot be read: secrets "account" not found; without the annotation `+key)
 	})
 	t.Run("another namespace has Machines", func(t *testing.T) {
-		machines, nodes := readRecorded(t)
+		machines, nodes := readRecordedObjects(t)
 		elsewhere := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "bakery", Name: "m"}}
 		at := timeAfterRecording(machines)
 		lease := &coordinationv1.Lease{
@@ -280,8 +287,8 @@ func TestBlockers(t *testing.T) {
 				HolderIdentity: new("pod-1"), LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NewMicroTime(at)),
 			},
 		}
-		w := newWorld(t, true, append(machines, elsewhere), append(nodes, lease))
-		out, err := runAt(t, w, at, "check", "-n", "shoot")
+		w := newFakeBackend(t, true, append(machines, elsewhere), append(nodes, lease))
+		out, err := runAtTime(t, w, at, "check", "-n", "shoot")
 		require.EqualError(t, err, "1 thing has to be done first")
 		assert.Contains(
 			t,
@@ -291,33 +298,33 @@ func TestBlockers(t *testing.T) {
 		)
 		assert.Contains(t, out, "--namespaces=shoot")
 		for _, flag := range []string{"--namespaces=shoot", "--except-namespaces=bakery"} {
-			out, err = runAt(t, w, at, "check", "-n", "shoot", flag)
+			out, err = runAtTime(t, w, at, "check", "-n", "shoot", flag)
 			require.NoError(t, err)
 			assert.NotContains(t, out, "bakery", flag)
 		}
-		_, err = runAt(t, w, at, "check", "-n", "shoot", "--namespaces=shoot--*")
+		_, err = runAtTime(t, w, at, "check", "-n", "shoot", "--namespaces=shoot--*")
 		require.ErrorContains(t, err, "is no name of a namespace")
 	})
 	t.Run("Leases may not be read", func(t *testing.T) {
-		machines, nodes := readRecorded(t)
-		w := newWorld(t, true, machines, nodes)
-		w.Cluster.(*kubefake.Clientset).PrependReactor(
+		machines, nodes := readRecordedObjects(t)
+		w := newFakeBackend(t, true, machines, nodes)
+		w.ClusterClient.(*kubefake.Clientset).PrependReactor(
 			"get",
 			"leases",
 			func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "machine-controller", nil)
 			},
 		)
-		out, err := runAt(t, w, timeAfterRecording(machines), "check", "-n", "shoot")
+		out, err := runAtTime(t, w, timeAfterRecording(machines), "check", "-n", "shoot")
 		require.ErrorContains(t, err, "2 things have to be done first")
 		assert.Contains(t, out, "first   rights: leases ")
 	})
 }
 
 func TestFormats(t *testing.T) {
-	machines, nodes := readRecorded(t)
+	machines, nodes := readRecordedObjects(t)
 	at := timeAfterRecording(machines)
-	out, err := runAt(t, newWorld(t, true, machines, nodes), at, "check", "-n", "shoot", "-o", "json")
+	out, err := runAtTime(t, newFakeBackend(t, true, machines, nodes), at, "check", "-n", "shoot", "-o", "json")
 	require.NoError(t, err)
 	var list struct {
 		Items []struct{ Weight, Object, Says, Do string } `json:"items"`
@@ -325,12 +332,21 @@ func TestFormats(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &list))
 	require.NotEmpty(t, list.Items)
 	assert.Equal(t, "note", list.Items[0].Weight)
-	out, err = runAt(t, newWorld(t, true, machines, nodes), at, "check", "-n", "shoot", "-o", string(kubecli.OutputName))
+	out, err = runAtTime(
+		t,
+		newFakeBackend(t, true, machines, nodes),
+		at,
+		"check",
+		"-n",
+		"shoot",
+		"-o",
+		string(kubecli.OutputName),
+	)
 	require.NoError(t, err)
 	assert.Equal(t, len(list.Items), strings.Count(out, "\n"))
-	out, err = runAt(t, newWorld(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "yaml")
+	out, err = runAtTime(t, newFakeBackend(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "yaml")
 	require.NoError(t, err)
 	assert.Contains(t, out, "takeover:\n- commands:\n")
-	_, err = runAt(t, newWorld(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "wide")
+	_, err = runAtTime(t, newFakeBackend(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "wide")
 	require.ErrorContains(t, err, `"wide" is no format of a plan`)
 }

@@ -28,8 +28,8 @@ const managerName = "machine-controller-manager"
 // namespaceObjects are the objects of a namespace, and the nodes of its machines.
 type namespaceObjects struct {
 	now         time.Time
-	asMCM       bool
-	noNodes     bool // the machines join no cluster
+	actsAsMCM   bool
+	hasNoNodes  bool // the machines join no cluster
 	classes     map[string]*v1alpha1.MachineClass
 	deployments []*v1alpha1.MachineDeployment
 	sets        []*v1alpha1.MachineSet
@@ -41,10 +41,10 @@ type namespaceObjects struct {
 // readFacts reads the namespace, and adds Millwright's decision about each object. A failed read is an entry of
 // Facts.Unreadable. A failed read of indispensable objects, such as the machines, is returned as an error.
 func (x *migrateCommand) readFacts(ctx context.Context) (takeover.Facts, error) {
-	if err := x.scope.Check(); err != nil {
+	if err := x.scopeFlags.Check(); err != nil {
 		return takeover.Facts{}, err
 	}
-	f := takeover.Facts{Now: x.Now(), Namespace: x.Namespace, AsMCM: x.asMCM}
+	f := takeover.Facts{Now: x.Now(), Namespace: x.Namespace, AsMCM: x.actsAsMCM}
 	clients, err := x.Clients(x.Access)
 	if err != nil {
 		return f, err
@@ -69,7 +69,7 @@ func (x *migrateCommand) readFacts(ctx context.Context) (takeover.Facts, error) 
 	x.addController(ctx, clients, &f)
 	x.addOtherNamespaces(ctx, clients, &f)
 	o.addFacts(&f)
-	o.addLenders(ctx, clients, &f)
+	o.addSecretLenders(ctx, clients, &f)
 	if len(f.MissingKinds) == 0 { // if a kind is missing, the CRDs are MCM's, which accept everything
 		o.dryRunTemplates(ctx, clients, &f)
 	}
@@ -83,18 +83,18 @@ func (x *migrateCommand) readObjects(
 	policies bool,
 ) (namespaceObjects, error) {
 	o := namespaceObjects{
-		now:     x.Now(),
-		asMCM:   x.asMCM,
-		noNodes: x.targetKubeconfig == noTarget,
-		classes: map[string]*v1alpha1.MachineClass{},
-		nodes:   map[string]*corev1.Node{},
+		now:        x.Now(),
+		actsAsMCM:  x.actsAsMCM,
+		hasNoNodes: x.targetKubeconfig == noTarget,
+		classes:    map[string]*v1alpha1.MachineClass{},
+		nodes:      map[string]*corev1.Node{},
 	}
 	in := clients.Machines.MachineV1alpha1()
 	classes, err := in.MachineClasses(x.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return o, fmt.Errorf("list MachineClasses: %w", err)
 	}
-	for _, c := range cache.Pointers(classes.Items) {
+	for _, c := range cache.PointersToItems(classes.Items) {
 		o.classes[c.Name] = c
 	}
 	deployments, err := in.MachineDeployments(x.Namespace).List(ctx, metav1.ListOptions{})
@@ -109,19 +109,25 @@ func (x *migrateCommand) readObjects(
 	if err != nil {
 		return o, fmt.Errorf("list Machines: %w", err)
 	}
-	o.deployments, o.sets, o.machines = byName(deployments.Items), byName(sets.Items), byName(machines.Items)
+	o.deployments, o.sets, o.machines = pointersByName(
+		deployments.Items,
+	), pointersByName(
+		sets.Items,
+	), pointersByName(
+		machines.Items,
+	)
 	if policies {
 		list, err := in.RolloutPolicies(x.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return o, fmt.Errorf("list RolloutPolicies: %w", err)
 		}
-		o.policies = cache.Pointers(list.Items)
+		o.policies = cache.PointersToItems(list.Items)
 	}
 	return o, nil
 }
 
-// byName returns pointers to objects, sorted by name.
-func byName[T any, P interface {
+// pointersByName returns pointers to objects, sorted by name.
+func pointersByName[T any, P interface {
 	*T
 	metav1.Object
 }](items []T) []P {
@@ -162,7 +168,7 @@ func (x *migrateCommand) readLeases(
 	namespace string,
 	f *takeover.Facts,
 ) (all []takeover.Lease) {
-	for _, name := range cache.MCMLeases() {
+	for _, name := range cache.MCMLeaseNames() {
 		lease, err := clients.Leases.Leases(namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -181,7 +187,7 @@ func (x *migrateCommand) readLeases(
 // addOtherNamespaces reads which other namespaces have Machines, and whether MCM is at work there.
 func (x *migrateCommand) addOtherNamespaces(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	machines := map[string]int{}
-	err := cache.EachMachine(
+	err := cache.VisitMachines(
 		ctx,
 		clients.Machines,
 		metav1.NamespaceAll,
@@ -193,31 +199,31 @@ func (x *migrateCommand) addOtherNamespaces(ctx context.Context, clients kubecli
 	}
 	delete(machines, x.Namespace)
 	for _, namespace := range slices.Sorted(maps.Keys(machines)) {
-		if x.inScope(ctx, clients, namespace, f) {
-			f.Others = append(f.Others, takeover.Other{
+		if x.isInScope(ctx, clients, namespace, f) {
+			f.Others = append(f.Others, takeover.OtherNamespace{
 				Namespace: namespace, Machines: machines[namespace], Leases: x.readLeases(ctx, clients, namespace, f),
 			})
 		}
 	}
 }
 
-// inScope reports whether worker and bridge will act in a namespace; true if the labels of the namespace cannot be
+// isInScope reports whether worker and bridge will act in a namespace; true if the labels of the namespace cannot be
 // read.
-func (x *migrateCommand) inScope(
+func (x *migrateCommand) isInScope(
 	ctx context.Context,
 	clients kubecli.Clients,
 	namespace string,
 	f *takeover.Facts,
 ) bool {
-	if x.scope.Selector == nil {
-		return x.scope.Has(namespace, nil)
+	if x.scopeFlags.Selector == nil {
+		return x.scopeFlags.ContainsNamespace(namespace, nil)
 	}
 	o, err := clients.Core.Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if err != nil {
 		f.Unreadable = append(f.Unreadable, kubecli.OneLine("read the labels of namespace "+namespace+": "+err.Error()))
 		return true
 	}
-	return x.scope.Has(namespace, labels.Set(o.Labels))
+	return x.scopeFlags.ContainsNamespace(namespace, labels.Set(o.Labels))
 }
 
 // addController reads the Deployment of MCM. A Deployment with MCM's name and Millwright's label is skipped: this
@@ -240,20 +246,21 @@ func (x *migrateCommand) addController(ctx context.Context, clients kubecli.Clie
 	}
 }
 
-// addLenders reads the Secrets in other namespaces to which classes refer, and uses only the annotation of each Secret.
-func (o namespaceObjects) addLenders(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
+// addSecretLenders reads the Secrets in other namespaces to which classes refer, and uses only the annotation of each
+// Secret.
+func (o namespaceObjects) addSecretLenders(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	for i := range f.Classes {
 		of := o.classes[f.Classes[i].Name]
 		if of == nil {
 			continue
 		}
-		for _, key := range class.ForeignSecrets(of) {
-			l := takeover.Lender{Namespace: key.Namespace, Name: key.Name}
+		for _, key := range class.SecretsOfOtherNamespaces(of) {
+			l := takeover.SecretOfOtherNamespace{Namespace: key.Namespace, Name: key.Name}
 			secret, err := clients.Core.Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 			if err != nil {
 				l.Unread = kubecli.OneLine(err.Error())
 			} else {
-				l.Allows = class.Allows(secret, of.Namespace)
+				l.Allows = class.AllowsNamespace(secret, of.Namespace)
 				l.Allowed = secret.Annotations[v1alpha1.AnnotationAllowedClassNamespaces]
 			}
 			f.Classes[i].Lenders = append(f.Classes[i].Lenders, l)

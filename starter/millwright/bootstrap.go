@@ -32,19 +32,19 @@ func bootstrapCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
-			return bootstrap(ctx, flags, retention)
+			return bootstrapTemporal(ctx, flags, retention)
 		},
 	}
-	flags.Register(c)
+	flags.RegisterFlags(c)
 	c.Flags().
 		DurationVar(&retention, "retention", 7*24*time.Hour, "how long Temporal keeps closed workflows, if the namespace is created")
 	c.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for Temporal")
 	return c
 }
 
-// bootstrap creates the namespace and the search attributes if they are missing, does not change existing ones, and
-// returns when Temporal lists every search attribute. A second call of bootstrap is harmless.
-func bootstrap(ctx context.Context, f kubecli.TemporalFlags, retention time.Duration) error {
+// bootstrapTemporal creates the namespace and the search attributes if they are missing, does not change existing ones,
+// and returns when Temporal lists every search attribute. A second call of bootstrap is harmless.
+func bootstrapTemporal(ctx context.Context, f kubecli.TemporalFlags, retention time.Duration) error {
 	c, err := kubecli.Dial(f)
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ func (s codecServer) run(ctx context.Context, out io.Writer) error {
 		return fmt.Errorf("listen on --address: %w", err)
 	}
 	server := &http.Server{
-		Handler:           forOrigins(s.origins, converter.NewPayloadCodecHTTPHandler(keys)),
+		Handler:           allowOrigins(s.origins, converter.NewPayloadCodecHTTPHandler(keys)),
 		ReadHeaderTimeout: 5 * time.Second,
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
@@ -76,9 +76,9 @@ func (s codecServer) run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// forOrigins lets web pages of these origins call a handler (CORS), and refuses pages of other origins. A request
+// allowOrigins lets web pages of these origins call a handler (CORS), and refuses pages of other origins. A request
 // without the header Origin does not come from a web page, and is accepted.
-func forOrigins(origins []string, next http.Handler) http.Handler {
+func allowOrigins(origins []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if origin := r.Header.Get("Origin"); origin != "" {
 			if !slices.Contains(origins, origin) {

@@ -20,7 +20,7 @@ import (
 	"millwright/process/connection"
 )
 
-func keysFile(t *testing.T) string {
+func writeKeysFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys")
 	require.NoError(
@@ -30,8 +30,8 @@ func keysFile(t *testing.T) string {
 	return path
 }
 
-// startCodec runs the command codec-server until the test ends, and returns the server's URL.
-func startCodec(t *testing.T, arguments ...string) string {
+// startCodecServer runs the command codec-server until the test ends, and returns the server's URL.
+func startCodecServer(t *testing.T, arguments ...string) string {
 	t.Helper()
 	out, in := io.Pipe()
 	ctx, stop := context.WithCancel(t.Context())
@@ -56,7 +56,7 @@ func startCodec(t *testing.T, arguments ...string) string {
 }
 
 func TestTheCodecServerDecryptsForTemporalsTools(t *testing.T) {
-	file := keysFile(t)
+	file := writeKeysFile(t)
 	keys, err := connection.ReadKeys(file)
 	require.NoError(t, err)
 	plain, err := converter.GetDefaultDataConverter().ToPayload("web-1")
@@ -65,7 +65,7 @@ func TestTheCodecServerDecryptsForTemporalsTools(t *testing.T) {
 	require.NoError(t, err)
 
 	remote := converter.NewRemotePayloadCodec(
-		converter.RemotePayloadCodecOptions{Endpoint: startCodec(t, "--payload-keys-path="+file)},
+		converter.RemotePayloadCodecOptions{Endpoint: startCodecServer(t, "--payload-keys-path="+file)},
 	)
 	decrypted, err := remote.Decode(encrypted)
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestTheCodecServerDecryptsForTemporalsTools(t *testing.T) {
 }
 
 func TestTheCodecServerAnswersPagesOfTheUIOnly(t *testing.T) {
-	url := startCodec(t, "--payload-keys-path="+keysFile(t), "--ui-origin=https://temporal.example.com")
+	url := startCodecServer(t, "--payload-keys-path="+writeKeysFile(t), "--ui-origin=https://temporal.example.com")
 	ask := func(method, origin string) *http.Response {
 		request, err := http.NewRequestWithContext(t.Context(), method, url+"/decode", strings.NewReader(`{"payloads":[]}`))
 		require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestTheCodecServerAnswersPagesOfTheUIOnly(t *testing.T) {
 func TestTheCodecServerListensOnLoopbackOnly(t *testing.T) {
 	for address, says := range map[string]string{"0.0.0.0:0": "0.0.0.0 is not a loopback address", "localhost:0": "not a loopback address", ":0": "not a loopback address", "127.0.0.1": "--address"} {
 		c := rootCommand()
-		c.SetArgs([]string{"codec-server", "--payload-keys-path=" + keysFile(t), "--address=" + address})
+		c.SetArgs([]string{"codec-server", "--payload-keys-path=" + writeKeysFile(t), "--address=" + address})
 		require.ErrorContains(t, c.ExecuteContext(t.Context()), says, address)
 	}
 	c := rootCommand()

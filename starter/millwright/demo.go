@@ -36,7 +36,7 @@ the machines that exist.`,
 			return d.run(ctx, c.OutOrStdout())
 		},
 	}
-	d.access.Register(c)
+	d.access.RegisterFlags(c)
 	c.Flags().StringVarP(&d.file, "file", "f", "examples/pool.yaml", "file to apply; it holds one MachineDeployment")
 	c.Flags().IntSliceVar(&d.sizes, "scale", []int{5, 2}, "sizes to scale to, one after the other")
 	c.Flags().DurationVar(&d.timeout, "timeout", 5*time.Minute, "maximum time of the whole demo")
@@ -62,7 +62,7 @@ func (d demo) run(ctx context.Context, out io.Writer) error {
 		deployment.Name,
 		deployment.Spec.Replicas,
 	)
-	if err := clients.Show(ctx, out, deployment, int(deployment.Spec.Replicas), began); err != nil {
+	if err := clients.ShowMachines(ctx, out, deployment, int(deployment.Spec.Replicas), began); err != nil {
 		return err
 	}
 	for _, size := range d.sizes {
@@ -75,7 +75,7 @@ func (d demo) run(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("scale %s to %d: %w", deployment.Name, size, err)
 		}
-		if err := clients.Show(ctx, out, deployment, size, began); err != nil {
+		if err := clients.ShowMachines(ctx, out, deployment, size, began); err != nil {
 			return err
 		}
 	}

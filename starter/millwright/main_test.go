@@ -31,13 +31,13 @@ func TestVersionOfTheProgram(t *testing.T) {
 // The program accepts each command in the documents and in the help texts, with its flags and arguments, even if the
 // command stands in a sentence or a table.
 func TestCommandsInTheDocuments(t *testing.T) {
-	calls, err := pages.Calls("../..", "millwright", "kubectl millwright")
+	calls, err := pages.CallsInDocuments("../..", "millwright", "kubectl millwright")
 	require.NoError(t, err)
 	require.Greater(t, len(calls), 100)
-	examples := pages.Examples(rootCommand(), "millwright", "kubectl millwright")
+	examples := pages.CallsInExamples(rootCommand(), "millwright", "kubectl millwright")
 	require.Greater(t, len(examples), 25)
 	for _, call := range append(calls, examples...) {
-		assert.NoError(t, call.Check(rootCommand()))
+		assert.NoError(t, call.CheckSyntax(rootCommand()))
 	}
 }
 

@@ -43,8 +43,8 @@ func Command(e kubecli.Environment) *cobra.Command {
 		Example: `  millwright provider list -A
   millwright provider check shop/small`,
 	}
-	p.Register(c)
-	p.temporalFlags.Register(c)
+	p.RegisterFlags(c)
+	p.temporalFlags.RegisterFlags(c)
 	c.PersistentFlags().
 		StringVar(&p.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the Lease millwright-worker")
 	c.AddCommand(p.listCommand(), p.checkCommand())
@@ -64,11 +64,11 @@ creates and deletes nothing. WAITING is the number of machines of the class whos
 			if all {
 				p.Namespace = metav1.NamespaceAll
 			}
-			return p.list(c.Context(), c.OutOrStdout(), output)
+			return p.listProviders(c.Context(), c.OutOrStdout(), output)
 		},
 	}
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "classes of all namespaces")
-	output.Register(c)
+	output.RegisterFlag(c)
 	return c
 }
 
@@ -82,8 +82,8 @@ type classRow struct {
 	Waiting   string `json:"waiting,omitempty"`
 }
 
-func (p *providerCommand) list(ctx context.Context, out io.Writer, output kubecli.Output) error {
-	installation, temporal, clients, err := p.connect(ctx)
+func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, output kubecli.Output) error {
+	installation, temporal, clients, err := p.connectToServers(ctx)
 	if err != nil {
 		return err
 	}
@@ -98,8 +98,8 @@ func (p *providerCommand) list(ctx context.Context, out io.Writer, output kubecl
 	}
 	items := []classRow{}
 	l := kubecli.Listing{
-		Table: [][]any{{"NAMESPACE", "CLASS", "PROVIDER", "WORKERS", "MACHINES", "WAITING"}},
-		Empty: "there is no MachineClass",
+		Table:     [][]any{{"NAMESPACE", "CLASS", "PROVIDER", "WORKERS", "MACHINES", "WAITING"}},
+		EmptyText: "there is no MachineClass",
 	}
 	slices.SortFunc(classes.Items, func(a, b v1alpha1.MachineClass) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -109,11 +109,11 @@ func (p *providerCommand) list(ctx context.Context, out io.Writer, output kubecl
 		class := &classes.Items[i]
 		name := class.ProviderName()
 		if _, known := polled[name]; !known {
-			if polled[name], err = kubecli.Pollers(
+			if polled[name], err = kubecli.CountPollers(
 				ctx,
 				temporal,
 				p.temporalFlags.Namespace,
-				installation.ProviderQueue(name),
+				installation.ProviderTaskQueue(name),
 				enumspb.TASK_QUEUE_TYPE_ACTIVITY,
 			); err != nil {
 				return err
@@ -121,7 +121,7 @@ func (p *providerCommand) list(ctx context.Context, out io.Writer, output kubecl
 		}
 		total, waiting := countMachines(class, machines.Items)
 		items = append(items, classRow{class.Namespace, class.Name, name, polled[name], total, waiting})
-		l.Names = append(l.Names, "machineclass/"+kubecli.KeyOf(class))
+		l.Names = append(l.Names, "machineclass/"+kubecli.KeyOfObject(class))
 		l.Table = append(l.Table, []any{class.Namespace, class.Name, name, polled[name], total, waiting})
 	}
 	l.Items = items
@@ -148,7 +148,7 @@ func countMachines(class *v1alpha1.MachineClass, machines []v1alpha1.Machine) (t
 		parts = append(parts, fmt.Sprintf("%d %s", n, code))
 	}
 	slices.Sort(parts)
-	return total, phrase.If(failed > 0, "%d (%s)", failed, strings.Join(parts, ", "))
+	return total, phrase.TextIf(failed > 0, "%d (%s)", failed, strings.Join(parts, ", "))
 }
 
 // checkTimeout is how long check waits for its workflow. Source: the workflow takes at most a minute after a worker has
@@ -167,30 +167,35 @@ The exit code is 0 if the provider can use the class, and 1 otherwise. If no wor
 fails.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: p.CompleteName,
-		RunE:              func(c *cobra.Command, args []string) error { return p.check(c, args[0]) },
+		RunE:              func(c *cobra.Command, args []string) error { return p.checkClass(c, args[0]) },
 	}
 }
 
-func (p *providerCommand) check(c *cobra.Command, text string) error {
+func (p *providerCommand) checkClass(c *cobra.Command, text string) error {
 	ctx := c.Context()
-	installation, temporal, clients, err := p.connect(ctx)
+	installation, temporal, clients, err := p.connectToServers(ctx)
 	if err != nil {
 		return err
 	}
 	defer temporal.Close()
-	key, err := p.Key(c, text)
+	key, err := p.ParseKey(c, text)
 	if err != nil {
 		return err
 	}
-	class, err := kubecli.Find(ctx, p.Kind, key, clients.Machines.MachineV1alpha1().MachineClasses(key.Namespace).Get)
+	class, err := kubecli.FindObject(
+		ctx,
+		p.Kind,
+		key,
+		clients.Machines.MachineV1alpha1().MachineClasses(key.Namespace).Get,
+	)
 	if err != nil {
 		return err
 	}
 	// If no worker could decrypt the payloads of the check, the workflow would never end. Therefore the command first
 	// tries its own keys: it decrypts the record of the installation, which every process of the installation can decrypt.
-	mark, err := temporal.DescribeWorkflowExecution(ctx, installation.MarkID(), "")
+	mark, err := temporal.DescribeWorkflowExecution(ctx, installation.InstallationMarkID(), "")
 	if err == nil {
-		_, err = process.ControlCluster(mark)
+		_, err = process.ControlClusterUID(mark)
 	}
 	if err != nil {
 		return fmt.Errorf("find installation %s in Temporal: %w", installation, err)
@@ -200,7 +205,7 @@ func (p *providerCommand) check(c *cobra.Command, text string) error {
 		Provider: class.ProviderName(),
 	}
 	begun, err := temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: installation.ID(run.KindProviderCheck, in.Class), TaskQueue: installation.Queue(run.QueueMachines),
+		ID: installation.ID(run.KindProviderCheck, in.Class), TaskQueue: installation.TaskQueue(run.QueueMachines),
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 	}, string(run.KindProviderCheck), in)
 	if err != nil {
@@ -216,7 +221,7 @@ func (p *providerCommand) check(c *cobra.Command, text string) error {
 		late := fmt.Errorf(
 			"no worker of %s has carried out the check within %s: does one run, and with the payload keys of this command? `millwright doctor`",
 			installation,
-			phrase.Length(checkTimeout),
+			phrase.DurationText(checkTimeout),
 		)
 		if err := temporal.TerminateWorkflow(
 			ctx,
@@ -228,11 +233,11 @@ func (p *providerCommand) check(c *cobra.Command, text string) error {
 		}
 		return late
 	}
-	return printResult(c.OutOrStdout(), in, result)
+	return printCheckResult(c.OutOrStdout(), in, result)
 }
 
-// printResult prints the result of a check, and returns an error if the provider cannot use the class.
-func printResult(out io.Writer, in check.Input, r check.Result) error {
+// printCheckResult prints the result of a check, and returns an error if the provider cannot use the class.
+func printCheckResult(out io.Writer, in check.Input, r check.Result) error {
 	switch {
 	case r.NoWorker:
 		return fmt.Errorf("provider %s: %s: does one run with --queues=provider-%s?", in.Provider, r.Failure, in.Provider)
@@ -255,17 +260,19 @@ func printResult(out io.Writer, in check.Input, r check.Result) error {
 		in.Provider,
 		in.Class.Namespace,
 		in.Class.Name,
-		phrase.Count(r.Instances, "instance"),
+		phrase.CountText(r.Instances, "instance"),
 		cmp.Or(strings.ToLower(string(t.Idempotency)), "search"),
-		phrase.Length(t.Window),
+		phrase.DurationText(t.Window),
 		t.Expires,
 		!t.Named,
 	)
 	return err
 }
 
-// connect returns the installation and the clients. The caller must close Temporal's client.
-func (p *providerCommand) connect(ctx context.Context) (run.Installation, client.Client, kubecli.Clients, error) {
+// connectToServers returns the installation and the clients. The caller must close Temporal's client.
+func (p *providerCommand) connectToServers(
+	ctx context.Context,
+) (run.Installation, client.Client, kubecli.Clients, error) {
 	clients, err := p.Clients(p.Access)
 	if err != nil {
 		return "", nil, kubecli.Clients{}, err

@@ -29,17 +29,17 @@ func TestOutputOfCheck(t *testing.T) {
 		out, fail string
 	}{
 		"all is well": {
-			result: check.Result{Checked: cloud.Checked{Instances: 1, Traits: provider.Traits{Idempotency: provider.ByName, Window: time.Second}}},
+			result: check.Result{CheckResult: cloud.CheckResult{Instances: 1, Traits: provider.Traits{Idempotency: provider.ByName, Window: time.Second}}},
 			out: "provider incus can use class shop/small: the cloud lists 1 instance\n" +
 				"creations are made once by: name; reads show everything after 1s; requests expire: false; instances carry UIDs: true\n",
 		},
 		"no idempotency": {
-			result: check.Result{Checked: cloud.Checked{Traits: provider.Traits{Named: true, Expires: true}}},
+			result: check.Result{CheckResult: cloud.CheckResult{Traits: provider.Traits{Named: true, Expires: true}}},
 			out: "provider incus can use class shop/small: the cloud lists 0 instances\n" +
 				"creations are made once by: search; reads show everything after 0s; requests expire: true; instances carry UIDs: false\n",
 		},
 		"a problem": {
-			result: check.Result{Checked: cloud.Checked{Problem: &kube.Problem{Reason: "PermissionDenied", Message: "not authorized"}}},
+			result: check.Result{CheckResult: cloud.CheckResult{Problem: &kube.Problem{Reason: "PermissionDenied", Message: "not authorized"}}},
 			fail:   "provider incus cannot use class shop/small: not authorized (PermissionDenied)",
 		},
 		"no worker": {
@@ -50,7 +50,7 @@ func TestOutputOfCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			err := printResult(&out, in, row.result)
+			err := printCheckResult(&out, in, row.result)
 			assert.Equal(t, row.out, out.String())
 			if row.fail == "" {
 				require.NoError(t, err)
@@ -67,15 +67,15 @@ func TestACheckThatNoWorkerCarriesOutEnds(t *testing.T) {
 		Provider:   "virtual",
 	}
 	synctest.Test(t, func(t *testing.T) {
-		w := clitest.NewWorld(class)
-		w.Temporal.ID = run.Installation("prod").MarkID()
+		w := clitest.NewFakeBackend(class)
+		w.Temporal.ID = run.Installation("prod").InstallationMarkID()
 		_, err := w.Run(t.Context(), Command(w.Environment()), "check", "small", "-n", "shop", "--cluster-name", "prod")
 		require.EqualError(
 			t,
 			err,
 			"no worker of prod has carried out the check within 1m30s: does one run, and with the payload keys of this command? `millwright doctor`",
 		)
-		require.Contains(t, w.Temporal.Ended, "shop/small")
+		require.Contains(t, w.Temporal.TerminatedID, "shop/small")
 	})
 }
 
@@ -83,8 +83,8 @@ func TestACheckThatNoWorkerCarriesOutEnds(t *testing.T) {
 // the payloads of the check, or the command could not decrypt the result.
 func TestACheckWithoutTheKeysEndsAtOnce(t *testing.T) {
 	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "virtual"}
-	w := clitest.NewWorld(class)
-	w.Temporal.ID = run.Installation("prod").MarkID()
+	w := clitest.NewFakeBackend(class)
+	w.Temporal.ID = run.Installation("prod").InstallationMarkID()
 	w.Temporal.Memo = &commonpb.Memo{Fields: map[string]*commonpb.Payload{"controlCluster": {
 		Metadata: map[string][]byte{"encoding": []byte("binary/encrypted"), "encryption-key-id": []byte("2026-11")},
 	}}}
@@ -94,12 +94,12 @@ func TestACheckWithoutTheKeysEndsAtOnce(t *testing.T) {
 		err,
 		`find installation prod in Temporal: read whose installation it is: a payload is encrypted with the key "2026-11", which is not in`,
 	)
-	require.Empty(t, w.Temporal.Ended, "nothing was started")
+	require.Empty(t, w.Temporal.TerminatedID, "nothing was started")
 }
 
 // Each name that `provider list -o name` prints is a valid argument of check without --namespace.
 func TestNamesOfTheListCanBeChecked(t *testing.T) {
-	w := clitest.NewWorld(
+	w := clitest.NewFakeBackend(
 		&v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "virtual"},
 	)
 	out, err := w.Run(t.Context(), Command(w.Environment()), "list", "-A", "-o", "name", "--cluster-name", "prod")
@@ -149,7 +149,7 @@ func TestMachinesThatWaitForTheirProvider(t *testing.T) {
 }
 
 func TestTheInstallationHasToBeNamed(t *testing.T) {
-	w := clitest.NewWorld()
+	w := clitest.NewFakeBackend()
 	_, err := w.Run(t.Context(), Command(w.Environment()), "list", "--cluster-name", "")
 	require.ErrorContains(t, err, "--cluster-name is needed")
 }

@@ -22,17 +22,17 @@ import (
 )
 
 // clusterAPIDeployment is a deployment of Cluster API that Millwright reconciles.
-type clusterAPIDeployment struct{ deployment.Tree }
+type clusterAPIDeployment struct{ deployment.ObjectTree }
 
 // readClusterAPI reads a deployment of Cluster API with its sets and machines. The argument meant is true if the user
 // named the API group. If meant is true, a deployment that does not exist, or that Millwright does not reconcile, is an
 // error; otherwise readClusterAPI returns nil, nil.
-func (l reader) readClusterAPI(ctx context.Context, meant bool) (source, error) {
-	if served, err := l.clients.ClusterAPI.ServedIf(meant); err != nil || !served {
+func (l reader) readClusterAPI(ctx context.Context, meant bool) (deploymentSource, error) {
+	if served, err := l.clients.ClusterAPI.IsServedOrError(meant); err != nil || !served {
 		return nil, err
 	}
 	client := l.clients.ClusterAPI.Client()
-	d, err := kubecli.Find(ctx, request.MachineDeployment, l.key, client.Deployments(l.key.Namespace).Get)
+	d, err := kubecli.FindObject(ctx, request.MachineDeployment, l.key, client.Deployments(l.key.Namespace).Get)
 	switch {
 	case apierrors.IsNotFound(err) && !meant:
 		return nil, nil
@@ -51,7 +51,11 @@ func (l reader) readClusterAPI(ctx context.Context, meant bool) (source, error) 
 	}
 	// the worker's filter: the worker sets the finalizer on objects with this label
 	filter := d.Labels[clusterv1.WatchLabel]
-	f, err := deployment.ReadAlone(ctx, capi.NewReader(client, capi.Settings{Filter: filter}), d)
+	f, err := deployment.ReadLiveTreeWithoutPolicy(
+		ctx,
+		capi.NewUncachedReader(client, capi.Settings{WatchFilter: filter}),
+		d,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -62,17 +66,17 @@ func (l reader) readClusterAPI(ctx context.Context, meant bool) (source, error) 
 	return clusterAPIDeployment{f}, nil
 }
 
-func (f clusterAPIDeployment) asTree(now time.Time) tree {
+func (f clusterAPIDeployment) asTree(now time.Time) deploymentTree {
 	group := "." + clusterv1.GroupVersion.Group
 	d := f.Deployment
-	shown := tree{
-		object:          d,
-		kind:            "machinedeployment" + group,
-		argument:        "machinedeployment" + group + "/" + kubecli.KeyOf(d),
-		resource:        "machinedeployments" + group,
-		machineResource: "machines" + group,
-		templateWord:    "template",
-		listDeletions:   "millwright top -n " + d.Namespace,
+	shown := deploymentTree{
+		object:               d,
+		kind:                 "machinedeployment" + group,
+		argument:             "machinedeployment" + group + "/" + kubecli.KeyOfObject(d),
+		resource:             "machinedeployments" + group,
+		machineResource:      "machines" + group,
+		templateWord:         "template",
+		listDeletionsCommand: "millwright top -n " + d.Namespace,
 		strategy: cmp.Or(
 			string(d.Spec.Rollout.Strategy.Type),
 			string(clusterv1.RollingUpdateMachineDeploymentStrategyType),
@@ -81,11 +85,11 @@ func (f clusterAPIDeployment) asTree(now time.Time) tree {
 		policy:    f.Policy,
 	}
 	for _, s := range f.Sets {
-		shown.Sets = append(shown.Sets, set{
+		shown.Sets = append(shown.Sets, treeSet{
 			s.Name,
 			s.Spec.Template.Spec.InfrastructureRef.Name,
 			s.CreationTimestamp.Time,
-			capi.Value(s.Spec.Replicas),
+			capi.ValueOrZero(s.Spec.Replicas),
 			s.Annotations[v1alpha1.AnnotationChangeCause],
 		})
 	}
@@ -95,34 +99,34 @@ func (f clusterAPIDeployment) asTree(now time.Time) tree {
 	return shown
 }
 
-func clusterAPIMember(m *clusterv1.Machine, now time.Time) member {
-	of := member{
+func clusterAPIMember(m *clusterv1.Machine, now time.Time) treeMachine {
+	of := treeMachine{
 		name:           m.Name,
 		uid:            string(m.UID),
 		node:           m.Status.NodeRef.Name,
 		phase:          cmp.Or(m.Status.Phase, "new"),
-		phaseSince:     m.CreationTimestamp.Time,
-		deleting:       m.DeletionTimestamp != nil,
-		explainCommand: fmt.Sprintf("millwright explain machine.cluster.x-k8s.io/%s", kubecli.KeyOf(m)),
+		phaseBeginTime: m.CreationTimestamp.Time,
+		isDeleting:     m.DeletionTimestamp != nil,
+		explainCommand: fmt.Sprintf("millwright explain machine.cluster.x-k8s.io/%s", kubecli.KeyOfObject(m)),
 	}
 	if o := capiset.MachineOperation(m, now); o != nil {
 		of.operation = o.Cause
 	}
-	if m.Status.LastUpdated.After(of.phaseSince) {
-		of.phaseSince = m.Status.LastUpdated.Time
+	if m.Status.LastUpdated.After(of.phaseBeginTime) {
+		of.phaseBeginTime = m.Status.LastUpdated.Time
 	}
 	if m.DeletionTimestamp != nil {
-		of.phaseSince = m.DeletionTimestamp.Time
+		of.phaseBeginTime = m.DeletionTimestamp.Time
 	}
 	return of
 }
 
-func (f clusterAPIDeployment) observed(now time.Time) rollout.Observed {
-	return deployment.Observed(f.Tree, now)
+func (f clusterAPIDeployment) observedState(now time.Time) rollout.Facts {
+	return deployment.RolloutFacts(f.ObjectTree, now)
 }
 
-func (f clusterAPIDeployment) requestFacts(o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
-	return deployment.Request(f.Tree, o, next)
+func (f clusterAPIDeployment) requestFacts(o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
+	return deployment.RequestFacts(f.ObjectTree, o, next)
 }
 
 // templateOfSet returns the template of a set in the form of the deployment's template: without the label that
@@ -133,7 +137,7 @@ func (f clusterAPIDeployment) templateOfSet(set int) any {
 	return t
 }
 
-func (f clusterAPIDeployment) withPolicy(policy *v1alpha1.RolloutPolicy) source {
+func (f clusterAPIDeployment) withPolicy(policy *v1alpha1.RolloutPolicy) deploymentSource {
 	f.Policy = policy
 	return f
 }
@@ -145,11 +149,11 @@ func (f clusterAPIDeployment) withChange(change func(d *clusterv1.MachineDeploym
 	return f
 }
 
-func (f clusterAPIDeployment) withReplicas(replicas int32) source {
+func (f clusterAPIDeployment) withReplicas(replicas int32) deploymentSource {
 	return f.withChange(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = &replicas })
 }
 
-func (f clusterAPIDeployment) withFile(file string) (source, error) {
+func (f clusterAPIDeployment) withFile(file string) (deploymentSource, error) {
 	found, sized, err := readDeployment(file, f.Deployment, clusterv1.GroupVersion)
 	if err != nil {
 		return nil, err
@@ -160,25 +164,27 @@ func (f clusterAPIDeployment) withFile(file string) (source, error) {
 	return f.withChange(func(d *clusterv1.MachineDeployment) { found.Spec.DeepCopyInto(&d.Spec) }), nil
 }
 
-func (f clusterAPIDeployment) withoutPauseAndHold() source {
+func (f clusterAPIDeployment) withoutPauseAndHold() deploymentSource {
 	return f.withChange(func(d *clusterv1.MachineDeployment) {
 		d.Spec.Paused = nil
 		delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
 	})
 }
 
-func (f clusterAPIDeployment) withTemplateOfSet(set int, now time.Time) source {
+func (f clusterAPIDeployment) withTemplateOfSet(set int, now time.Time) deploymentSource {
 	return f.withChange(func(d *clusterv1.MachineDeployment) {
 		delete(d.Annotations, v1alpha1.AnnotationRollbackTo)
 		if set >= 0 {
-			deployment.ReturnTo(d, f.Sets[set], false, now)
+			deployment.ReturnToSet(d, f.Sets[set], false, now)
 		}
 	})
 }
 
-func (f clusterAPIDeployment) patch(ctx context.Context, data []byte) error {
+func (f clusterAPIDeployment) patchDeployment(ctx context.Context, data []byte) error {
 	d := f.Deployment
-	_, err := f.API.Client().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	_, err := f.Cache.Client().
+		Deployments(d.Namespace).
+		Patch(ctx, d.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	return err
 }
 

@@ -25,24 +25,24 @@ const clusterAPIArgument = "machinedeployment.cluster.x-k8s.io/shop/d"
 // newClusterAPIObjects returns a deployment of Cluster API with 3 replicas in a rollout to version v1.31.2: two
 // machines of the former template and one machine of the new template run, and a second new machine waits for its
 // instance.
-func newClusterAPIObjects(change ...capitest.OnDeployment) []runtime.Object {
-	d := capitest.Pool(3, append([]capitest.OnDeployment{func(d *clusterv1.MachineDeployment) {
+func newClusterAPIObjects(change ...capitest.DeploymentChange) []runtime.Object {
+	d := capitest.PreparedDeployment(3, append([]capitest.DeploymentChange{func(d *clusterv1.MachineDeployment) {
 		d.Annotations[clusterv1.RevisionAnnotation] = "2"
 	}}, change...)...)
-	former := capitest.SetOf(
+	former := capitest.SetOfDeployment(
 		d,
 		"d-old",
 		2,
 		1,
-		capitest.ReplacedBySecond,
-		func(s *clusterv1.MachineSet) { s.CreationTimestamp = capitest.Ago(600) },
+		capitest.ReplacedByRevisionTwo,
+		func(s *clusterv1.MachineSet) { s.CreationTimestamp = capitest.MinutesBeforeNoon(600) },
 	)
-	current := capitest.SetOf(d, "d-new", 2, 2)
-	coming := capitest.Machine(
+	current := capitest.SetOfDeployment(d, "d-new", 2, 2)
+	coming := capitest.NewMachine(
 		"d-new-b",
 		current,
-		capitest.SaysWhy(clusterv1.MachineInfrastructureReadyCondition, "False", "NotReady", "no room"),
-		capitest.Says(clusterv1.MachineReadyCondition, "False"),
+		capitest.WithConditionReason(clusterv1.MachineInfrastructureReadyCondition, "False", "NotReady", "no room"),
+		capitest.WithCondition(clusterv1.MachineReadyCondition, "False"),
 		func(m *clusterv1.Machine) {
 			m.Status.Phase, m.Status.NodeRef = "Provisioning", clusterv1.MachineNodeReference{}
 		},
@@ -51,33 +51,33 @@ func newClusterAPIObjects(change ...capitest.OnDeployment) []runtime.Object {
 		d,
 		former,
 		current,
-		capitest.Machine("d-old-a", former),
-		capitest.Machine("d-old-b", former),
-		capitest.Machine("d-new-a", current),
+		capitest.NewMachine("d-old-a", former),
+		capitest.NewMachine("d-old-b", former),
+		capitest.NewMachine("d-new-a", current),
 		coming,
-		capitest.Cluster(),
-		capitest.Bootstrap(capitest.Owned),
-		capitest.Infrastructure(capitest.Owned),
-		capitest.ControlPlane(),
+		capitest.NewCluster(),
+		capitest.BootstrapTemplate(capitest.WithClusterOwner),
+		capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+		capitest.NewControlPlane(),
 	}
 }
 
-// newWorldWithClusterAPI returns a world with these objects of Cluster API, and with more objects of Millwright's API
+// newBackendWithClusterAPI returns a world with these objects of Cluster API, and with more objects of Millwright's API
 // group.
-func newWorldWithClusterAPI(objects []runtime.Object, more ...runtime.Object) *clitest.World {
-	w := clitest.NewWorld(more...)
-	w.ClusterAPI = capitest.NewServer(objects...)
+func newBackendWithClusterAPI(objects []runtime.Object, more ...runtime.Object) *clitest.FakeBackend {
+	w := clitest.NewFakeBackend(more...)
+	w.ClusterAPI = capitest.NewFakeServer(objects...)
 	return w
 }
 
-func run(t *testing.T, w *clitest.World, args ...string) (string, error) {
+func runRolloutCommand(t *testing.T, w *clitest.FakeBackend, args ...string) (string, error) {
 	t.Helper()
 	return w.Run(t.Context(), Command(w.Environment()), args...)
 }
 
 // For a deployment of Cluster API, status prints the same sentence and tables as for a deployment of Millwright.
 func TestStatusOfADeploymentOfClusterAPI(t *testing.T) {
-	out, err := run(t, newWorldWithClusterAPI(newClusterAPIObjects()), "status", "shop/d")
+	out, err := runRolloutCommand(t, newBackendWithClusterAPI(newClusterAPIObjects()), "status", "shop/d")
 	require.NoError(t, err)
 	assert.Contains(
 		t,
@@ -101,18 +101,18 @@ func TestStatusOfADeploymentOfClusterAPI(t *testing.T) {
 	assert.Contains(t, out, "To go back: millwright rollout undo "+clusterAPIArgument+" --reason …\n")
 	assert.Contains(t, out, "To follow it: millwright rollout watch "+clusterAPIArgument+"\n")
 
-	blocked := capitest.Annotated[*clusterv1.MachineDeployment](
+	blocked := capitest.WithAnnotation[*clusterv1.MachineDeployment](
 		v1alpha1.AnnotationOperation,
 		`{"step":"rollout","waitsFor":"1 of 4 machines waits"}`,
 	)
-	out, err = run(t, newWorldWithClusterAPI(newClusterAPIObjects(blocked)), "status", clusterAPIArgument)
+	out, err = runRolloutCommand(t, newBackendWithClusterAPI(newClusterAPIObjects(blocked)), "status", clusterAPIArgument)
 	require.NoError(t, err)
 	assert.True(t, strings.HasPrefix(out, "machinedeployment.cluster.x-k8s.io shop/d: 1 of 4 machines waits\n"), out)
 }
 
 func TestHistoryOfADeploymentOfClusterAPI(t *testing.T) {
-	w := newWorldWithClusterAPI(newClusterAPIObjects())
-	out, err := run(t, w, "history", "shop/d")
+	w := newBackendWithClusterAPI(newClusterAPIObjects())
+	out, err := runRolloutCommand(t, w, "history", "shop/d")
 	require.NoError(t, err)
 	assert.Equal(
 		t,
@@ -121,18 +121,18 @@ func TestHistoryOfADeploymentOfClusterAPI(t *testing.T) {
 			"2          -          d-new   2026-01-01 11:00:00 UTC   2          small      yes       -\n",
 		out,
 	)
-	out, err = run(t, w, "history", "shop/d", "--revision", "1")
+	out, err = runRolloutCommand(t, w, "history", "shop/d", "--revision", "1")
 	require.NoError(t, err)
 	assert.Contains(t, out, "# revision 1 of shop/d: set d-old\n")
 	assert.Contains(t, out, "  version: v1.30.0\n")
 	assert.NotContains(t, out, "machine-template-hash")
-	_, err = run(t, w, "history", "shop/d", "--revision", "7")
+	_, err = runRolloutCommand(t, w, "history", "shop/d", "--revision", "7")
 	require.EqualError(t, err, "deployment shop/d has no revision 7: it has 1, 2")
 }
 
 func TestPlanOfADeploymentOfClusterAPI(t *testing.T) {
-	w := newWorldWithClusterAPI(newClusterAPIObjects())
-	out, err := run(t, w, "plan", "shop/d")
+	w := newBackendWithClusterAPI(newClusterAPIObjects())
+	out, err := runRolloutCommand(t, w, "plan", "shop/d")
 	require.NoError(t, err)
 	assert.Contains(t, out, "#   d-old   d-new   STEP\n-   2       2       as it is now\n")
 	assert.Contains(t, out, "   0       3       ")
@@ -154,7 +154,7 @@ spec:
       bootstrap: {configRef: {apiGroup: bootstrap.cluster.x-k8s.io, kind: KubeadmConfigTemplate, name: join}}
       infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: ExampleMachineTemplate, name: small}
 `), 0o600))
-	out, err = run(t, w, "plan", "shop/d", "-f", file)
+	out, err = runRolloutCommand(t, w, "plan", "shop/d", "-f", file)
 	require.NoError(t, err)
 	assert.Contains(t, out, "The plan ends here: old machines stay until somebody deletes them.\n")
 
@@ -166,12 +166,12 @@ spec:
 			0o600,
 		),
 	)
-	_, err = run(t, w, "plan", "shop/d", "-f", file)
+	_, err = runRolloutCommand(t, w, "plan", "shop/d", "-f", file)
 	require.ErrorContains(t, err, "MachineDeployment d has version v1beta1: give it as cluster.x-k8s.io/v1beta2")
 
-	out, err = run(
+	out, err = runRolloutCommand(
 		t,
-		newWorldWithClusterAPI(newClusterAPIObjects(func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) })),
+		newBackendWithClusterAPI(newClusterAPIObjects(func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) })),
 		"plan",
 		"shop/d",
 	)
@@ -179,10 +179,10 @@ spec:
 	assert.Contains(t, out, "It is paused: these steps follow when it resumes.\n")
 	assert.Contains(t, out, "   0       3       ")
 
-	out, err = run(
+	out, err = runRolloutCommand(
 		t,
-		newWorldWithClusterAPI(
-			newClusterAPIObjects(capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1")),
+		newBackendWithClusterAPI(
+			newClusterAPIObjects(capitest.WithAnnotation[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1")),
 		),
 		"plan",
 		"shop/d",
@@ -193,7 +193,7 @@ spec:
 }
 
 // clusterAPIPatches returns the merge patches that were sent to deployments of Cluster API.
-func clusterAPIPatches(w *clitest.World) (all []string) {
+func clusterAPIPatches(w *clitest.FakeBackend) (all []string) {
 	for _, action := range w.ClusterAPI.Core.Actions() {
 		if patch, is := action.(clienttesting.PatchAction); is {
 			all = append(all, string(patch.GetPatch()))
@@ -206,7 +206,7 @@ func clusterAPIPatches(w *clitest.World) (all []string) {
 // the workflow reads.
 func TestRequestsOnADeploymentOfClusterAPI(t *testing.T) {
 	for name, row := range map[string]struct {
-		change capitest.OnDeployment
+		change capitest.DeploymentChange
 		args   []string
 		says   string
 		writes []string
@@ -233,12 +233,12 @@ func TestRequestsOnADeploymentOfClusterAPI(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var changes []capitest.OnDeployment
+			var changes []capitest.DeploymentChange
 			if row.change != nil {
 				changes = append(changes, row.change)
 			}
-			w := newWorldWithClusterAPI(newClusterAPIObjects(changes...))
-			out, err := run(t, w, append(row.args, "--as-user", "ann")...)
+			w := newBackendWithClusterAPI(newClusterAPIObjects(changes...))
+			out, err := runRolloutCommand(t, w, append(row.args, "--as-user", "ann")...)
 			require.NoError(t, err)
 			assert.Contains(t, out, row.says)
 			patches := clusterAPIPatches(w)
@@ -249,8 +249,8 @@ func TestRequestsOnADeploymentOfClusterAPI(t *testing.T) {
 			assert.Empty(t, w.Patches(), "nothing of Millwright's group")
 		})
 	}
-	w := newWorldWithClusterAPI(newClusterAPIObjects())
-	_, err := run(t, w, "approve", "shop/d", "--reason", "fine", "--as-user", "ann")
+	w := newBackendWithClusterAPI(newClusterAPIObjects())
+	_, err := runRolloutCommand(t, w, "approve", "shop/d", "--reason", "fine", "--as-user", "ann")
 	require.ErrorContains(t, err, "shop/d")
 	assert.Empty(t, clusterAPIPatches(w))
 
@@ -260,8 +260,8 @@ func TestRequestsOnADeploymentOfClusterAPI(t *testing.T) {
 			s.Spec.Template.Spec.InfrastructureRef.Name = "absent"
 		}
 	}
-	w = newWorldWithClusterAPI(gone)
-	_, err = run(t, w, "undo", "shop/d", "--as-user", "ann")
+	w = newBackendWithClusterAPI(gone)
+	_, err = runRolloutCommand(t, w, "undo", "shop/d", "--as-user", "ann")
 	require.ErrorContains(t, err, "ExampleMachineTemplate shop/absent", "the former template cannot return")
 	assert.Empty(t, clusterAPIPatches(w))
 }
@@ -270,8 +270,8 @@ func TestRequestsOnADeploymentOfClusterAPI(t *testing.T) {
 func TestNamesOfDeploymentsOfBothGroups(t *testing.T) {
 	ours := webPool().deployment
 	ours.Name = "d"
-	w := newWorldWithClusterAPI(newClusterAPIObjects(), ours)
-	_, err := run(t, w, "status", "shop/d")
+	w := newBackendWithClusterAPI(newClusterAPIObjects(), ours)
+	_, err := runRolloutCommand(t, w, "status", "shop/d")
 	require.EqualError(
 		t,
 		err,
@@ -281,36 +281,36 @@ func TestNamesOfDeploymentsOfBothGroups(t *testing.T) {
 		"machinedeployment.machine.sapcloud.io/shop/d": "To follow it: millwright rollout watch shop/d\n",
 		clusterAPIArgument: "To follow it: millwright rollout watch " + clusterAPIArgument + "\n",
 	} {
-		out, err := run(t, w, "status", arg)
+		out, err := runRolloutCommand(t, w, "status", arg)
 		require.NoError(t, err)
 		assert.Contains(t, out, says)
 	}
-	out, err := run(t, w, "status", "machinedeployments.cluster.x-k8s.io/d", "-n", "shop")
+	out, err := runRolloutCommand(t, w, "status", "machinedeployments.cluster.x-k8s.io/d", "-n", "shop")
 	require.NoError(t, err)
 	assert.Contains(t, out, "set d-new of template small")
 
 	theirs := func(d *clusterv1.MachineDeployment) {
 		d.Finalizers, d.Labels[clusterv1.WatchLabel] = []string{clusterv1.MachineDeploymentFinalizer}, "upstream"
 	}
-	_, err = run(t, newWorldWithClusterAPI(newClusterAPIObjects(theirs)), "status", "shop/d")
+	_, err = runRolloutCommand(t, newBackendWithClusterAPI(newClusterAPIObjects(theirs)), "status", "shop/d")
 	require.ErrorContains(t, err, "there is no deployment shop/d")
-	_, err = run(t, newWorldWithClusterAPI(newClusterAPIObjects(theirs)), "status", clusterAPIArgument)
+	_, err = runRolloutCommand(t, newBackendWithClusterAPI(newClusterAPIObjects(theirs)), "status", clusterAPIArgument)
 	require.EqualError(
 		t,
 		err,
 		`deployment shop/d has no finalizer machine.sapcloud.io/cluster-api, so Millwright does not roll it out; its label cluster.x-k8s.io/watch-filter is "upstream"`,
 	)
 
-	w = completePool().world().World
-	_, err = run(t, w, "status", "shop/web")
+	w = completePool().newBackend().FakeBackend
+	_, err = runRolloutCommand(t, w, "status", "shop/web")
 	require.NoError(t, err)
-	assert.LessOrEqual(t, w.Asked, 1, "Cluster API is not installed")
-	_, err = run(t, w, "status", clusterAPIArgument)
+	assert.LessOrEqual(t, w.DiscoveryCount, 1, "Cluster API is not installed")
+	_, err = runRolloutCommand(t, w, "status", clusterAPIArgument)
 	require.EqualError(t, err, "the API server does not serve cluster.x-k8s.io/v1beta2: Cluster API is not installed")
 }
 
 func TestWatchOfADeploymentOfClusterAPI(t *testing.T) {
-	w := newWorldWithClusterAPI(newClusterAPIObjects())
+	w := newBackendWithClusterAPI(newClusterAPIObjects())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	d, err := w.ClusterAPI.Client.Deployments("shop").Get(ctx, "d", metav1.GetOptions{})

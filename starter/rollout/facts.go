@@ -41,7 +41,7 @@ func (s snapshot) factRows() [][]any {
 
 // currentSetText describes the current set: revision, name, class or template, and time of creation.
 func (s snapshot) currentSetText() string {
-	i := s.currentIndex()
+	i := s.currentSetIndex()
 	if i < 0 {
 		return "none of this template yet"
 	}
@@ -52,7 +52,7 @@ func (s snapshot) currentSetText() string {
 		set.name,
 		s.tree.templateWord,
 		cmp.Or(set.templateName, "-"),
-		kubecli.Since(set.created, s.now),
+		kubecli.SinceText(set.created, s.now),
 	)
 }
 
@@ -66,17 +66,17 @@ func (s snapshot) policyText() string {
 
 func (s snapshot) strategyText() string {
 	o := s.facts
-	surge, unavailable := rollout.Bounds(o)
+	surge, unavailable := rollout.SurgeAndUnavailable(o)
 	both := fmt.Sprintf(
 		", maxSurge %s, maxUnavailable %s",
-		boundText(o.Surge, surge),
-		boundText(o.Unavailable, unavailable),
+		textOfBound(o.Surge, surge),
+		textOfBound(o.Unavailable, unavailable),
 	)
 	switch o.Strategy {
 	case rollout.InPlaceAuto:
 		return "InPlaceUpdate, Auto" + both
 	case rollout.InPlaceManual:
-		return "InPlaceUpdate, Manual, maxUnavailable " + boundText(o.Unavailable, unavailable)
+		return "InPlaceUpdate, Manual, maxUnavailable " + textOfBound(o.Unavailable, unavailable)
 	case rollout.RollingUpdate:
 		return string(o.Strategy) + both
 	default:
@@ -84,8 +84,8 @@ func (s snapshot) strategyText() string {
 	}
 }
 
-// boundText formats a bound. A percentage is followed by n, the number of machines that the percentage allows.
-func boundText(b rollout.Bound, n int) string {
+// textOfBound formats a bound. A percentage is followed by n, the number of machines that the percentage allows.
+func textOfBound(b rollout.IntOrPercent, n int) string {
 	switch {
 	case b.Percent:
 		return fmt.Sprintf("%d%% (%d)", b.Value, n)
@@ -108,21 +108,21 @@ func (s snapshot) stepText() string {
 	}
 	step := o.Steps[p.Step]
 	if d.Pause != nil {
-		return pauseText(d.Pause, s.formatWhen)
+		return pauseText(d.Pause, s.formatTimeWithDate)
 	}
-	then := fmt.Sprintf("then it lasts %s", phrase.Length(step.Wait))
+	then := fmt.Sprintf("then it lasts %s", phrase.DurationText(step.Wait))
 	if step.Approve {
 		then = "then a person must approve it"
 	}
 	available := 0
-	if i := s.currentIndex(); i >= 0 {
-		available = list.Count(o.Sets[i].Machines, func(m rollout.Member) bool { return m.Available })
+	if i := s.currentSetIndex(); i >= 0 {
+		available = list.CountWhere(o.Sets[i].Machines, func(m rollout.Member) bool { return m.Available })
 	}
 	return fmt.Sprintf(
 		"%d of %d is to have %s, and %d available; %s",
 		p.Step+1,
 		len(o.Steps),
-		phrase.Count(s.stepSize(p.Step), "machine"),
+		phrase.CountText(s.stepSize(p.Step), "machine"),
 		available,
 		then,
 	)
@@ -130,7 +130,7 @@ func (s snapshot) stepText() string {
 
 // stepSize is the number of updated machines at which a rollout step pauses.
 func (s snapshot) stepSize(step int) int {
-	return min(s.facts.Steps[step].Size.Of(s.facts.Replicas, true), s.facts.Replicas)
+	return min(s.facts.Steps[step].Size.CountOfTotal(s.facts.Replicas, true), s.facts.Replicas)
 }
 
 // deadlineText says when the progress deadline passes.
@@ -139,12 +139,12 @@ func (s snapshot) deadlineText() string {
 	if o.Deadline == nil {
 		return "none: progressDeadlineSeconds is not set"
 	}
-	text := phrase.Length(*o.Deadline) + " without progress"
+	text := phrase.DurationText(*o.Deadline) + " without progress"
 	switch {
 	case d.Late:
 		return text + ": it has passed"
 	case d.Pause == nil && !d.Recheck.IsZero():
-		return text + ": it passes at " + phrase.When(d.Recheck, s.now)
+		return text + ": it passes at " + phrase.TimeText(d.Recheck, s.now)
 	default:
 		return text + "; it does not count at the moment"
 	}
@@ -155,7 +155,7 @@ func (s snapshot) deadlineText() string {
 func (s snapshot) progressRecord() rollout.Progress {
 	p := s.facts.Progress
 	if s.decision.Record != nil {
-		p = p.Recorded(*s.decision.Record)
+		p = p.MergedWith(*s.decision.Record)
 	}
 	if p.Revision != s.decision.Revision {
 		return rollout.Progress{}
@@ -184,7 +184,7 @@ func (s snapshot) automaticRollbackText() string {
 	switch {
 	case len(whens) == 0:
 		return ""
-	case o.RolledBackTo != "" && s.currentIndex() >= 0 && o.Sets[s.currentIndex()].UID == o.RolledBackTo:
+	case o.RolledBackTo != "" && s.currentSetIndex() >= 0 && o.Sets[s.currentSetIndex()].UID == o.RolledBackTo:
 		return "not by itself again: an automatic rollback brought this revision"
 	default:
 		return "by itself " + strings.Join(whens, ", or ")

@@ -34,13 +34,13 @@ func readDeployment[D any, P interface {
 		case err != nil:
 			return nil, false, fmt.Errorf("read %s: %w", file, err)
 		case read != nil && found != nil:
-			return nil, false, fmt.Errorf("%s holds MachineDeployment %s twice", file, kubecli.KeyOf(of))
+			return nil, false, fmt.Errorf("%s holds MachineDeployment %s twice", file, kubecli.KeyOfObject(of))
 		case read != nil:
 			found, sized = read, withSize
 		}
 	}
 	if found == nil {
-		return nil, false, fmt.Errorf("%s holds %w %s", file, errNotInFile, kubecli.KeyOf(of))
+		return nil, false, fmt.Errorf("%s holds %w %s", file, errNotInFile, kubecli.KeyOfObject(of))
 	}
 	return found, sized, nil
 }

@@ -82,10 +82,10 @@ func (s snapshot) writeHistory(out io.Writer) error {
 			revisionCell(facts.Revision),
 			facts.History,
 			set.name,
-			phrase.Clock(set.created, s.now),
+			phrase.ClockText(set.created, s.now),
 			set.replicas,
 			set.templateName,
-			yesCell(i == s.currentIndex()),
+			yesCell(i == s.currentSetIndex()),
 			kubecli.OneLine(set.changeCause),
 		})
 	}
@@ -95,10 +95,13 @@ func (s snapshot) writeHistory(out io.Writer) error {
 // writeTemplate writes the template of a revision. If no set has the revision now, writeTemplate uses a set that had
 // the revision formerly.
 func (s snapshot) writeTemplate(out io.Writer, revision int64) error {
-	i := slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return revision != 0 && set.Revision == revision })
+	i := slices.IndexFunc(
+		s.facts.Sets,
+		func(set rollout.MachineSet) bool { return revision != 0 && set.Revision == revision },
+	)
 	note := ""
 	if i < 0 {
-		i = slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool {
+		i = slices.IndexFunc(s.facts.Sets, func(set rollout.MachineSet) bool {
 			return slices.Contains(strings.Split(set.History, ","), strconv.FormatInt(revision, 10))
 		})
 		if i < 0 {

@@ -10,10 +10,12 @@ import (
 
 // A machine of the current template does not count as up to date while the machine is being deleted.
 func TestLeavingMachinesAreNotUpToDate(t *testing.T) {
-	p := webPool().addSet("web-b", 7, "large", 2).addRunning("b-1", "b-2").addMachine("b-3", v1alpha1.MachineTerminating)
+	p := webPool().addSet("web-b", 7, "large", 2).
+		addRunningMachines("b-1", "b-2").
+		addMachine("b-3", v1alpha1.MachineTerminating)
 	p.deployment.Spec.Replicas = 2 // the set is scaled down
-	s := p.snapshot()
+	s := p.newSnapshot()
 	assert.Contains(t, s.countsText(), "2 wanted, 2 up to date")
 	assert.Contains(t, s.progressBar(), "2/2 up to date")
-	assert.Equal(t, "2 of 2 machines up to date", s.reachedText())
+	assert.Equal(t, "2 of 2 machines up to date", s.updatedMachinesText())
 }

@@ -25,23 +25,23 @@ import (
 type rolloutCommand struct {
 	kubecli.Objects
 	targetKubeconfig string // kubeconfig of the target cluster; if empty, nodes are not read
-	asMCM            bool   // worker and bridge run with --as-mcm
+	actsAsMCM        bool   // worker and bridge run with --as-mcm
 }
 
 // reader reads one deployment for the rollout commands.
 type reader struct {
-	key     types.NamespacedName
-	group   string // API group that the user named; empty if the user named none
-	clients kubecli.Clients
-	nodes   typedcorev1.NodesGetter // nil if nodes are not read
-	asMCM   bool
-	now     func() time.Time
+	key       types.NamespacedName
+	group     string // API group that the user named; empty if the user named none
+	clients   kubecli.Clients
+	nodes     typedcorev1.NodesGetter // nil if nodes are not read
+	actsAsMCM bool
+	now       func() time.Time
 }
 
 // newReader returns a reader of the named deployment. The reader's clients connect on their first use.
 func (f *rolloutCommand) newReader(c *cobra.Command, name string) (l reader, err error) {
-	l.now, l.asMCM = f.Now, f.asMCM
-	if l.key, err = f.Key(c, name); err != nil {
+	l.now, l.actsAsMCM = f.Now, f.actsAsMCM
+	if l.key, err = f.ParseKey(c, name); err != nil {
 		return l, err
 	}
 	l.group = f.Group
@@ -53,70 +53,70 @@ func (f *rolloutCommand) newReader(c *cobra.Command, name string) (l reader, err
 	return l, err
 }
 
-// source is a deployment of either API group as it was read, with its sets, machines and policy. The methods
+// deploymentSource is a deployment of either API group as it was read, with its sets, machines and policy. The methods
 // withPolicy, withReplicas, withFile, withoutPauseAndHold and withTemplateOfSet return a changed copy.
-type source interface {
-	asTree(now time.Time) tree
-	observed(now time.Time) rollout.Observed // the sets have the same order as in asTree
-	requestFacts(o rollout.Observed, next rollout.Decision) request.DeploymentFacts
+type deploymentSource interface {
+	asTree(now time.Time) deploymentTree
+	observedState(now time.Time) rollout.Facts // the sets have the same order as in asTree
+	requestFacts(o rollout.Facts, next rollout.Decision) request.DeploymentFacts
 	templateOfSet(set int) any // the template of the set at this index, in the form of the deployment's spec.template
 
-	withPolicy(policy *v1alpha1.RolloutPolicy) source
-	withReplicas(replicas int32) source
+	withPolicy(policy *v1alpha1.RolloutPolicy) deploymentSource
+	withReplicas(replicas int32) deploymentSource
 	// withFile returns a copy with the spec in the file; errNotInFile if the file lacks the deployment.
-	withFile(file string) (source, error)
-	withoutPauseAndHold() source // a copy that is neither paused nor held
+	withFile(file string) (deploymentSource, error)
+	withoutPauseAndHold() deploymentSource // a copy that is neither paused nor held
 	// withTemplateOfSet returns a copy with the template of the set at this index, and without the rollback request. A
 	// negative index keeps the template.
-	withTemplateOfSet(set int, now time.Time) source
+	withTemplateOfSet(set int, now time.Time) deploymentSource
 
-	patch(ctx context.Context, data []byte) error
+	patchDeployment(ctx context.Context, data []byte) error
 	// patchBuilder returns the value for the field Change of kubecli.Subject.
 	patchBuilder() func(request.Command, request.Decision) map[string]any
 }
 
-// tree has the facts of a source that the commands print, in the same form for both API groups.
-type tree struct {
-	object          metav1.Object
-	kind            string // kind of the deployment in the sentence of explain
-	argument        string // name of the deployment as an argument of millwright
-	resource        string // resource of the deployment, for kubectl
-	machineResource string // resource of the machines, for kubectl
-	templateWord    string // word for the source of the machines: class or template
-	listDeletions   string // command that lists the deployment's machines that are being deleted
-	strategy        string // name of the strategy in the spec
-	operation       *v1alpha1.Operation
-	policy          *v1alpha1.RolloutPolicy // nil if no policy applies
-	nodesUnread     bool                    // the nodes were not read
-	Sets            []set                   // from the oldest to the newest
-	Members         []member
+// deploymentTree has the facts of a source that the commands print, in the same form for both API groups.
+type deploymentTree struct {
+	object               metav1.Object
+	kind                 string // kind of the deployment in the sentence of explain
+	argument             string // name of the deployment as an argument of millwright
+	resource             string // resource of the deployment, for kubectl
+	machineResource      string // resource of the machines, for kubectl
+	templateWord         string // word for the source of the machines: class or template
+	listDeletionsCommand string // command that lists the deployment's machines that are being deleted
+	strategy             string // name of the strategy in the spec
+	operation            *v1alpha1.Operation
+	policy               *v1alpha1.RolloutPolicy // nil if no policy applies
+	areNodesUnread       bool                    // the nodes were not read
+	Sets                 []treeSet               // from the oldest to the newest
+	Members              []treeMachine
 }
 
-// set is one MachineSet of a tree.
-type set struct {
+// treeSet is one MachineSet of a tree.
+type treeSet struct {
 	name, templateName string // templateName names the class or the infrastructure template of the set's machines
 	created            time.Time
 	replicas           int32
 	changeCause        string // annotation kubernetes.io/change-cause
 }
 
-// member is one machine of a tree.
-type member struct {
+// treeMachine is one machine of a tree.
+type treeMachine struct {
 	name, uid, node string
 	phase           string
-	phaseSince      time.Time // when the machine entered its phase
+	phaseBeginTime  time.Time // when the machine entered its phase
 	operation       string
-	deleting        bool
+	isDeleting      bool
 	explainCommand  string // command that says why the machine still exists
 }
 
 // snapshot is a rollout at one moment: the objects in the API server, and the decision of decide/rollout about these
 // objects.
 type snapshot struct {
-	source       source
-	tree         tree
+	source       deploymentSource
+	tree         deploymentTree
 	policies     []*v1alpha1.RolloutPolicy // all policies of the namespace
-	facts        rollout.Observed          // the sets have the order of tree.Sets
+	facts        rollout.Facts             // the sets have the order of tree.Sets
 	decision     rollout.Decision
 	status       rollout.Status
 	now          time.Time
@@ -136,7 +136,7 @@ func (l reader) readSnapshot(ctx context.Context) (snapshot, error) {
 
 // readSource reads a deployment with its sets and machines from the API server, and the policies of its namespace. An
 // object that is created between two requests may be missing until the next read.
-func (l reader) readSource(ctx context.Context) (source, []*v1alpha1.RolloutPolicy, error) {
+func (l reader) readSource(ctx context.Context) (deploymentSource, []*v1alpha1.RolloutPolicy, error) {
 	from, err := l.findDeployment(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -145,13 +145,13 @@ func (l reader) readSource(ctx context.Context) (source, []*v1alpha1.RolloutPoli
 	if err != nil {
 		return nil, nil, err
 	}
-	return from.withPolicy(cache.FirstPolicy(policies, from.asTree(time.Time{}).object)), policies, nil
+	return from.withPolicy(cache.FirstMatchingPolicy(policies, from.asTree(time.Time{}).object)), policies, nil
 }
 
 // findDeployment reads the deployment in the API group that the user named. If the user named no group, findDeployment
 // returns the only deployment with the name, and an error if Millwright reconciles a deployment with the name in each
 // group. If the objects of Cluster API cannot be read, findDeployment returns the deployment of machine.sapcloud.io.
-func (l reader) findDeployment(ctx context.Context) (source, error) {
+func (l reader) findDeployment(ctx context.Context) (deploymentSource, error) {
 	switch l.group {
 	case v1alpha1.GroupName:
 		return l.readNative(ctx)
@@ -182,9 +182,9 @@ func (l reader) findDeployment(ctx context.Context) (source, error) {
 }
 
 // newSnapshot returns a snapshot with the decision of decide/rollout.
-func newSnapshot(from source, now time.Time) snapshot {
-	facts := from.observed(now)
-	plan := rollout.Plan(facts)
+func newSnapshot(from deploymentSource, now time.Time) snapshot {
+	facts := from.observedState(now)
+	plan := rollout.PlanDeployment(facts)
 	return snapshot{
 		source:   from,
 		tree:     from.asTree(now),
@@ -201,17 +201,17 @@ func (l reader) listPolicies(ctx context.Context) ([]*v1alpha1.RolloutPolicy, er
 	if err != nil {
 		return nil, fmt.Errorf("list rollout policies of namespace %s: %w", l.key.Namespace, err)
 	}
-	return cache.Pointers(list.Items), nil
+	return cache.PointersToItems(list.Items), nil
 }
 
-// currentIndex returns the index of the set with the deployment's template; -1 if no set has the template. Of several
-// sets with the template, the oldest counts, as in decide/rollout.
-func (s snapshot) currentIndex() int {
-	return slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return set.Current && !set.Deleting })
+// currentSetIndex returns the index of the set with the deployment's template; -1 if no set has the template. Of
+// several sets with the template, the oldest counts, as in decide/rollout.
+func (s snapshot) currentSetIndex() int {
+	return slices.IndexFunc(s.facts.Sets, func(set rollout.MachineSet) bool { return set.Current && !set.Deleting })
 }
 
 // key returns namespace/name of the deployment.
-func (s snapshot) key() string { return kubecli.KeyOf(s.tree.object) }
+func (s snapshot) key() string { return kubecli.KeyOfObject(s.tree.object) }
 
 // isInPlace reports whether the strategy updates machines in place.
 func (s snapshot) isInPlace() bool {
@@ -219,4 +219,4 @@ func (s snapshot) isInPlace() bool {
 }
 
 // lacksNodes reports whether the decision needs the nodes, which were not read.
-func (s snapshot) lacksNodes() bool { return s.isInPlace() && s.tree.nodesUnread }
+func (s snapshot) lacksNodes() bool { return s.isInPlace() && s.tree.areNodesUnread }

@@ -65,7 +65,7 @@ func webPool(edits ...poolEdit) *pool {
 					Type:           v1alpha1.MachineDeploymentProgressing,
 					Status:         v1alpha1.ConditionTrue,
 					Reason:         "MachineSetUpdated",
-					LastUpdateTime: metav1.NewTime(begun),
+					LastUpdateTime: metav1.NewTime(beginTime),
 				},
 			},
 		},
@@ -93,7 +93,7 @@ func (p *pool) addSet(name string, revision int, class string, replicas int32) *
 			Namespace:         "shop",
 			Name:              name,
 			UID:               types.UID("u-" + name),
-			CreationTimestamp: metav1.NewTime(begun.Add(time.Duration(revision-7) * time.Hour)),
+			CreationTimestamp: metav1.NewTime(beginTime.Add(time.Duration(revision-7) * time.Hour)),
 			Labels:            maps.Clone(template.Labels),
 			Annotations:       map[string]string{v1alpha1.AnnotationRevision: fmt.Sprint(revision)},
 			OwnerReferences: []metav1.OwnerReference{
@@ -132,7 +132,7 @@ func (p *pool) addMachine(name string, phase v1alpha1.MachinePhase, edits ...mac
 			Namespace:         "shop",
 			Name:              name,
 			UID:               types.UID("u-" + name),
-			CreationTimestamp: metav1.NewTime(begun),
+			CreationTimestamp: metav1.NewTime(beginTime),
 			Annotations:       map[string]string{},
 			Labels:            map[string]string{v1alpha1.LabelNode: "n-" + name, v1alpha1.LabelMachineTemplateHash: s.Name},
 			OwnerReferences: []metav1.OwnerReference{
@@ -146,11 +146,11 @@ func (p *pool) addMachine(name string, phase v1alpha1.MachinePhase, edits ...mac
 			},
 		},
 		Status: v1alpha1.MachineStatus{
-			CurrentStatus: v1alpha1.CurrentStatus{Phase: phase, LastUpdateTime: metav1.NewTime(begun)},
+			CurrentStatus: v1alpha1.CurrentStatus{Phase: phase, LastUpdateTime: metav1.NewTime(beginTime)},
 		},
 	}
 	if phase == v1alpha1.MachineTerminating {
-		m.DeletionTimestamp, m.Finalizers = new(metav1.NewTime(begun)), []string{v1alpha1.FinalizerMachine}
+		m.DeletionTimestamp, m.Finalizers = new(metav1.NewTime(beginTime)), []string{v1alpha1.FinalizerMachine}
 	}
 	for _, e := range edits {
 		e(m)
@@ -160,8 +160,8 @@ func (p *pool) addMachine(name string, phase v1alpha1.MachinePhase, edits ...mac
 	return p
 }
 
-// addRunning adds available machines to the last set.
-func (p *pool) addRunning(names ...string) *pool {
+// addRunningMachines adds available machines to the last set.
+func (p *pool) addRunningMachines(names ...string) *pool {
 	for _, name := range names {
 		p.addMachine(name, v1alpha1.MachineRunning)
 	}
@@ -176,9 +176,10 @@ func withOperationText(text string) machineEdit {
 func waitingPool(edits ...poolEdit) *pool {
 	return webPool(edits...).
 		addSet("web-a", 6, "small", 1).
-		addRunning("a-1").addMachine("a-2", v1alpha1.MachineTerminating, withOperationText("Drain: 2 pods left")).
+		addRunningMachines("a-1").addMachine("a-2", v1alpha1.MachineTerminating, withOperationText("Drain: 2 pods left")).
 		addSet("web-b", 7, "large", 2).
-		addRunning("b-1").addMachine("b-2", v1alpha1.MachinePending, withOperationText("Creating the instance:\nno capacity"))
+		addRunningMachines("b-1").
+		addMachine("b-2", v1alpha1.MachinePending, withOperationText("Creating the instance:\nno capacity"))
 }
 
 // completePool returns a complete rollout. Its oldest set, web-0, has no replicas.
@@ -187,10 +188,10 @@ func completePool(edits ...poolEdit) *pool {
 		edits...).addSet("web-0", 5, "tiny", 0).
 		addSet("web-a", 6, "small", 0).
 		addSet("web-b", 7, "large", 3).
-		addRunning("b-1", "b-2", "b-3")
+		addRunningMachines("b-1", "b-2", "b-3")
 }
 
-func (p *pool) world() *world {
+func (p *pool) newBackend() *fakeBackend {
 	objects := []runtime.Object{p.deployment}
 	if p.policy != nil {
 		objects = append(objects, p.policy)
@@ -201,14 +202,14 @@ func (p *pool) world() *world {
 	for _, m := range p.machines {
 		objects = append(objects, m)
 	}
-	return newWorld(objects...)
+	return newFakeBackend(objects...)
 }
 
-// snapshot returns the snapshot of the pool.
-func (p *pool) snapshot() snapshot {
+// newSnapshot returns the snapshot of the pool.
+func (p *pool) newSnapshot() snapshot {
 	return newSnapshot(
 		nativeDeployment{
-			Tree: deployment.Tree{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy},
+			ObjectTree: deployment.ObjectTree{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy},
 		},
 		now,
 	)
@@ -217,10 +218,10 @@ func (p *pool) snapshot() snapshot {
 // runCommand runs a rollout command.
 func (p *pool) runCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	return runCommandIn(t.Context(), p.world(), p.nodes, args...)
+	return runCommandIn(t.Context(), p.newBackend(), p.nodes, args...)
 }
 
-func runCommandIn(ctx context.Context, w *world, nodes []runtime.Object, args ...string) (string, error) {
+func runCommandIn(ctx context.Context, w *fakeBackend, nodes []runtime.Object, args ...string) (string, error) {
 	var out bytes.Buffer
 	d := w.Environment()
 	d.Clients = func(a kubecli.Access) (kubecli.Clients, error) {
@@ -277,8 +278,8 @@ func TestReadSnapshotReadsOwnedObjects(t *testing.T) {
 	p.sets, p.machines = append(p.sets, stranger), append(p.machines, alone, foreign)
 	s, err := reader{
 		key:     webKey,
-		clients: kubecli.Clients{Machines: p.world().Machines},
-		now:     p.world().Environment().Now,
+		clients: kubecli.Clients{Machines: p.newBackend().Machines},
+		now:     p.newBackend().Environment().Now,
 	}.readSnapshot(t.Context())
 	require.NoError(t, err)
 	require.Len(t, s.tree.Sets, 3)
@@ -289,7 +290,7 @@ func TestReadSnapshotReadsOwnedObjects(t *testing.T) {
 		"the oldest first",
 	)
 	assert.Len(t, s.tree.Members, 3)
-	assert.Equal(t, 2, s.currentIndex())
+	assert.Equal(t, 2, s.currentSetIndex())
 	assert.True(t, s.decision.Complete)
 }
 
@@ -299,7 +300,7 @@ func TestReadSnapshotErrors(t *testing.T) {
 		"machinesets":        "list sets of deployment shop/web: forbidden",
 		"machines":           "list machines: forbidden",
 	} {
-		w := completePool().world()
+		w := completePool().newBackend()
 		w.Machines.PrependReactor("*", what, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("forbidden")
 		})
@@ -312,15 +313,15 @@ func TestReadSnapshotErrors(t *testing.T) {
 	})
 	_, err := reader{
 		key:     webKey,
-		clients: kubecli.Clients{Machines: completePool().world().Machines},
+		clients: kubecli.Clients{Machines: completePool().newBackend().Machines},
 		nodes:   nodes.CoreV1(),
 		now:     time.Now,
 	}.readSnapshot(t.Context())
 	assert.EqualError(t, err, "list nodes: forbidden")
 }
 
-// inPlace sets the strategy InPlaceUpdate with this orchestration type.
-func inPlace(kind v1alpha1.OrchestrationType) poolEdit {
+// withInPlaceStrategy sets the strategy InPlaceUpdate with this orchestration type.
+func withInPlaceStrategy(kind v1alpha1.OrchestrationType) poolEdit {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type:          v1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
@@ -334,10 +335,10 @@ func inPlace(kind v1alpha1.OrchestrationType) poolEdit {
 // inPlacePool returns an in-place update of three machines: one machine has moved to the new set, and the node of a
 // second machine is selected.
 func inPlacePool(kind v1alpha1.OrchestrationType) *pool {
-	p := webPool(inPlace(kind)).addSet("web-a", 6, "small", 2).
-		addRunning("a-1", "a-2").
+	p := webPool(withInPlaceStrategy(kind)).addSet("web-a", 6, "small", 2).
+		addRunningMachines("a-1", "a-2").
 		addSet("web-b", 7, "large", 1).
-		addRunning("b-1")
+		addRunningMachines("b-1")
 	p.sets[0].Labels[v1alpha1.LabelScaleUpDisabled] = v1alpha1.ValueLowerTrue
 	for _, m := range p.machines {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Labels[v1alpha1.LabelNode], Labels: map[string]string{}}}

@@ -22,33 +22,36 @@ import (
 
 // nativeDeployment is a deployment of machine.sapcloud.io.
 type nativeDeployment struct {
-	deployment.Tree
+	deployment.ObjectTree
 
 	machines versioned.Interface
 }
 
 // readNative reads a deployment of machine.sapcloud.io with its sets, machines and nodes.
-func (l reader) readNative(ctx context.Context) (source, error) {
+func (l reader) readNative(ctx context.Context) (deploymentSource, error) {
 	deployments := l.clients.Machines.MachineV1alpha1().MachineDeployments(l.key.Namespace)
-	d, err := kubecli.Find(ctx, request.MachineDeployment, l.key, deployments.Get)
+	d, err := kubecli.FindObject(ctx, request.MachineDeployment, l.key, deployments.Get)
 	if err != nil {
 		return nil, err
 	}
-	f := deployment.Tree{Deployment: d, AsMCM: l.asMCM}
-	if f.Sets, err = l.setsOf(ctx, d); err != nil {
+	f := deployment.ObjectTree{Deployment: d, BehavesAsMCM: l.actsAsMCM}
+	if f.Sets, err = l.listSetsOfDeployment(ctx, d); err != nil {
 		return nil, err
 	}
-	if f.Members, f.Read, err = l.membersOf(ctx, d.Namespace, f.Sets); err != nil {
+	if f.Members, f.MachinesVersion, err = l.listMachinesOfSets(ctx, d.Namespace, f.Sets); err != nil {
 		return nil, err
 	}
-	f.Node, err = l.nodesOf(ctx)
+	f.NodeOfMachine, err = l.readNodesOfMachines(ctx)
 	return nativeDeployment{f, l.clients.Machines}, err
 }
 
-func (l reader) setsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {
+func (l reader) listSetsOfDeployment(
+	ctx context.Context,
+	d *v1alpha1.MachineDeployment,
+) ([]*v1alpha1.MachineSet, error) {
 	list, err := l.clients.Machines.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list sets of deployment %s: %w", kubecli.KeyOf(d), err)
+		return nil, fmt.Errorf("list sets of deployment %s: %w", kubecli.KeyOfObject(d), err)
 	}
 	var owned []*v1alpha1.MachineSet
 	for i := range list.Items {
@@ -62,7 +65,7 @@ func (l reader) setsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v
 	return owned, nil
 }
 
-func (l reader) membersOf(
+func (l reader) listMachinesOfSets(
 	ctx context.Context,
 	namespace string,
 	sets []*v1alpha1.MachineSet,
@@ -81,9 +84,9 @@ func (l reader) membersOf(
 	return members, list.ResourceVersion, nil
 }
 
-// nodesOf reads all nodes in one request, and returns a function that finds the node of a machine. Without
-// --target-kubeconfig, nodesOf returns nil.
-func (l reader) nodesOf(ctx context.Context) (func(*v1alpha1.Machine) *corev1.Node, error) {
+// readNodesOfMachines reads all nodes in one request, and returns a function that finds the node of a machine. Without
+// --target-kubeconfig, readNodesOfMachines returns nil.
+func (l reader) readNodesOfMachines(ctx context.Context) (func(*v1alpha1.Machine) *corev1.Node, error) {
 	if l.nodes == nil {
 		return nil, nil
 	}
@@ -95,26 +98,26 @@ func (l reader) nodesOf(ctx context.Context) (func(*v1alpha1.Machine) *corev1.No
 	for i := range list.Items {
 		byName[list.Items[i].Name] = &list.Items[i]
 	}
-	return func(m *v1alpha1.Machine) *corev1.Node { return byName[cache.NodeNameOf(m)] }, nil
+	return func(m *v1alpha1.Machine) *corev1.Node { return byName[cache.NodeNameOfMachine(m)] }, nil
 }
 
-func (f nativeDeployment) asTree(_ time.Time) tree {
+func (f nativeDeployment) asTree(_ time.Time) deploymentTree {
 	d := f.Deployment
-	shown := tree{
-		object:          d,
-		kind:            "machinedeployment",
-		argument:        kubecli.KeyOf(d),
-		resource:        "machinedeployment",
-		machineResource: "machine",
-		templateWord:    "class",
-		listDeletions:   "millwright drain list -n " + d.Namespace,
-		strategy:        string(d.Spec.Strategy.EffectiveType()),
-		operation:       d.Status.CurrentOperation,
-		policy:          f.Policy,
-		nodesUnread:     f.Node == nil,
+	shown := deploymentTree{
+		object:               d,
+		kind:                 "machinedeployment",
+		argument:             kubecli.KeyOfObject(d),
+		resource:             "machinedeployment",
+		machineResource:      "machine",
+		templateWord:         "class",
+		listDeletionsCommand: "millwright drain list -n " + d.Namespace,
+		strategy:             string(d.Spec.Strategy.EffectiveType()),
+		operation:            d.Status.CurrentOperation,
+		policy:               f.Policy,
+		areNodesUnread:       f.NodeOfMachine == nil,
 	}
 	for _, s := range f.Sets {
-		shown.Sets = append(shown.Sets, set{
+		shown.Sets = append(shown.Sets, treeSet{
 			s.Name,
 			s.Spec.Template.Spec.Class.Name,
 			s.CreationTimestamp.Time,
@@ -123,22 +126,22 @@ func (f nativeDeployment) asTree(_ time.Time) tree {
 		})
 	}
 	for _, m := range f.Members {
-		shown.Members = append(shown.Members, member{
+		shown.Members = append(shown.Members, treeMachine{
 			name:           m.Name,
 			uid:            string(m.UID),
-			node:           cache.NodeNameOf(m),
-			phase:          kubecli.Status(*m),
-			phaseSince:     phaseSince(m),
+			node:           cache.NodeNameOfMachine(m),
+			phase:          kubecli.StatusText(*m),
+			phaseBeginTime: phaseBeginTime(m),
 			operation:      m.Status.LastOperation.Description,
-			deleting:       m.DeletionTimestamp != nil,
-			explainCommand: "millwright drain explain " + kubecli.KeyOf(m),
+			isDeleting:     m.DeletionTimestamp != nil,
+			explainCommand: "millwright drain explain " + kubecli.KeyOfObject(m),
 		})
 	}
 	return shown
 }
 
-// phaseSince returns the time at which a machine entered its phase.
-func phaseSince(m *v1alpha1.Machine) time.Time {
+// phaseBeginTime returns the time at which a machine entered its phase.
+func phaseBeginTime(m *v1alpha1.Machine) time.Time {
 	switch {
 	case m.DeletionTimestamp != nil:
 		return m.DeletionTimestamp.Time
@@ -149,12 +152,12 @@ func phaseSince(m *v1alpha1.Machine) time.Time {
 	}
 }
 
-func (f nativeDeployment) observed(now time.Time) rollout.Observed {
-	return deployment.Observed(f.Tree, now)
+func (f nativeDeployment) observedState(now time.Time) rollout.Facts {
+	return deployment.RolloutFacts(f.ObjectTree, now)
 }
 
-func (f nativeDeployment) requestFacts(o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
-	return deployment.Request(f.Deployment, o, next)
+func (f nativeDeployment) requestFacts(o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
+	return deployment.RequestFacts(f.Deployment, o, next)
 }
 
 // templateOfSet returns the template of a set in the form of the deployment's template: without the label that
@@ -167,7 +170,7 @@ func templateWithoutHash(set *v1alpha1.MachineSet) *v1alpha1.MachineTemplateSpec
 	return t
 }
 
-func (f nativeDeployment) withPolicy(policy *v1alpha1.RolloutPolicy) source {
+func (f nativeDeployment) withPolicy(policy *v1alpha1.RolloutPolicy) deploymentSource {
 	f.Policy = policy
 	return f
 }
@@ -179,11 +182,11 @@ func (f nativeDeployment) withChange(change func(d *v1alpha1.MachineDeployment))
 	return f
 }
 
-func (f nativeDeployment) withReplicas(replicas int32) source {
+func (f nativeDeployment) withReplicas(replicas int32) deploymentSource {
 	return f.withChange(func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = replicas })
 }
 
-func (f nativeDeployment) withFile(file string) (source, error) {
+func (f nativeDeployment) withFile(file string) (deploymentSource, error) {
 	found, sized, err := readDeployment(file, f.Deployment, v1alpha1.SchemeGroupVersion)
 	if err != nil {
 		return nil, err
@@ -194,14 +197,14 @@ func (f nativeDeployment) withFile(file string) (source, error) {
 	return f.withChange(func(d *v1alpha1.MachineDeployment) { found.Spec.DeepCopyInto(&d.Spec) }), nil
 }
 
-func (f nativeDeployment) withoutPauseAndHold() source {
+func (f nativeDeployment) withoutPauseAndHold() deploymentSource {
 	return f.withChange(func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Paused = false
 		delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
 	})
 }
 
-func (f nativeDeployment) withTemplateOfSet(set int, _ time.Time) source {
+func (f nativeDeployment) withTemplateOfSet(set int, _ time.Time) deploymentSource {
 	return f.withChange(func(d *v1alpha1.MachineDeployment) {
 		d.Spec.RollbackTo = nil
 		if set >= 0 {
@@ -210,7 +213,7 @@ func (f nativeDeployment) withTemplateOfSet(set int, _ time.Time) source {
 	})
 }
 
-func (f nativeDeployment) patch(ctx context.Context, data []byte) error {
+func (f nativeDeployment) patchDeployment(ctx context.Context, data []byte) error {
 	d := f.Deployment
 	_, err := f.machines.MachineV1alpha1().
 		MachineDeployments(d.Namespace).

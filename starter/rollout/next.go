@@ -15,7 +15,7 @@ func (s snapshot) advice() []string {
 	o, d := s.facts, s.decision
 	switch {
 	case o.Deleting:
-		return []string{"To see why its machines are still there: " + s.tree.listDeletions}
+		return []string{"To see why its machines are still there: " + s.tree.listDeletionsCommand}
 	case o.Invalid != "":
 		return []string{
 			fmt.Sprintf(
@@ -61,7 +61,7 @@ func (s snapshot) followCommand() []string {
 func (s snapshot) helpCommands() []string {
 	var list []string
 	for _, m := range s.awaitedMachines() {
-		if m.deleting {
+		if m.isDeleting {
 			list = append(list, fmt.Sprintf("To see why machine %s is still there: %s", m.name, m.explainCommand))
 			break
 		}
@@ -88,9 +88,9 @@ func (s snapshot) helpCommands() []string {
 
 // nextOldMachine returns a machine that a person may delete or select next: a machine of an old set that is neither
 // being deleted nor updated; nil if no old set has such a machine.
-func (s snapshot) nextOldMachine() *member {
+func (s snapshot) nextOldMachine() *treeMachine {
 	for i, set := range s.facts.Sets {
-		if i == s.currentIndex() {
+		if i == s.currentSetIndex() {
 			continue
 		}
 		for _, m := range s.tree.Members {

@@ -101,7 +101,7 @@ func (s snapshot) withProposal(w proposal) (snapshot, error) {
 		case err == nil:
 			from = changed
 		}
-		from = from.withPolicy(cache.FirstPolicy(policiesAfterApply(s.policies, policies), s.tree.object))
+		from = from.withPolicy(cache.FirstMatchingPolicy(policiesAfterApply(s.policies, policies), s.tree.object))
 	}
 	if w.replicas != nil {
 		from = from.withReplicas(*w.replicas)
@@ -117,8 +117,8 @@ func policiesAfterApply(present, file []*v1alpha1.RolloutPolicy) []*v1alpha1.Rol
 	return append(kept, file...)
 }
 
-// withoutStops returns the snapshot without pause, hold and automatic rollback.
-func (s snapshot) withoutStops() snapshot {
+// withoutPausesAndHolds returns the snapshot without pause, hold and automatic rollback.
+func (s snapshot) withoutPausesAndHolds() snapshot {
 	from := s.source.withoutPauseAndHold()
 	if policy := s.tree.policy; policy != nil {
 		policy = policy.DeepCopy()
@@ -135,7 +135,7 @@ func (s snapshot) afterRollback() snapshot {
 	}
 	i := -1
 	if to := s.decision.Rollback.Set; to != nil {
-		i = slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return set.UID == to.UID })
+		i = slices.IndexFunc(s.facts.Sets, func(set rollout.MachineSet) bool { return set.UID == to.UID })
 	}
 	return newSnapshot(s.source.withTemplateOfSet(i, s.now), s.now)
 }
@@ -154,36 +154,36 @@ func (s snapshot) planText(w proposal) (string, error) {
 	case o.Paused:
 		_, _ = fmt.Fprintln(&out, "It is paused: these steps follow when it resumes.")
 	case o.Held != "":
-		_, _ = fmt.Fprintf(&out, "It is held%s: these steps follow when it resumes.\n", phrase.By(o.Held))
+		_, _ = fmt.Fprintf(&out, "It is held%s: these steps follow when it resumes.\n", phrase.ActorText(o.Held))
 	}
 	if policy := s.policyText(); policy != "" {
 		_, _ = fmt.Fprintf(&out, "%s applies.\n", policy)
 	}
-	s = s.withoutStops()
+	s = s.withoutPausesAndHolds()
 	if s.decision.Rollback != nil {
 		_, _ = fmt.Fprintf(&out, "An undo comes first: %s.\n", s.decision.Why)
 	}
 	s = s.afterRollback()
-	if steps := simulate.Plan(s.facts); len(steps) > 0 {
-		s.stepTable(&out, steps)
+	if steps := simulate.PredictSteps(s.facts); len(steps) > 0 {
+		s.writeStepTable(&out, steps)
 	} else {
 		_, _ = fmt.Fprintf(&out, "%s: nothing to do: %s.\n", s.key(), s.countsText())
 	}
-	_, _ = out.WriteString(s.planEnd(w))
+	_, _ = out.WriteString(s.planEndText(w))
 	return out.String(), nil
 }
 
-// planEnd says why the plan does not complete the rollout, or, with --create and --delete, how long the rollout takes;
-// otherwise the text is empty.
-func (s snapshot) planEnd(w proposal) string {
-	takes, ends := simulate.Ideal(s.facts, w.createTime, w.deleteTime)
+// planEndText says why the plan does not complete the rollout, or, with --create and --delete, how long the rollout
+// takes; otherwise the text is empty.
+func (s snapshot) planEndText(w proposal) string {
+	takes, ends := simulate.IdealDuration(s.facts, w.createTime, w.deleteTime)
 	switch {
 	case ends && w.hasTimes:
 		return fmt.Sprintf(
 			"With %s until a machine is available and %s until one is gone, the rollout takes at least %s.\n",
-			phrase.Length(w.createTime),
-			phrase.Length(w.deleteTime),
-			phrase.Length(takes),
+			phrase.DurationText(w.createTime),
+			phrase.DurationText(w.deleteTime),
+			phrase.DurationText(takes),
 		)
 	case ends:
 		return ""

@@ -12,8 +12,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// requestHelp returns the help of the request commands for rollouts, the most used commands first.
-func requestHelp() []kubecli.CommandHelp {
+// helpOfRequests returns the help of the request commands for rollouts, the most used commands first.
+func helpOfRequests() []kubecli.CommandHelp {
 	return []kubecli.CommandHelp{
 		{
 			Name:  request.Start,
@@ -62,8 +62,8 @@ revision are passed, whether the rollout has reached them or not.`,
 	}
 }
 
-// requestEffect says what the request causes.
-func requestEffect(r kubecli.Request, strategy string, f request.DeploymentFacts) string {
+// effectOfRequest says what the request causes.
+func effectOfRequest(r kubecli.Request, strategy string, f request.DeploymentFacts) string {
 	switch {
 	case r.Command == request.Pause:
 		return "no template is rolled out until somebody resumes it; a new number of replicas takes effect, and machines that fail are replaced"
@@ -98,8 +98,8 @@ func resumeEffect(f request.DeploymentFacts) string {
 	}
 }
 
-// undoCommand returns the command that undoes a request; empty if no command does.
-func undoCommand(r kubecli.Request, f request.DeploymentFacts) string {
+// commandToUndo returns the command that undoes a request; empty if no command does.
+func commandToUndo(r kubecli.Request, f request.DeploymentFacts) string {
 	switch {
 	case r.Command == request.Start:
 		return "millwright rollout undo " + f.Name
@@ -126,14 +126,14 @@ func (f *rolloutCommand) readSubject(
 	if err != nil {
 		return s, err
 	}
-	shown, observed := from.asTree(now), from.observed(now)
+	shown, observed := from.asTree(now), from.observedState(now)
 	facts := from.requestFacts(observed, rollout.Decide(observed))
 	s = kubecli.Subject{Object: shown.object, Facts: facts}
 	named := facts
 	named.Name = shown.argument
 	s.Outlook = func(request.Decision) (next, back, follow string) {
-		return requestEffect(r, shown.strategy, named), undoCommand(r, named), "millwright rollout watch " + named.Name
+		return effectOfRequest(r, shown.strategy, named), commandToUndo(r, named), "millwright rollout watch " + named.Name
 	}
-	s.Patch, s.Change = from.patch, from.patchBuilder()
+	s.SendPatch, s.BuildPatch = from.patchDeployment, from.patchBuilder()
 	return s, nil
 }

@@ -26,13 +26,13 @@ API groups have one of this name, give machinedeployment.cluster.x-k8s.io/NAMESP
   millwright rollout cancel shop/web --reason "machines do not join"
   millwright rollout undo shop/web`,
 	}
-	f.Register(c)
+	f.RegisterFlags(c)
 	c.PersistentFlags().
 		StringVar(&f.targetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; only in-place updates need it; empty: nodes are not read")
 	c.PersistentFlags().
-		BoolVar(&f.asMCM, "as-mcm", false, "worker and bridge run with --as-mcm: minReadySeconds has no effect")
+		BoolVar(&f.actsAsMCM, "as-mcm", false, "worker and bridge run with --as-mcm: minReadySeconds has no effect")
 	c.AddCommand(f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand())
-	for _, h := range requestHelp() {
+	for _, h := range helpOfRequests() {
 		c.AddCommand(f.RequestCommand(h, f.readSubject))
 	}
 	return c

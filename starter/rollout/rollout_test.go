@@ -22,7 +22,7 @@ import (
 )
 
 // runCommand runs a rollout command.
-func (w *world) runCommand(ctx context.Context, args ...string) (string, error) {
+func (w *fakeBackend) runCommand(ctx context.Context, args ...string) (string, error) {
 	var out bytes.Buffer
 	c := Command(w.Environment())
 	c.SilenceUsage, c.SilenceErrors = true, true
@@ -85,23 +85,23 @@ func newSetWithMachines(name, revision, class string, size int32) []runtime.Obje
 	return objects
 }
 
-// halfUpdatedWeb returns shop/web with one machine of revision 1 and one machine of revision 2, and a set without an
-// owner, which must not count.
-func halfUpdatedWeb(changes ...deploymentEdit) []runtime.Object {
+// halfUpdatedDeployment returns shop/web with one machine of revision 1 and one machine of revision 2, and a set
+// without an owner, which must not count.
+func halfUpdatedDeployment(changes ...deploymentEdit) []runtime.Object {
 	objects := append([]runtime.Object{newWebDeployment(changes...)}, newSetWithMachines("web-1", "1", "old", 1)...)
 	stranger := newSetWithMachines("web-9", "9", "old", 1)
 	stranger[0].(*v1alpha1.MachineSet).OwnerReferences = nil
 	return append(append(objects, newSetWithMachines("web-2", "2", "new", 1)...), stranger...)
 }
 
-// updatedWeb returns shop/web with both machines of revision 2.
-func updatedWeb(changes ...deploymentEdit) []runtime.Object {
+// updatedDeployment returns shop/web with both machines of revision 2.
+func updatedDeployment(changes ...deploymentEdit) []runtime.Object {
 	objects := append([]runtime.Object{newWebDeployment(changes...)}, newSetWithMachines("web-1", "1", "old", 0)...)
 	return append(objects, newSetWithMachines("web-2", "2", "new", 2)...)
 }
 
 func pauseDeployment(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }
-func holdBy(words string) deploymentEdit {
+func withHold(words string) deploymentEdit {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Annotations[v1alpha1.AnnotationRolloutHold] = words
 	}
@@ -118,15 +118,16 @@ func withTwoStepPolicy(objects []runtime.Object) []runtime.Object {
 	)
 }
 
-// requestPatch returns the only patch that a request writes on shop/web, with this summary, these annotations and this
-// spec.
-func requestPatch(summary, annotations, spec string) []string {
+// expectedRequestPatch returns the only patch that a request writes on shop/web, with this summary, these annotations
+// and this spec.
+func expectedRequestPatch(summary, annotations, spec string) []string {
 	return []string{`application/merge-patch+json {"metadata":{"annotations":{` + annotations +
 		`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary + `"},"resourceVersion":"7","uid":"d-1"}` + spec + `}`}
 }
 
-// pausePatch returns the patch of pause or resume. The argument by is the JSON value of the annotation paused-by.
-func pausePatch(summary, by, paused string) []string {
+// expectedPausePatch returns the patch of pause or resume. The argument by is the JSON value of the annotation
+// paused-by.
+func expectedPausePatch(summary, by, paused string) []string {
 	return []string{
 		`application/merge-patch+json {"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary +
 			`","rollout.machine.sapcloud.io/paused-by":` + by + `},"resourceVersion":"7","uid":"d-1"},"spec":{"paused":` + paused + `}}`,
@@ -144,33 +145,33 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 		out     string
 	}{
 		{
-			"start", updatedWeb(),
+			"start", updatedDeployment(),
 			[]string{"start", "shop/web", "--reason", "new\n base"},
-			requestPatch("ann requested start: new base", `"kubernetes.io/change-cause":"started by ann: new base",`,
+			expectedRequestPatch("ann requested start: new base", `"kubernetes.io/change-cause":"started by ann: new base",`,
 				`,"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"2026-11-21T14:06:07Z"}}}}`),
 			"wrote 2026-11-21T14:06:07Z into the template of deployment shop/web: all its machines are replaced\n" +
 				"Next: another revision of the template is rolled out with the strategy RollingUpdate.\n" +
 				"To take it back: millwright rollout undo shop/web" + follow,
 		},
 		{
-			"start in steps, by somebody else", withTwoStepPolicy(updatedWeb()),
+			"start in steps, by somebody else", withTwoStepPolicy(updatedDeployment()),
 			[]string{"start", "web", "-n", "shop", "--as-user", "bob"},
-			requestPatch("bob requested start", `"kubernetes.io/change-cause":"started by bob",`,
+			expectedRequestPatch("bob requested start", `"kubernetes.io/change-cause":"started by bob",`,
 				`,"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"2026-11-21T14:06:07Z"}}}}`),
 			"wrote 2026-11-21T14:06:07Z into the template of deployment shop/web: all its machines are replaced\n" +
 				"Next: another revision of the template is rolled out with the strategy RollingUpdate, in steps: 2.\n" +
 				"To take it back: millwright rollout undo shop/web" + follow,
 		},
 		{
-			"pause", halfUpdatedWeb(),
+			"pause", halfUpdatedDeployment(),
 			[]string{"pause", "shop/web"},
-			pausePatch("ann requested pause", `"ann"`, "true"),
+			expectedPausePatch("ann requested pause", `"ann"`, "true"),
 			"deployment shop/web is paused\n" +
 				"Next: no template is rolled out until somebody resumes it; a new number of replicas takes effect, and machines that fail are replaced.\n" +
 				"To take it back: millwright rollout resume shop/web" + follow,
 		},
 		{
-			"pause again", halfUpdatedWeb(pauseDeployment),
+			"pause again", halfUpdatedDeployment(pauseDeployment),
 			[]string{"pause", "shop/web"},
 			nil,
 			"deployment shop/web is paused already\n" +
@@ -178,70 +179,70 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"To take it back: millwright rollout resume shop/web" + follow,
 		},
 		{
-			"resume a pause", halfUpdatedWeb(pauseDeployment),
+			"resume a pause", halfUpdatedDeployment(pauseDeployment),
 			[]string{"resume", "shop/web"},
-			pausePatch("ann requested resume", "null", "false"),
+			expectedPausePatch("ann requested resume", "null", "false"),
 			"deployment shop/web is no longer paused\nNext: the rollout continues where it stopped.\nTo take it back: millwright rollout pause shop/web" + follow,
 		},
 		{
-			"resume a pause of nothing", updatedWeb(pauseDeployment),
+			"resume a pause of nothing", updatedDeployment(pauseDeployment),
 			[]string{"resume", "shop/web"},
-			pausePatch("ann requested resume", "null", "false"),
+			expectedPausePatch("ann requested resume", "null", "false"),
 			"deployment shop/web is no longer paused\nNext: the next change of the template is rolled out.\nTo take it back: millwright rollout pause shop/web" + follow,
 		},
 		{
-			"resume what was to return", halfUpdatedWeb(pauseDeployment, func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} }),
+			"resume what was to return", halfUpdatedDeployment(pauseDeployment, func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} }),
 			[]string{"resume", "shop/web"},
-			pausePatch("ann requested resume", "null", "false"),
+			expectedPausePatch("ann requested resume", "null", "false"),
 			"deployment shop/web is no longer paused\nNext: the deployment returns to the revision that was requested meanwhile.\n" +
 				"To take it back: millwright rollout pause shop/web" + follow,
 		},
 		{
-			"resume a hold", halfUpdatedWeb(holdBy("2 bob: wait")),
+			"resume a hold", halfUpdatedDeployment(withHold("2 bob: wait")),
 			[]string{"resume", "shop/web"},
-			requestPatch("ann requested resume", `"rollout.machine.sapcloud.io/hold":null,`, ""),
+			expectedRequestPatch("ann requested resume", `"rollout.machine.sapcloud.io/hold":null,`, ""),
 			"the rollout of revision 2 of deployment shop/web is no longer held (former hold: bob: wait)\nNext: the rollout continues where it stopped." + follow,
 		},
 		{
-			"cancel", halfUpdatedWeb(),
+			"cancel", halfUpdatedDeployment(),
 			[]string{"cancel", "shop/web", "--reason", "it burns"},
-			requestPatch("ann requested cancel: it burns", `"rollout.machine.sapcloud.io/hold":"2 ann: it burns",`, ""),
+			expectedRequestPatch("ann requested cancel: it burns", `"rollout.machine.sapcloud.io/hold":"2 ann: it burns",`, ""),
 			"the rollout of revision 2 of deployment shop/web is held where it is\n" +
 				"Next: machines of all templates stay, machines that fail are replaced, and a new number of replicas takes effect, " +
 				"until somebody resumes it or there is another revision.\nTo take it back: millwright rollout resume shop/web" + follow,
 		},
 		{
-			"cancel and return", halfUpdatedWeb(holdBy("2 bob: wait")),
+			"cancel and return", halfUpdatedDeployment(withHold("2 bob: wait")),
 			[]string{"cancel", "shop/web", "--back", "--reason", "it burns"},
-			requestPatch("ann requested cancel and return: it burns", "", `,"spec":{"rollbackTo":{"revision":1}}`),
+			expectedRequestPatch("ann requested cancel and return: it burns", "", `,"spec":{"rollbackTo":{"revision":1}}`),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
 				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate.\n" +
 				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
 		},
 		{
-			"undo", updatedWeb(),
+			"undo", updatedDeployment(),
 			[]string{"undo", "shop/web"},
-			requestPatch("ann requested undo", "", `,"spec":{"rollbackTo":{"revision":1}}`),
+			expectedRequestPatch("ann requested undo", "", `,"spec":{"rollbackTo":{"revision":1}}`),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
 				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate.\n" +
 				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
 		},
 		{
-			"approve", withTwoStepPolicy(halfUpdatedWeb()),
+			"approve", withTwoStepPolicy(halfUpdatedDeployment()),
 			[]string{"approve", "shop/web", "--reason", "well"},
-			requestPatch("ann requested approve: well", `"rollout.machine.sapcloud.io/approve":"2/1 ann: well",`, ""),
+			expectedRequestPatch("ann requested approve: well", `"rollout.machine.sapcloud.io/approve":"2/1 ann: well",`, ""),
 			"the rollout of revision 2 of deployment shop/web passes step 1 of 2\nNext: the rollout continues." + follow,
 		},
 		{
-			"approve in advance, though paused", withTwoStepPolicy(halfUpdatedWeb(pauseDeployment)),
+			"approve in advance, though paused", withTwoStepPolicy(halfUpdatedDeployment(pauseDeployment)),
 			[]string{"approve", "shop/web", "--steps", "2"},
-			requestPatch("ann requested approve (steps: 2)", `"rollout.machine.sapcloud.io/approve":"2/2 ann",`, ""),
+			expectedRequestPatch("ann requested approve (steps: 2)", `"rollout.machine.sapcloud.io/approve":"2/2 ann",`, ""),
 			"the rollout of revision 2 of deployment shop/web passes step 2 of 2, once it is resumed\n" +
 				"Next: nothing, until somebody resumes it (millwright rollout resume shop/web)." + follow,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(c.objects...)
+			w := newFakeBackend(c.objects...)
 			out, err := w.runCommand(t.Context(), c.args...)
 			require.NoError(t, err)
 			assert.Equal(t, c.want, w.Patches())
@@ -268,7 +269,7 @@ func TestRolloutRequestsRefuse(t *testing.T) {
 		"pause shop/web --steps 1":         "unknown flag: --steps",
 		"cancel shop/web --back --reason=": "cancel needs a reason",
 	} {
-		w := newWorld(halfUpdatedWeb()...)
+		w := newFakeBackend(halfUpdatedDeployment()...)
 		_, err := w.runCommand(t.Context(), strings.Fields(args)...)
 		require.ErrorContains(t, err, want, args)
 		assert.Empty(t, w.Patches(), args)
@@ -289,7 +290,7 @@ func TestRolloutRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 		"nor on one that is going": {1, func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = new(metav1.NewTime(now)) }, "deployment shop/web is being deleted: undo would change nothing", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(updatedWeb()...)
+			w := newFakeBackend(updatedDeployment()...)
 			deployments, left := v1alpha1.SchemeGroupVersion.WithResource("machinedeployments"), c.conflicts
 			w.Machines.PrependReactor("patch", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
 				if left--; left < 0 {
@@ -329,7 +330,7 @@ func TestRolloutRequestErrors(t *testing.T) {
 		{"list", "machines", "list machines: away"},
 		{"patch", "machinedeployments", "pause deployment shop/web: away"},
 	} {
-		w := newWorld(updatedWeb()...)
+		w := newFakeBackend(updatedDeployment()...)
 		w.Machines.PrependReactor(c.verb, c.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("away")
 		})
@@ -342,7 +343,7 @@ func TestRolloutSubcommands(t *testing.T) {
 	c, _, err := Command(kubecli.NewEnvironment()).Find([]string{"undo"})
 	require.NoError(t, err)
 	assert.Equal(t, "undo", c.Name())
-	for _, s := range requestHelp() {
+	for _, s := range helpOfRequests() {
 		sub, _, err := c.Parent().Find([]string{string(s.Name)})
 		require.NoError(t, err)
 		assert.Contains(t, sub.Example, "millwright rollout "+string(s.Name))
@@ -355,12 +356,14 @@ func TestRolloutSubcommands(t *testing.T) {
 	}
 }
 
-var now, begun = clitest.Now, clitest.Begun
+var now, beginTime = clitest.Now, clitest.BeginTime
 
 // machineEdit changes one machine.
 type machineEdit func(*v1alpha1.Machine)
 
-// world has the fakes that the commands of a test connect to.
-type world struct{ *clitest.World }
+// fakeBackend has the fakes that the commands of a test connect to.
+type fakeBackend struct{ *clitest.FakeBackend }
 
-func newWorld(machines ...runtime.Object) *world { return &world{clitest.NewWorld(machines...)} }
+func newFakeBackend(machines ...runtime.Object) *fakeBackend {
+	return &fakeBackend{clitest.NewFakeBackend(machines...)}
+}

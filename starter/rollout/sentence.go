@@ -12,11 +12,13 @@ import (
 )
 
 // sentence returns one line about the state of the rollout.
-func (s snapshot) sentence() string { return s.key() + ": " + s.sentenceWithTimes(s.formatWhen) + "." }
+func (s snapshot) sentence() string {
+	return s.key() + ": " + s.sentenceWithTimes(s.formatTimeWithDate) + "."
+}
 
-func (s snapshot) formatWhen(t time.Time) string { return phrase.When(t, s.now) }
+func (s snapshot) formatTimeWithDate(t time.Time) string { return phrase.TimeText(t, s.now) }
 
-func (s snapshot) formatClock(t time.Time) string { return phrase.Clock(t, s.now) }
+func (s snapshot) formatClockTime(t time.Time) string { return phrase.ClockText(t, s.now) }
 
 // sentenceWithTimes returns the sentence without the deployment's name. The function at formats a time.
 func (s snapshot) sentenceWithTimes(at func(time.Time) string) string {
@@ -41,14 +43,14 @@ func (s snapshot) stateText(at func(time.Time) string) string {
 	case d.Complete:
 		return s.revisionText() + " is complete"
 	case o.Paused:
-		return "it is paused" + phrase.By(o.PausedBy) + ": " + s.reachedText()
+		return "it is paused" + phrase.ActorText(o.PausedBy) + ": " + s.updatedMachinesText()
 	case o.Held != "":
-		return fmt.Sprintf("%s is held%s: %s", s.revisionText(), phrase.By(o.Held), s.reachedText())
+		return fmt.Sprintf("%s is held%s: %s", s.revisionText(), phrase.ActorText(o.Held), s.updatedMachinesText())
 	case d.Late:
 		return fmt.Sprintf(
 			"%s made no progress for %s, and its progress deadline has passed: %s",
 			s.revisionText(),
-			phrase.Length(*o.Deadline),
+			phrase.DurationText(*o.Deadline),
 			cmp.Or(d.Hold, d.Why),
 		)
 	default:
@@ -78,9 +80,9 @@ func (s snapshot) progressText(at func(time.Time) string) string {
 func (s snapshot) deletionsText() string {
 	n := 0
 	for _, set := range s.facts.Sets {
-		n += list.Count(set.Machines, func(m rollout.Member) bool { return m.Deleting })
+		n += list.CountWhere(set.Machines, func(m rollout.Member) bool { return m.Deleting })
 	}
-	return phrase.If(n > 0, "; %s still being deleted", phrase.Count(n, "machine"))
+	return phrase.TextIf(n > 0, "; %s still being deleted", phrase.CountText(n, "machine"))
 }
 
 // pauseText says until when a rollout waits at a pause point.
@@ -89,7 +91,7 @@ func pauseText(p *rollout.PausePoint, at func(time.Time) string) string {
 	if !p.Approve {
 		until = "until " + at(p.Until)
 	}
-	return fmt.Sprintf("%d of %d has its %s, and lasts %s", p.Step+1, p.Of, phrase.Count(p.Size, "machine"), until)
+	return fmt.Sprintf("%d of %d has its %s, and lasts %s", p.Step+1, p.Of, phrase.CountText(p.Size, "machine"), until)
 }
 
 // advancesRollout reports whether a decision advances the rollout. Writes of records and annotations alone do not
@@ -99,7 +101,7 @@ func advancesRollout(d rollout.Decision) bool {
 	lists := len(d.Mark) + len(d.Unmark) + len(d.AllowScaleUp) + len(d.ForbidScaleUp) + len(d.Sync) + len(d.Move) +
 		len(d.Select) + len(d.Delete)
 	return lists > 0 || d.Create != nil || d.Revise != nil || d.Rollback != nil ||
-		slices.ContainsFunc(d.Resize, func(r rollout.Resize) bool { return r.From != r.To })
+		slices.ContainsFunc(d.Resize, func(r rollout.SetResize) bool { return r.From != r.To })
 }
 
 // revisionText names the revision that is being rolled out, or the new template if there is no revision yet.
@@ -110,21 +112,21 @@ func (s snapshot) revisionText() string {
 	return fmt.Sprintf("revision %d", s.decision.Revision)
 }
 
-// reachedText says how many machines of a stopped rollout are up to date.
-func (s snapshot) reachedText() string {
+// updatedMachinesText says how many machines of a stopped rollout are up to date.
+func (s snapshot) updatedMachinesText() string {
 	if s.decision.NoSet {
 		return "its template is not rolled out"
 	}
-	return fmt.Sprintf("%d of %s up to date", s.countUpdated(), phrase.Count(s.facts.Replicas, "machine"))
+	return fmt.Sprintf("%d of %s up to date", s.countUpdatedMachines(), phrase.CountText(s.facts.Replicas, "machine"))
 }
 
-// countUpdated returns the number of machines with the current template that are not being deleted. The status also
-// counts machines that are being deleted, as in MCM.
-func (s snapshot) countUpdated() int {
+// countUpdatedMachines returns the number of machines with the current template that are not being deleted. The status
+// also counts machines that are being deleted, as in MCM.
+func (s snapshot) countUpdatedMachines() int {
 	n := s.status.Counts.Updated
 	for _, set := range s.facts.Sets {
 		if set.Current && !set.Deleting {
-			n -= list.Count(set.Machines, func(m rollout.Member) bool { return m.Deleting })
+			n -= list.CountWhere(set.Machines, func(m rollout.Member) bool { return m.Deleting })
 		}
 	}
 	return n
@@ -136,7 +138,7 @@ func (s snapshot) countsText() string {
 	text := fmt.Sprintf(
 		"%d wanted, %d up to date, %d ready, %d available",
 		s.facts.Replicas,
-		s.countUpdated(),
+		s.countUpdatedMachines(),
 		c.Ready,
 		c.Available,
 	)

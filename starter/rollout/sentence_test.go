@@ -14,7 +14,7 @@ import (
 
 // markDeleted sets the deletion timestamp and the finalizer of a deployment.
 func markDeleted(d *v1alpha1.MachineDeployment) {
-	d.DeletionTimestamp, d.Finalizers = new(metav1.NewTime(begun)), []string{v1alpha1.FinalizerMachine}
+	d.DeletionTimestamp, d.Finalizers = new(metav1.NewTime(beginTime)), []string{v1alpha1.FinalizerMachine}
 }
 
 func removeClass(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }
@@ -25,7 +25,7 @@ func requestRollback(to int64) poolEdit {
 
 // poolWithoutNewSet returns a deployment whose new template has no set yet.
 func poolWithoutNewSet(edits ...poolEdit) *pool {
-	return webPool(edits...).addSet("web-a", 6, "small", 3).addRunning("a-1", "a-2", "a-3")
+	return webPool(edits...).addSet("web-a", 6, "small", 3).addRunningMachines("a-1", "a-2", "a-3")
 }
 
 func TestRolloutSentence(t *testing.T) {
@@ -59,18 +59,18 @@ func TestRolloutSentence(t *testing.T) {
 			[]string{drains, stop, back},
 		},
 		{
-			"it waits for a machine to go", webPool().addSet("web-a", 6, "small", 1).addRunning("a-1").addMachine("a-2", v1alpha1.MachineTerminating).addSet("web-b", 7, "large", 2).addRunning("b-1", "b-2"),
+			"it waits for a machine to go", webPool().addSet("web-a", 6, "small", 1).addRunningMachines("a-1").addMachine("a-2", v1alpha1.MachineTerminating).addSet("web-b", 7, "large", 2).addRunningMachines("b-1", "b-2"),
 			"revision 7 waits: 4 machines existing or being deleted, 4 allowed.",
 			[]string{drains, stop, back},
 		},
 		{
-			"the last old machine goes", webPool().addSet("web-a", 6, "small", 0).addMachine("a-2", v1alpha1.MachineTerminating).addSet("web-b", 7, "large", 3).addRunning("b-1", "b-2", "b-3"),
+			"the last old machine goes", webPool().addSet("web-a", 6, "small", 0).addMachine("a-2", v1alpha1.MachineTerminating).addSet("web-b", 7, "large", 3).addRunningMachines("b-1", "b-2", "b-3"),
 			"revision 7 is being rolled out: 3 machines wanted, 3 available; 1 machine still being deleted.",
 			[]string{drains, stop, back},
 		},
 		{"a set has yet to tell", unsaid, "3 machines wanted, 3 available.", []string{back}},
 		{"only the number changes", completePool(fewer), "next: resize set web-b 3→2: 2 wanted in all.", []string{back}},
-		{"a machine is away", webPool().addSet("web-b", 7, "large", 3).addRunning("b-1", "b-2").addMachine("b-3", v1alpha1.MachineUnknown), "revision 7 waits: 1 machine is not available yet: 2 are available, 3 are needed.", nil},
+		{"a machine is away", webPool().addSet("web-b", 7, "large", 3).addRunningMachines("b-1", "b-2").addMachine("b-3", v1alpha1.MachineUnknown), "revision 7 waits: 1 machine is not available yet: 2 are available, 3 are needed.", nil},
 		{"paused", waitingPool(setPaused), "it is paused: 2 of 3 machines up to date.", []string{goOn}},
 		{"paused by a request", waitingPool(setPaused, withAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch")), "it is paused by ann (lunch): 2 of 3 machines up to date.", []string{goOn}},
 		{"paused before it began", poolWithoutNewSet(setPaused), "it is paused: its template is not rolled out.", []string{goOn}},
@@ -91,7 +91,7 @@ func TestRolloutSentence(t *testing.T) {
 			[]string{drains, stop, back},
 		},
 		{"late while paused", waitingPool(withProgressDeadline(600), setPaused), "it is paused: 2 of 3 machines up to date.", []string{goOn}},
-		{"it gives up", waitingPool(withProgressDeadline(600)).addPolicy(atDeadline), "revision 7 is given up; next: return to revision 6, set web-a: no progress for 10m.", []string{drains}},
+		{"it gives up", waitingPool(withProgressDeadline(600)).addPolicy(rollbackAtDeadline), "revision 7 is given up; next: return to revision 6, set web-a: no progress for 10m.", []string{drains}},
 		{"undo", waitingPool(requestRollback(0)), "an undo is asked for; next: return to revision 6, set web-a.", []string{drains}},
 		{"deleted", waitingPool(markDeleted), "it is being deleted; sets left: 2.", []string{"To see why its machines are still there: millwright drain list -n shop"}},
 		{
@@ -99,12 +99,12 @@ func TestRolloutSentence(t *testing.T) {
 			[]string{"To put it right: kubectl edit machinedeployment -n shop web"},
 		},
 		{
-			"sets are prepared", webPool(withStrategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)).addSet("web-a", 6, "small", 2).addRunning("a-1", "a-2").addSet("web-b", 7, "large", 1).addRunning("b-1"),
+			"sets are prepared", webPool(withStrategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)).addSet("web-a", 6, "small", 2).addRunningMachines("a-1", "a-2").addSet("web-b", 7, "large", 1).addRunningMachines("b-1"),
 			"next: allow the current set to create machines, and no old set.",
 			[]string{"To let an old machine go: kubectl delete machine -n shop a-1", back},
 		},
 	} {
-		s := c.pool.snapshot()
+		s := c.pool.newSnapshot()
 		assert.Equal(t, "shop/web: "+c.want, s.sentence(), c.name)
 		assert.Equal(t, c.advice, s.advice(), c.name)
 	}
@@ -114,29 +114,34 @@ func TestAdviceForOnDeleteAndInPlaceManual(t *testing.T) {
 	manual := inPlacePool(v1alpha1.OrchestrationTypeManual)
 	assert.Contains(
 		t,
-		manual.snapshot().advice(),
+		manual.newSnapshot().advice(),
 		"To select a node, in its own cluster: kubectl label node n-a-1 node.machine.sapcloud.io/selected-for-update=true",
 	)
 	delete(manual.machines[0].Labels, v1alpha1.LabelNode)
-	assert.NotContains(t, strings.Join(manual.snapshot().advice(), "\n"), "kubectl label node", "its node is not known")
+	assert.NotContains(t, strings.Join(manual.newSnapshot().advice(), "\n"), "kubectl label node", "its node is not known")
 	onDelete := webPool(withStrategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)).
 		addSet("web-a", 6, "small", 2).
-		addMachine("a-1", v1alpha1.MachineTerminating).addRunning("a-2").addSet("web-b", 7, "large", 1).addRunning("b-1")
+		addMachine("a-1", v1alpha1.MachineTerminating).
+		addRunningMachines("a-2").addSet("web-b", 7, "large", 1).addRunningMachines("b-1")
 	onDelete.sets[0].Labels[v1alpha1.LabelScaleUpDisabled] = v1alpha1.ValueLowerTrue
-	assert.Contains(t, onDelete.snapshot().advice(), "To let an old machine go: kubectl delete machine -n shop a-2")
-	assert.NotContains(t, strings.Join(waitingPool().snapshot().advice(), "\n"), "kubectl delete")
+	assert.Contains(t, onDelete.newSnapshot().advice(), "To let an old machine go: kubectl delete machine -n shop a-2")
+	assert.NotContains(t, strings.Join(waitingPool().newSnapshot().advice(), "\n"), "kubectl delete")
 }
 
 func TestFollowCommand(t *testing.T) {
 	held := withAnnotation(v1alpha1.AnnotationRolloutHold, "7")
 	for name, p := range map[string]*pool{"complete": completePool(), "paused": waitingPool(setPaused), "held": waitingPool(held), "deleted": waitingPool(markDeleted), "invalid": waitingPool(removeClass)} {
-		assert.Empty(t, p.snapshot().followCommand(), name)
+		assert.Empty(t, p.newSnapshot().followCommand(), name)
 	}
-	assert.Equal(t, []string{"To follow it: millwright rollout watch shop/web"}, waitingPool().snapshot().followCommand())
+	assert.Equal(
+		t,
+		[]string{"To follow it: millwright rollout watch shop/web"},
+		waitingPool().newSnapshot().followCommand(),
+	)
 }
 
 func TestSentenceOfAnOverdueStep(t *testing.T) {
-	s := poolWithoutNewSet().snapshot()
+	s := poolWithoutNewSet().newSnapshot()
 	s.overdueSince = now.Add(-2 * time.Minute)
 	assert.Contains(
 		t,

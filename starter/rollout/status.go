@@ -54,8 +54,8 @@ func (s snapshot) statusText(advice []string) string {
 	}
 	_, _ = fmt.Fprintf(&out, "%s\n%s\n\n", s.sentence(), s.progressBar())
 	_ = kubecli.WriteTable(&out, s.factRows()) // a write to a buffer never fails
-	s.setTable(&out)
-	s.machineTable(&out)
+	s.writeSetTable(&out)
+	s.writeMachineTable(&out)
 	if len(advice) > 0 {
 		_, _ = fmt.Fprintf(&out, "\n%s\n", strings.Join(advice, "\n"))
 	}
@@ -70,11 +70,11 @@ const barWidth = 10
 func (s snapshot) progressBar() string {
 	done, of, c := barWidth, s.facts.Replicas, s.status.Counts
 	if of > 0 {
-		done = min(s.countUpdated(), of) * barWidth / of
+		done = min(s.countUpdatedMachines(), of) * barWidth / of
 	}
 	picture := strings.Repeat("=", done)
 	if done < barWidth {
 		picture += ">" + strings.Repeat(" ", barWidth-done-1)
 	}
-	return fmt.Sprintf("[%s] %d/%d up to date, %d available", picture, s.countUpdated(), of, c.Available)
+	return fmt.Sprintf("[%s] %d/%d up to date, %d available", picture, s.countUpdatedMachines(), of, c.Available)
 }

@@ -20,8 +20,10 @@ func policyWithSteps(list ...v1alpha1.RolloutStep) v1alpha1.RolloutPolicySpec {
 	return v1alpha1.RolloutPolicySpec{Steps: list}
 }
 
-// atDeadline is a policy that rolls back when the progress deadline passes.
-var atDeadline = v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}
+// rollbackAtDeadline is a policy that rolls back when the progress deadline passes.
+var rollbackAtDeadline = v1alpha1.RolloutPolicySpec{
+	AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true},
+}
 
 func timedStep(size intstr.IntOrString, wait time.Duration) v1alpha1.RolloutStep {
 	return v1alpha1.RolloutStep{Replicas: size, Wait: &metav1.Duration{Duration: wait}}
@@ -133,7 +135,7 @@ func TestStatusShowsNoMoreThanTenMachines(t *testing.T) {
 	for i := range 13 {
 		p.addMachine(fmt.Sprintf("b-%02d", i), "")
 	}
-	text := p.snapshot().statusText(nil)
+	text := p.newSnapshot().statusText(nil)
 	assert.Contains(t, text, "\nb-09      new     15m     -\nand 3 more\n")
 	assert.NotContains(t, text, "b-10")
 }
@@ -147,9 +149,9 @@ func TestStatusCountsFailedMachinesThatAreKept(t *testing.T) {
 		m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
 	}
 	text := webPool().addSet("web-b", 7, "large", 3).
-		addRunning("b-1", "b-2").
+		addRunningMachines("b-1", "b-2").
 		addMachine("b-3", "", kept).
-		snapshot().
+		newSnapshot().
 		statusText(nil)
 	assert.Contains(t, text, "revision 7 is complete.\n")
 	assert.Contains(t, text, "machines   3 wanted, 3 up to date, 2 ready, 2 available, 1 failed and preserved\n")
@@ -166,8 +168,8 @@ func TestProgressBar(t *testing.T) {
 		"[==========] 0/0 up to date, 0 available":     {0, 0},
 	} {
 		s := snapshot{
-			facts:  rollout.Observed{Settings: rollout.Settings{Replicas: c.replicas}},
-			status: rollout.Status{Counts: rollout.Counts{Updated: c.updated}},
+			facts:  rollout.Facts{Settings: rollout.Settings{Replicas: c.replicas}},
+			status: rollout.Status{Counts: rollout.MachineCounts{Updated: c.updated}},
 		}
 		assert.Equal(t, want, s.progressBar())
 	}
@@ -179,7 +181,7 @@ func TestStatusLines(t *testing.T) {
 			d.Status.Rollout = &v1alpha1.RolloutStatus{
 				Revision:       revision,
 				Step:           step,
-				ReachedAt:      new(metav1.NewTime(begun)),
+				ReachedAt:      new(metav1.NewTime(beginTime)),
 				FailedMachines: []string{"b-9"},
 			}
 		}
@@ -219,12 +221,12 @@ func TestStatusLines(t *testing.T) {
 		{"brought by a rollback", waitingPool(reached(7, 0), brought).addPolicy(automatic), "rollback   not by itself again: an automatic rollback brought this revision\n"},
 		{"frozen", waitingPool(frozen), "frozen     No machine is created while the label freeze is True\n"},
 	} {
-		assert.Contains(t, c.pool.snapshot().statusText(nil), "\n"+c.want, c.name)
+		assert.Contains(t, c.pool.newSnapshot().statusText(nil), "\n"+c.want, c.name)
 	}
 	for _, p := range []*pool{completePool().addPolicy(policyWithSteps(approvalStep(1))), waitingPool(withStrategy(v1alpha1.RecreateMachineDeploymentStrategyType)).addPolicy(policyWithSteps(approvalStep(1))), waitingPool()} {
-		assert.NotContains(t, p.snapshot().statusText(nil), "\nstep", "no step is in force")
+		assert.NotContains(t, p.newSnapshot().statusText(nil), "\nstep", "no step is in force")
 	}
-	assert.NotContains(t, waitingPool().snapshot().statusText(nil), "\nrollback")
+	assert.NotContains(t, waitingPool().newSnapshot().statusText(nil), "\nrollback")
 	failing := waitingPool()
 	failing.sets[1].Status.Conditions = []v1alpha1.MachineSetCondition{
 		{
@@ -234,5 +236,5 @@ func TestStatusLines(t *testing.T) {
 			Message: "no\ncapacity",
 		},
 	}
-	assert.Contains(t, failing.snapshot().statusText(nil), "\nfailure    ResourceExhausted: no capacity\n")
+	assert.Contains(t, failing.newSnapshot().statusText(nil), "\nfailure    ResourceExhausted: no capacity\n")
 }

@@ -13,12 +13,12 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// setTable writes a row for the current set, and for each other set with machines or with replicas above 0, the newest
-// revision first.
-func (s snapshot) setTable(out io.Writer) {
+// writeSetTable writes a row for the current set, and for each other set with machines or with replicas above 0, the
+// newest revision first.
+func (s snapshot) writeSetTable(out io.Writer) {
 	var shown []int
 	for _, i := range slices.Backward(s.indicesByRevision()) {
-		if set := s.facts.Sets[i]; i == s.currentIndex() || set.Replicas > 0 || len(set.Machines) > 0 {
+		if set := s.facts.Sets[i]; i == s.currentSetIndex() || set.Replicas > 0 || len(set.Machines) > 0 {
 			shown = append(shown, i)
 		}
 	}
@@ -42,10 +42,10 @@ func (s snapshot) setTable(out io.Writer) {
 		set := s.facts.Sets[i]
 		rows = append(rows, []any{
 			revisionCell(set.Revision), set.Name, set.Replicas, len(set.Machines),
-			list.Count(set.Machines, func(m rollout.Member) bool { return m.Ready && !m.Deleting }),
-			list.Count(set.Machines, func(m rollout.Member) bool { return m.Available }),
-			list.Count(set.Machines, func(m rollout.Member) bool { return m.Deleting }),
-			s.tree.Sets[i].templateName, yesCell(i == s.currentIndex()),
+			list.CountWhere(set.Machines, func(m rollout.Member) bool { return m.Ready && !m.Deleting }),
+			list.CountWhere(set.Machines, func(m rollout.Member) bool { return m.Available }),
+			list.CountWhere(set.Machines, func(m rollout.Member) bool { return m.Deleting }),
+			s.tree.Sets[i].templateName, yesCell(i == s.currentSetIndex()),
 		})
 	}
 	_, _ = fmt.Fprintln(out)
@@ -59,15 +59,15 @@ func (s snapshot) setTable(out io.Writer) {
 // rest of the output.
 const maxMachineRows = 10
 
-// machineTable writes a row for each machine that the rollout waits for.
-func (s snapshot) machineTable(out io.Writer) {
+// writeMachineTable writes a row for each machine that the rollout waits for.
+func (s snapshot) writeMachineTable(out io.Writer) {
 	awaited := s.awaitedMachines()
 	if len(awaited) == 0 {
 		return
 	}
 	rows := [][]any{{"MACHINE", "PHASE", "SINCE", "LAST OPERATION"}}
 	for _, m := range awaited[:min(len(awaited), maxMachineRows)] {
-		rows = append(rows, []any{m.name, m.phase, kubecli.Age(m.phaseSince, s.now), kubecli.OneLine(m.operation)})
+		rows = append(rows, []any{m.name, m.phase, kubecli.AgeText(m.phaseBeginTime, s.now), kubecli.OneLine(m.operation)})
 	}
 	_, _ = fmt.Fprintln(out)
 	_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
@@ -78,11 +78,11 @@ func (s snapshot) machineTable(out io.Writer) {
 
 // awaitedMachines returns the machines that the rollout waits for: first the machines of the current set that are not
 // available, then the machines of other sets that are being deleted or updated in place.
-func (s snapshot) awaitedMachines() []member {
+func (s snapshot) awaitedMachines() []treeMachine {
 	first, then := map[string]bool{}, map[string]bool{}
 	for i, set := range s.facts.Sets {
 		for _, m := range set.Machines {
-			if i == s.currentIndex() {
+			if i == s.currentSetIndex() {
 				first[m.Name] = !m.Available
 			} else {
 				then[m.Name] = m.Deleting || m.Updating
@@ -90,8 +90,8 @@ func (s snapshot) awaitedMachines() []member {
 		}
 	}
 	return slices.Concat(
-		list.Where(s.tree.Members, func(m member) bool { return first[m.name] }),
-		list.Where(s.tree.Members, func(m member) bool { return then[m.name] }),
+		list.Filter(s.tree.Members, func(m treeMachine) bool { return first[m.name] }),
+		list.Filter(s.tree.Members, func(m treeMachine) bool { return then[m.name] }),
 	)
 }
 
@@ -110,14 +110,14 @@ func yesCell(yes bool) string {
 	return ""
 }
 
-// stepTable writes a numbered row for each step, with the size of every set after the step.
-func (s snapshot) stepTable(out io.Writer, steps []simulate.Foreseen) {
-	now := simulate.Foreseen{Step: "as it is now"}
+// writeStepTable writes a numbered row for each step, with the size of every set after the step.
+func (s snapshot) writeStepTable(out io.Writer, steps []simulate.ForeseenStep) {
+	now := simulate.ForeseenStep{Step: "as it is now"}
 	for _, set := range s.facts.Sets {
-		now.Sizes = append(now.Sizes, simulate.Size{Set: set.Name, Replicas: set.Replicas})
+		now.Sizes = append(now.Sizes, simulate.SizeOfSet{Set: set.Name, Replicas: set.Replicas})
 	}
 	steps = slices.Insert(steps, 0, now)
-	names := setColumns(steps)
+	names := columnsOfSets(steps)
 	rows := [][]any{{"#"}}
 	for _, name := range names {
 		rows[0] = append(rows[0], name)
@@ -136,8 +136,8 @@ func (s snapshot) stepTable(out io.Writer, steps []simulate.Foreseen) {
 	_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
 }
 
-// setColumns returns the names of the sets with replicas after at least one step, from the oldest to the newest.
-func setColumns(steps []simulate.Foreseen) []string {
+// columnsOfSets returns the names of the sets with replicas after at least one step, from the oldest to the newest.
+func columnsOfSets(steps []simulate.ForeseenStep) []string {
 	var names []string
 	for _, step := range steps {
 		for _, size := range step.Sizes {
@@ -147,12 +147,12 @@ func setColumns(steps []simulate.Foreseen) []string {
 		}
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
-		return !slices.ContainsFunc(steps, func(step simulate.Foreseen) bool { return sizeOfSet(step.Sizes, name) > 0 })
+		return !slices.ContainsFunc(steps, func(step simulate.ForeseenStep) bool { return sizeOfSet(step.Sizes, name) > 0 })
 	})
 }
 
 // sizeOfSet returns the size of a set; 0 if the list lacks the set.
-func sizeOfSet(row []simulate.Size, set string) int {
+func sizeOfSet(row []simulate.SizeOfSet, set string) int {
 	for _, size := range row {
 		if size.Set == set {
 			return size.Replicas

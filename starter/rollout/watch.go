@@ -34,7 +34,7 @@ step waits for a person.`,
 			if err != nil {
 				return err
 			}
-			return l.watch(c.Context(), c.OutOrStdout(), &watchState{keepWatching: keep}, interval)
+			return l.watchRollout(c.Context(), c.OutOrStdout(), &watchState{keepWatching: keep}, interval)
 		},
 	}
 	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "time between two reads")
@@ -42,21 +42,21 @@ step waits for a person.`,
 	return c
 }
 
-// watch reads the rollout until the rollout has ended or ctx ends. An error of the first read ends the watch; later
-// errors are printed, and the watch continues.
-func (l reader) watch(ctx context.Context, out io.Writer, j *watchState, interval time.Duration) error {
-	w := &kubecli.Watch{Out: out, Live: kubecli.IsTerminal(out)}
-	return kubecli.Follow(ctx, interval, l.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
+// watchRollout reads the rollout until the rollout has ended or ctx ends. An error of the first read ends the watch;
+// later errors are printed, and the watch continues.
+func (l reader) watchRollout(ctx context.Context, out io.Writer, j *watchState, interval time.Duration) error {
+	w := &kubecli.WatchPrinter{Out: out, IsTerminal: kubecli.IsTerminal(out)}
+	return kubecli.FollowObject(ctx, interval, l.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
 		switch {
 		case j.isDeploymentGone(s, err):
 			return true, fmt.Errorf("deployment %s is gone, and its rollout was not complete", l.key)
 		case err != nil && j.uid == "":
 			return true, err
 		case err != nil:
-			w.Change(l.now(), err.Error())
+			w.PrintChange(l.now(), err.Error())
 			return false, nil
 		default:
-			return j.show(w, s)
+			return j.showSnapshot(w, s)
 		}
 	})
 }
@@ -66,20 +66,20 @@ func (j *watchState) isDeploymentGone(s snapshot, err error) bool {
 	return j.uid != "" && (apierrors.IsNotFound(err) || err == nil && s.tree.object.GetUID() != j.uid)
 }
 
-// show prints one snapshot, and reports whether the watch is over.
-func (j *watchState) show(w *kubecli.Watch, s snapshot) (over bool, err error) {
-	if change := j.record(&s); change != "" {
-		w.Line(s.now, change)
+// showSnapshot prints one snapshot, and reports whether the watch is over.
+func (j *watchState) showSnapshot(w *kubecli.WatchPrinter, s snapshot) (over bool, err error) {
+	if change := j.recordSnapshot(&s); change != "" {
+		w.PrintLine(s.now, change)
 	}
-	w.Frame(s.now, s.statusText(s.advice()), s.summaryLine())
+	w.DrawFrame(s.now, s.statusText(s.advice()), s.summaryLine())
 	last, err := j.finalLine(s)
 	if last != "" {
-		w.Line(s.now, last)
+		w.PrintLine(s.now, last)
 	}
 	return err != nil || last != "", err
 }
 
 // summaryLine returns one line that changes only if a fact changes, not with time.
 func (s snapshot) summaryLine() string {
-	return s.key() + "  " + s.progressBar() + "  " + s.sentenceWithTimes(s.formatClock)
+	return s.key() + "  " + s.progressBar() + "  " + s.sentenceWithTimes(s.formatClockTime)
 }

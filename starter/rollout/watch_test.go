@@ -23,10 +23,10 @@ import (
 
 var errNoDeployment = apierrors.NewNotFound(schema.GroupResource{Resource: "machinedeployments"}, "web")
 
-// newWorldWithReads returns a world in which each read finds the next pool or error of the list, and the last entry
+// newBackendWithReads returns a world in which each read finds the next pool or error of the list, and the last entry
 // repeatedly.
-func newWorldWithReads(found ...any) *world {
-	w := newWorld()
+func newBackendWithReads(found ...any) *fakeBackend {
+	w := newFakeBackend()
 	at := &pool{}
 	w.Machines.PrependReactor("get", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
 		next := found[0]
@@ -61,7 +61,7 @@ func runWatch(t *testing.T, args []string, found ...any) (lines []string, err er
 	t.Helper()
 	out, err := runCommandIn(
 		t.Context(),
-		newWorldWithReads(found...),
+		newBackendWithReads(found...),
 		nil,
 		append([]string{"watch", "shop/web", "--interval=1ns"}, args...)...)
 	for line := range strings.Lines(out) {
@@ -75,7 +75,8 @@ func runWatch(t *testing.T, args []string, found ...any) (lines []string, err er
 func rolledBackPool(edits ...poolEdit) *pool {
 	small := func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "small" }
 	return webPool(append([]poolEdit{small}, edits...)...).
-		addSet("web-a", 8, "small", 2).addRunning("a-1", "a-2").addSet("web-b", 7, "large", 1).addRunning("b-1")
+		addSet("web-a", 8, "small", 2).
+		addRunningMachines("a-1", "a-2").addSet("web-b", 7, "large", 1).addRunningMachines("b-1")
 }
 
 func TestWatchOfARolloutPrintsALineForEachChange(t *testing.T) {
@@ -138,14 +139,18 @@ func TestWatchContinuesAfterAStep(t *testing.T) {
 
 func TestWatchFollowsANewerTemplate(t *testing.T) {
 	newer := func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "huge" }
-	between := webPool(newer).addSet("web-b", 7, "large", 3).addRunning("b-1", "b-2", "b-3")
+	between := webPool(newer).addSet("web-b", 7, "large", 3).addRunningMachines("b-1", "b-2", "b-3")
 	begun := webPool(
 		newer,
 	).addSet("web-b", 7, "large", 2).
-		addRunning("b-1", "b-2").
+		addRunningMachines("b-1", "b-2").
 		addSet("web-c", 8, "huge", 1).
-		addRunning("c-1")
-	done := webPool(newer).addSet("web-b", 7, "large", 0).addSet("web-c", 8, "huge", 3).addRunning("c-1", "c-2", "c-3")
+		addRunningMachines("c-1")
+	done := webPool(
+		newer,
+	).addSet("web-b", 7, "large", 0).
+		addSet("web-c", 8, "huge", 3).
+		addRunningMachines("c-1", "c-2", "c-3")
 	lines, err := runWatch(t, nil, waitingPool(), between, begun, done)
 	require.NoError(t, err)
 	assert.Contains(t, lines, "shop/web: revision 8 takes the place of revision 7")
@@ -159,7 +164,7 @@ func TestWatchFollowsANewerTemplate(t *testing.T) {
 
 func TestWatchOfAnUndoThatWasAskedForBefore(t *testing.T) {
 	whole := webPool(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "small" }).
-		addSet("web-b", 7, "large", 0).addSet("web-a", 8, "small", 3).addRunning("a-1", "a-2", "a-3")
+		addSet("web-b", 7, "large", 0).addSet("web-a", 8, "small", 3).addRunningMachines("a-1", "a-2", "a-3")
 	lines, err := runWatch(t, nil, waitingPool(requestRollback(0)), rolledBackPool(), whole)
 	require.NoError(t, err)
 	assert.Contains(t, lines[0], "an undo is asked for; next: return to revision 6, set web-a")
@@ -172,9 +177,9 @@ func TestWatchOfAnUndoThatWasAskedForBefore(t *testing.T) {
 }
 
 func TestWatchCountsMachinesThatWereUpdatedInPlace(t *testing.T) {
-	done := webPool(inPlace(v1alpha1.OrchestrationTypeAuto)).addSet("web-a", 6, "small", 0).
+	done := webPool(withInPlaceStrategy(v1alpha1.OrchestrationTypeAuto)).addSet("web-a", 6, "small", 0).
 		addSet("web-b", 7, "large", 3).
-		addRunning("a-1", "a-2", "b-1")
+		addRunningMachines("a-1", "a-2", "b-1")
 	lines, err := runWatch(t, nil, inPlacePool(v1alpha1.OrchestrationTypeAuto), done)
 	require.NoError(t, err)
 	assert.Equal(
@@ -187,9 +192,9 @@ func TestWatchCountsMachinesThatWereUpdatedInPlace(t *testing.T) {
 func TestWatchReportsDurationAndOverdueSteps(t *testing.T) {
 	j := &watchState{}
 	look := func(p *pool, after time.Duration) snapshot {
-		s := p.snapshot()
+		s := p.newSnapshot()
 		s.now = now.Add(after)
-		j.record(&s)
+		j.recordSnapshot(&s)
 		return s
 	}
 	assert.NotContains(t, look(poolWithoutNewSet(), 0).summaryLine(), "nobody")
@@ -227,7 +232,7 @@ func TestWatchOfARolloutFailsOnlyAtTheFirstRead(t *testing.T) {
 
 func TestWatchOfARolloutEndsWithoutErrorAfterCtrlC(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	w := newWorldWithReads(waitingPool())
+	w := newBackendWithReads(waitingPool())
 	w.Machines.PrependReactor("get", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
 		cancel() // the watch ends during a read
 		return true, nil, errors.New("interrupted")
@@ -237,17 +242,21 @@ func TestWatchOfARolloutEndsWithoutErrorAfterCtrlC(t *testing.T) {
 
 	ctx, cancel = context.WithCancel(t.Context())
 	out := &clitest.CancelAtFirstWrite{Cancel: cancel} // the watch ends between two reads
-	l := reader{key: webKey, clients: kubecli.Clients{Machines: waitingPool().world().Machines}, now: w.Environment().Now}
-	require.NoError(t, l.watch(ctx, out, &watchState{}, time.Hour))
+	l := reader{
+		key:     webKey,
+		clients: kubecli.Clients{Machines: waitingPool().newBackend().Machines},
+		now:     w.Environment().Now,
+	}
+	require.NoError(t, l.watchRollout(ctx, out, &watchState{}, time.Hour))
 	assert.Contains(t, out.String(), "revision 7 waits")
 }
 
 func TestWatchOfARolloutRedrawsOnATerminal(t *testing.T) {
 	var out bytes.Buffer
-	w, j := &kubecli.Watch{Out: &out, Live: true}, &watchState{}
-	s := waitingPool().snapshot()
+	w, j := &kubecli.WatchPrinter{Out: &out, IsTerminal: true}, &watchState{}
+	s := waitingPool().newSnapshot()
 	for range 2 {
-		over, err := j.show(w, s)
+		over, err := j.showSnapshot(w, s)
 		require.NoError(t, err)
 		assert.False(t, over)
 	}
@@ -256,7 +265,7 @@ func TestWatchOfARolloutRedrawsOnATerminal(t *testing.T) {
 }
 
 func TestWatchDetectsAReplacedDeployment(t *testing.T) {
-	other := waitingPool(func(d *v1alpha1.MachineDeployment) { d.UID = types.UID("d-2") }).snapshot()
+	other := waitingPool(func(d *v1alpha1.MachineDeployment) { d.UID = types.UID("d-2") }).newSnapshot()
 	assert.False(t, (&watchState{}).isDeploymentGone(other, nil), "it was not seen before")
 	assert.True(t, (&watchState{uid: "d-1"}).isDeploymentGone(other, nil))
 	assert.False(t, (&watchState{uid: "d-1"}).isDeploymentGone(snapshot{}, errors.New("away")))

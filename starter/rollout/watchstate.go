@@ -15,19 +15,19 @@ import (
 type watchState struct {
 	keepWatching bool // the watch continues if the rollout stops before it is complete
 
-	startedAt     time.Time
-	uid           types.UID         // UID of the deployment; empty before the first read
-	revision      int64             // the watched revision; 0 if not known yet
-	formerSetUIDs map[string]bool   // UIDs of the sets that were old sets in at least one read
-	firstSetUID   map[string]string // by UID of a machine: the UID of the set in which the machine was first seen
-	dueSentence   string            // the sentence of the decision that advances the rollout; empty if no decision does
-	dueSince      time.Time         // time of the first read at which this decision was due
+	startedAt        time.Time
+	uid              types.UID         // UID of the deployment; empty before the first read
+	revision         int64             // the watched revision; 0 if not known yet
+	formerSetUIDs    map[string]bool   // UIDs of the sets that were old sets in at least one read
+	firstSetUID      map[string]string // by UID of a machine: the UID of the set in which the machine was first seen
+	dueSentence      string            // the sentence of the decision that advances the rollout; empty if no decision does
+	dueDecisionSince time.Time         // time of the first read at which this decision was due
 }
 
-// record adds a snapshot to the state. If another revision is being rolled out than at the last read, record returns a
-// line about the change; otherwise an empty text. If a decision has been due for longer than drain.Overdue, record sets
-// overdueSince of the snapshot.
-func (j *watchState) record(s *snapshot) (change string) {
+// recordSnapshot adds a snapshot to the state. If another revision is being rolled out than at the last read, record
+// returns a line about the change; otherwise an empty text. If a decision has been due for longer than drain.Overdue,
+// record sets overdueSince of the snapshot.
+func (j *watchState) recordSnapshot(s *snapshot) (change string) {
 	if j.uid == "" {
 		j.startedAt, j.uid = s.now, s.tree.object.GetUID()
 		j.formerSetUIDs, j.firstSetUID = map[string]bool{}, map[string]string{}
@@ -40,7 +40,7 @@ func (j *watchState) record(s *snapshot) (change string) {
 		j.revision = now
 	}
 	for i, set := range s.facts.Sets {
-		if i != s.currentIndex() {
+		if i != s.currentSetIndex() {
 			j.formerSetUIDs[set.UID] = true
 		}
 		for _, m := range set.Machines {
@@ -64,16 +64,16 @@ func (j *watchState) recordDueDecision(s *snapshot) {
 		due = s.decision.Why
 	}
 	if due != j.dueSentence {
-		j.dueSentence, j.dueSince = due, s.now
+		j.dueSentence, j.dueDecisionSince = due, s.now
 	}
-	if due != "" && s.now.Sub(j.dueSince) > drain.Overdue {
-		s.overdueSince = j.dueSince
+	if due != "" && s.now.Sub(j.dueDecisionSince) > drain.Overdue {
+		s.overdueSince = j.dueDecisionSince
 	}
 }
 
 // isRolledBack reports whether the watched revision was replaced by the template of a former set.
 func (j *watchState) isRolledBack(s snapshot) bool {
-	i := s.currentIndex()
+	i := s.currentSetIndex()
 	return i >= 0 && j.revision != 0 && s.decision.Revision > j.revision && j.formerSetUIDs[s.facts.Sets[i].UID]
 }
 
@@ -81,7 +81,7 @@ func (j *watchState) isRolledBack(s snapshot) bool {
 // has stopped. While the watch continues, finalLine returns an empty text and nil.
 func (j *watchState) finalLine(s snapshot) (string, error) {
 	fails := func(format string, args ...any) (string, error) {
-		return "", errors.New(s.key() + ": " + fmt.Sprintf(format, args...) + "; " + j.watchedText(s))
+		return "", errors.New(s.key() + ": " + fmt.Sprintf(format, args...) + "; " + j.watchDurationText(s))
 	}
 	o, d := s.facts, s.decision
 	switch {
@@ -94,47 +94,47 @@ func (j *watchState) finalLine(s snapshot) (string, error) {
 			"revision %d was rolled back: revision %d has the template of set %s again",
 			j.revision,
 			d.Revision,
-			o.Sets[s.currentIndex()].Name,
+			o.Sets[s.currentSetIndex()].Name,
 		)
 	case d.Complete:
-		return fmt.Sprintf("%s: %s is complete; %s", s.key(), s.revisionText(), j.watchedText(s)), nil
+		return fmt.Sprintf("%s: %s is complete; %s", s.key(), s.revisionText(), j.watchDurationText(s)), nil
 	case j.keepWatching:
 		return "", nil
 	case o.Paused:
-		return fails("it is paused%s: %s", phrase.By(o.PausedBy), s.reachedText())
+		return fails("it is paused%s: %s", phrase.ActorText(o.PausedBy), s.updatedMachinesText())
 	case o.Held != "":
-		return fails("revision %d is held%s: %s", d.Revision, phrase.By(o.Held), s.reachedText())
+		return fails("revision %d is held%s: %s", d.Revision, phrase.ActorText(o.Held), s.updatedMachinesText())
 	case d.Late:
 		return fails(
 			"revision %d made no progress for %s, and its progress deadline has passed",
 			d.Revision,
-			phrase.Length(*o.Deadline),
+			phrase.DurationText(*o.Deadline),
 		)
 	default:
 		return "", nil
 	}
 }
 
-// watchedText says how long the watch took, and how many machines were replaced meanwhile.
-func (j *watchState) watchedText(s snapshot) string {
+// watchDurationText says how long the watch took, and how many machines were replaced meanwhile.
+func (j *watchState) watchDurationText(s snapshot) string {
 	word := "replaced"
 	if s.isInPlace() {
 		word = "updated or replaced"
 	}
 	return fmt.Sprintf(
 		"watched for %s: %s %s",
-		phrase.Span(s.now.Sub(j.startedAt)),
-		phrase.Count(j.countReplaced(s), "machine"),
+		phrase.AgeText(s.now.Sub(j.startedAt)),
+		phrase.CountText(j.countReplacedMachines(s), "machine"),
 		word,
 	)
 }
 
-// countReplaced returns the number of machines that were first seen in an old set, and that are now gone or in the
-// current set.
-func (j *watchState) countReplaced(s snapshot) int {
+// countReplacedMachines returns the number of machines that were first seen in an old set, and that are now gone or in
+// the current set.
+func (j *watchState) countReplacedMachines(s snapshot) int {
 	now, left := "", map[string]bool{}
 	for i, set := range s.facts.Sets {
-		if i == s.currentIndex() {
+		if i == s.currentSetIndex() {
 			now = set.UID
 			continue
 		}

@@ -100,7 +100,7 @@ func TestEveryMetricOfAQueryExists(t *testing.T) {
 	require.Greater(t, len(known), 50)
 	names := regexp.MustCompile(`\b(?:millwright|mcm)_\w+`)
 	parts := regexp.MustCompile(`_(bucket|count|sum)$`)
-	all, err := queries.All(root)
+	all, err := queries.ReadAllQueries(root)
 	require.NoError(t, err)
 	for _, q := range all {
 		for _, name := range names.FindAllString(q.Expr, -1) {
@@ -108,7 +108,7 @@ func TestEveryMetricOfAQueryExists(t *testing.T) {
 				t,
 				known[name] || known[parts.ReplaceAllString(name, "")],
 				"%s: no process has the metric %s",
-				q.Where,
+				q.Location,
 				name,
 			)
 		}

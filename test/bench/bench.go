@@ -17,14 +17,14 @@ import (
 
 // Report has the results of one run of the benchmarks.
 type Report struct {
-	Commit string    `json:"commit,omitempty"` // commit of the code; empty: the commit is not known
-	Time   time.Time `json:"time"`             // time at which the report was made
-	CPUs   int       `json:"cpus"`             // number of processors of the computer
-	Loads  []Load    `json:"loads"`            // in the order of the run
+	Commit string       `json:"commit,omitempty"` // commit of the code; empty: the commit is not known
+	Time   time.Time    `json:"time"`             // time at which the report was made
+	CPUs   int          `json:"cpus"`             // number of processors of the computer
+	Loads  []LoadResult `json:"loads"`            // in the order of the run
 }
 
-// Load has the figures of one load.
-type Load struct {
+// LoadResult has the figures of one load.
+type LoadResult struct {
 	Name     string   `json:"name"`
 	Machines int      `json:"machines"` // number of machines by which the figures per machine are divided; never zero
 	Seconds  float64  `json:"seconds"`  // time from the first request of the load until its end
@@ -67,8 +67,8 @@ const (
 	Minute   = "requests a minute"
 )
 
-// All returns the number of requests of a load.
-func (l Load) All() int {
+// TotalRequests returns the number of requests of a load.
+func (l LoadResult) TotalRequests() int {
 	n := 0
 	for _, of := range l.Requests {
 		n += of
@@ -76,27 +76,29 @@ func (l Load) All() int {
 	return n
 }
 
-// PerMachine returns the number of requests per machine.
-func (l Load) PerMachine() float64 { return float64(l.All()) / float64(l.Machines) }
+// RequestsPerMachine returns the number of requests per machine.
+func (l LoadResult) RequestsPerMachine() float64 {
+	return float64(l.TotalRequests()) / float64(l.Machines)
+}
 
-// PerMinute returns the number of requests per minute; 0 for a load that took no time.
-func (l Load) PerMinute() float64 {
+// RequestsPerMinute returns the number of requests per minute; 0 for a load that took no time.
+func (l LoadResult) RequestsPerMinute() float64 {
 	if l.Seconds == 0 {
 		return 0
 	}
-	return float64(l.All()) / l.Seconds * 60
+	return float64(l.TotalRequests()) / l.Seconds * 60
 }
 
-// Ratio returns the load's time as a multiple of the critical path; 0 if the critical path is not known.
-func (l Load) Ratio() float64 {
+// RatioToIdeal returns the load's time as a multiple of the critical path; 0 if the critical path is not known.
+func (l LoadResult) RatioToIdeal() float64 {
 	if l.Ideal == 0 {
 		return 0
 	}
 	return l.Seconds / l.Ideal
 }
 
-// Processors returns the seconds of processor time of all processes together.
-func (l Load) Processors() float64 {
+// ProcessorSeconds returns the seconds of processor time of all processes together.
+func (l LoadResult) ProcessorSeconds() float64 {
 	sum := 0.0
 	for _, name := range slices.Sorted(maps.Keys(l.CPU)) { // sorted, so that rounding gives the same sum each time
 		sum += l.CPU[name]
@@ -104,23 +106,23 @@ func (l Load) Processors() float64 {
 	return sum
 }
 
-// figure returns the value of the figure that a Target names.
-func (l Load) figure(of string) float64 {
+// figureByName returns the value of the figure that a Target names.
+func (l LoadResult) figureByName(of string) float64 {
 	switch of {
 	case Requests:
-		return l.PerMachine()
+		return l.RequestsPerMachine()
 	case Ratio:
-		return l.Ratio()
+		return l.RatioToIdeal()
 	case Minute:
-		return l.PerMinute()
+		return l.RequestsPerMinute()
 	default:
 		return l.Seconds
 	}
 }
 
-// Table returns the report as text: a line for each load, and then the requests and the processor time of each load in
-// detail.
-func (r Report) Table() string {
+// FormatTable returns the report as text: a line for each load, and then the requests and the processor time of each
+// load in detail.
+func (r Report) FormatTable() string {
 	var text strings.Builder
 	rows := [][]string{
 		{
@@ -137,16 +139,16 @@ func (r Report) Table() string {
 	for _, l := range r.Loads {
 		var bars []string
 		for _, b := range l.Bars {
-			bars = append(bars, fmt.Sprintf("%.2f of %s %s", l.figure(b.Of)/b.Aim, formatNumber(b.Aim), b.Of))
+			bars = append(bars, fmt.Sprintf("%.2f of %s %s", l.figureByName(b.Of)/b.Aim, formatNumber(b.Aim), b.Of))
 		}
 		rows = append(rows, []string{
 			l.Name,
 			fmt.Sprintf("%.1f", l.Seconds),
-			fmt.Sprintf("%.1f", l.PerMachine()),
-			fmt.Sprintf("%.0f", l.PerMinute()),
-			fmt.Sprintf("%.1f", l.Processors()),
+			fmt.Sprintf("%.1f", l.RequestsPerMachine()),
+			fmt.Sprintf("%.0f", l.RequestsPerMinute()),
+			fmt.Sprintf("%.1f", l.ProcessorSeconds()),
 			formatOrDash(l.Events, "%.1f"),
-			formatOrDash(l.Ratio(), "%.2f"),
+			formatOrDash(l.RatioToIdeal(), "%.2f"),
 			cmp.Or(strings.Join(bars, "; "), "-"),
 		})
 	}
@@ -200,12 +202,12 @@ func (r Report) Table() string {
 	return text.String()
 }
 
-// Compare returns the figures of r as multiples of the figures of before: a line for each load that both reports have.
-// A ratio below 1 means faster or fewer.
-func (r Report) Compare(before Report) string {
+// CompareWithReport returns the figures of r as multiples of the figures of before: a line for each load that both
+// reports have. A ratio below 1 means faster or fewer.
+func (r Report) CompareWithReport(before Report) string {
 	rows := [][]string{{"LOAD", "SECONDS", "REQUESTS", "CPU", "EVENTS"}}
 	for _, now := range r.Loads {
-		i := slices.IndexFunc(before.Loads, func(l Load) bool { return l.Name == now.Name })
+		i := slices.IndexFunc(before.Loads, func(l LoadResult) bool { return l.Name == now.Name })
 		if i < 0 {
 			continue
 		}
@@ -213,8 +215,8 @@ func (r Report) Compare(before Report) string {
 		rows = append(rows, []string{
 			now.Name,
 			formatRatio(now.Seconds, was.Seconds),
-			formatRatio(now.PerMachine(), was.PerMachine()),
-			formatRatio(now.Processors(), was.Processors()),
+			formatRatio(now.RequestsPerMachine(), was.RequestsPerMachine()),
+			formatRatio(now.ProcessorSeconds(), was.ProcessorSeconds()),
 			formatRatio(now.Events, was.Events),
 		})
 	}
@@ -248,8 +250,8 @@ func (r Report) Write(file string) error {
 	return nil
 }
 
-// Read reads a report that Write has written.
-func Read(file string) (Report, error) {
+// ReadReport reads a report that Write has written.
+func ReadReport(file string) (Report, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return Report{}, fmt.Errorf("read report: %w", err)
@@ -266,9 +268,9 @@ func New(commit string) Report {
 	return Report{Commit: commit, Time: time.Now().UTC(), CPUs: runtime.NumCPU()}
 }
 
-// HopOf returns the Interval of a hop from at least one measured duration. HopOf subtracts less, the time of the cloud,
-// from each duration.
-func HopOf(name string, durations []time.Duration, less time.Duration) Interval {
+// NewInterval returns the Interval of a hop from at least one measured duration. NewInterval subtracts less, the time
+// of the cloud, from each duration.
+func NewInterval(name string, durations []time.Duration, less time.Duration) Interval {
 	list := slices.Sorted(slices.Values(durations))
 	part := func(percent int) float64 { return (list[len(list)*percent/100] - less).Seconds() }
 	return Interval{Name: name, Median: part(50), Ninety: part(90), Most: part(99), Times: len(list)}

@@ -14,7 +14,7 @@ import (
 
 func TestReport(t *testing.T) {
 	t.Parallel()
-	before := bench.Report{Commit: "abc", Time: time.Date(2026, 11, 26, 3, 0, 0, 0, time.UTC), Loads: []bench.Load{
+	before := bench.Report{Commit: "abc", Time: time.Date(2026, 11, 26, 3, 0, 0, 0, time.UTC), Loads: []bench.LoadResult{
 		{
 			Name:     "0 -> 100",
 			Machines: 100,
@@ -42,17 +42,21 @@ func TestReport(t *testing.T) {
 			},
 			Payloads: map[string]int{"ActivityTaskCompleted DecideSet": 9000},
 			Hops: []bench.Interval{
-				bench.HopOf("made -> Running", []time.Duration{3 * time.Second, 5 * time.Second, 4 * time.Second}, 2*time.Second),
+				bench.NewInterval(
+					"made -> Running",
+					[]time.Duration{3 * time.Second, 5 * time.Second, 4 * time.Second},
+					2*time.Second,
+				),
 			},
 		},
 	}}
 	file := filepath.Join(t.TempDir(), "report.json")
 	require.NoError(t, before.Write(file))
-	read, err := bench.Read(file)
+	read, err := bench.ReadReport(file)
 	require.NoError(t, err)
 	assert.Equal(t, before, read)
 
-	lines := strings.Split(before.Table(), "\n")
+	lines := strings.Split(before.FormatTable(), "\n")
 	assert.Equal(
 		t,
 		strings.Fields(
@@ -73,37 +77,37 @@ func TestReport(t *testing.T) {
 	}, []string{collapseSpaces(lines[5]), collapseSpaces(lines[6]), collapseSpaces(lines[7]), collapseSpaces(lines[8])}, "the largest first")
 	assert.Contains(
 		t,
-		collapseSpaces(before.Table()),
+		collapseSpaces(before.FormatTable()),
 		"in Temporal: events 3000 30.00 a machine in Temporal: timers 200 2.00 a machine",
 	)
 	assert.Contains(
 		t,
-		collapseSpaces(before.Table()),
+		collapseSpaces(before.FormatTable()),
 		"made -> Running median 2.00 s nine of ten 3.00 s, 99 of 100 3.00 s, 3 times",
 	)
 	assert.Contains(
 		t,
-		collapseSpaces(before.Table()),
+		collapseSpaces(before.FormatTable()),
 		"memory of bridge 120 MiB memory of worker 90 MiB largest payload of ActivityTaskCompleted DecideSet 9000 bytes",
 	)
 
 	now := bench.Report{
-		Loads: []bench.Load{
+		Loads: []bench.LoadResult{
 			{Name: "0 -> 100", Machines: 100, Seconds: 5, Requests: map[string]int{"worker create events": 750}},
 			{Name: "new", Machines: 1},
 		},
 	}
-	lines = strings.Split(now.Compare(before), "\n")
+	lines = strings.Split(now.CompareWithReport(before), "\n")
 	assert.Equal(t, "As multiples of the report of 2026-11-26T03:00:00Z at commit abc:", lines[0])
 	assert.Equal(t, "0 -> 100 0.50 0.50 - -", collapseSpaces(lines[2]))
 	assert.Len(t, lines, 4, "a load that the other report lacks is left out")
-	assert.Equal(t, "The two reports have no load in common.\n", now.Compare(bench.Report{}))
+	assert.Equal(t, "The two reports have no load in common.\n", now.CompareWithReport(bench.Report{}))
 }
 
 func collapseSpaces(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func TestReadErrors(t *testing.T) {
 	t.Parallel()
-	_, err := bench.Read(filepath.Join(t.TempDir(), "none"))
+	_, err := bench.ReadReport(filepath.Join(t.TempDir(), "none"))
 	require.ErrorContains(t, err, "read report")
 }

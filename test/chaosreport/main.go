@@ -28,6 +28,6 @@ func printTable(folder string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Print(seeds.Table(reports))
+	fmt.Print(seeds.FormatTable(reports))
 	return nil
 }

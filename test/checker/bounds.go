@@ -18,12 +18,12 @@ import (
 // sizePromise is the number of machines and nodes that the spec of a deployment promises at each moment.
 type sizePromise struct{ replicas, surge, unavailable int }
 
-func (p sizePromise) mostMachines() int { return p.replicas + p.surge }
-func (p sizePromise) leastNodes() int   { return p.replicas - p.unavailable }
+func (p sizePromise) maxMachines() int { return p.replicas + p.surge }
+func (p sizePromise) minNodes() int    { return p.replicas - p.unavailable }
 
-// sizePromiseOf returns the promise of a deployment. As in Kubernetes, maxSurge is rounded up and maxUnavailable down;
-// if both are 0, maxUnavailable is 1. The strategy Recreate promises no nodes during a rollout.
-func sizePromiseOf(d *v1alpha1.MachineDeployment) sizePromise {
+// sizePromiseOfDeployment returns the promise of a deployment. As in Kubernetes, maxSurge is rounded up and
+// maxUnavailable down; if both are 0, maxUnavailable is 1. The strategy Recreate promises no nodes during a rollout.
+func sizePromiseOfDeployment(d *v1alpha1.MachineDeployment) sizePromise {
 	p := sizePromise{replicas: int(d.Spec.Replicas), surge: 1}
 	var bounds *v1alpha1.UpdateConfiguration
 	switch s := d.Spec.Strategy; {
@@ -55,65 +55,67 @@ func sizePromiseOf(d *v1alpha1.MachineDeployment) sizePromise {
 // Millwright does not promise a time for this.
 type Bounds struct {
 	upper, lower *sizePromise // promises whose upper and lower bound are in force; nil: no bound is in force yet
-	// If Leaving is true, Judge also counts machines that are being deleted, and instances. Leaving must be false if a
-	// person deletes machines or machines fail: a machine that is being deleted or has failed may still exist when its
-	// replacement is created.
-	Leaving bool
-	// If Nodes is true, Judge also judges the number of serving nodes. Nodes must be false while a fault hits nodes.
-	Nodes bool
-	// If Forced is true, Judge does not judge disruption budgets: drains reach their deadlines and then delete pods.
-	Forced bool
-	// If Alone is true, Judge also judges whether each machine that stays keeps its node and its instance. Alone must be
-	// false if anybody but Millwright deletes nodes or instances.
-	Alone bool
+	// If JudgesLeavingMachines is true, JudgeSnapshot also counts machines that are being deleted, and instances.
+	// JudgesLeavingMachines must be false if a person deletes machines or machines fail: a machine that is being deleted
+	// or has failed may still exist when its replacement is created.
+	JudgesLeavingMachines bool
+	// If JudgesNodes is true, JudgeSnapshot also judges the number of serving nodes. JudgesNodes must be false while a
+	// fault hits nodes.
+	JudgesNodes bool
+	// If IgnoresBudgets is true, JudgeSnapshot does not judge disruption budgets: drains reach their deadlines and then
+	// delete pods.
+	IgnoresBudgets bool
+	// If JudgesNodeLoss is true, JudgeSnapshot also judges whether each machine that stays keeps its node and its
+	// instance. JudgesNodeLoss must be false if anybody but Millwright deletes nodes or instances.
+	JudgesNodeLoss bool
 }
 
-// InForce reports whether the upper and the lower bound in force follow from the deployment's spec.
-func (b *Bounds) InForce(d *v1alpha1.MachineDeployment) bool {
-	wanted := sizePromiseOf(d)
+// IsInForce reports whether the upper and the lower bound in force follow from the deployment's spec.
+func (b *Bounds) IsInForce(d *v1alpha1.MachineDeployment) bool {
+	wanted := sizePromiseOfDeployment(d)
 	return b.upper != nil && b.lower != nil && *b.upper == wanted && *b.lower == wanted
 }
 
-// Forget puts both bounds out of force until the deployment meets the bounds again. Call Forget after a time without
-// snapshots.
-func (b *Bounds) Forget() { b.upper, b.lower = nil, nil }
+// ForgetBounds puts both bounds out of force until the deployment meets the bounds again. Call ForgetBounds after a
+// time without snapshots.
+func (b *Bounds) ForgetBounds() { b.upper, b.lower = nil, nil }
 
-// Judge returns the findings about a snapshot, and updates the bounds in force.
-func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Finding) {
-	for _, began := range s.Began {
+// JudgeSnapshot returns the findings about a snapshot, and updates the bounds in force.
+func (b *Bounds) JudgeSnapshot(s Snapshot, d *v1alpha1.MachineDeployment) (found []Finding) {
+	for _, began := range s.DeploymentsAtBegin {
 		if began.UID == d.UID {
-			b.loosenBounds(sizePromiseOf(&began))
+			b.loosenBounds(sizePromiseOfDeployment(&began))
 		}
 	}
-	wanted := sizePromiseOf(d)
+	wanted := sizePromiseOfDeployment(d)
 	b.loosenBounds(wanted)
-	if !s.Settled || d.DeletionTimestamp != nil {
+	if !s.IsSettled || d.DeletionTimestamp != nil {
 		return nil
 	}
 	v := viewDeployment(s, d)
 	existing, places := v.liveMachines, v.expectedMachines
-	if b.Leaving {
+	if b.JudgesLeavingMachines {
 		existing, places = v.liveMachines+v.deletingMachines, v.expectedMachines+v.deletingMachines
 	}
-	if b.upper != nil && existing > b.upper.mostMachines() {
+	if b.upper != nil && existing > b.upper.maxMachines() {
 		found = append(
 			found,
 			Finding{
 				CheckTooMany,
 				d.Name,
 				fmt.Sprintf("%d machines and %d that are being deleted; %d replicas and maxSurge %d allow %d; wanted are %d",
-					v.liveMachines, v.deletingMachines, b.upper.replicas, b.upper.surge, b.upper.mostMachines(), wanted.replicas),
+					v.liveMachines, v.deletingMachines, b.upper.replicas, b.upper.surge, b.upper.maxMachines(), wanted.replicas),
 			},
 		)
 	}
-	if n := len(s.InstancesFor(d)); b.Leaving && b.upper != nil && n > b.upper.mostMachines() {
+	if n := len(s.InstancesOfDeployment(d)); b.JudgesLeavingMachines && b.upper != nil && n > b.upper.maxMachines() {
 		found = append(
 			found,
 			Finding{CheckSurplus, d.Name, fmt.Sprintf("%d instances; %d replicas and maxSurge %d allow %d; wanted are %d",
-				n, b.upper.replicas, b.upper.surge, b.upper.mostMachines(), wanted.replicas)},
+				n, b.upper.replicas, b.upper.surge, b.upper.maxMachines(), wanted.replicas)},
 		)
 	}
-	if b.Nodes && b.lower != nil && v.servingNodes < b.lower.leastNodes() {
+	if b.JudgesNodes && b.lower != nil && v.servingNodes < b.lower.minNodes() {
 		found = append(
 			found,
 			Finding{
@@ -124,7 +126,7 @@ func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Findi
 					v.servingNodes,
 					b.lower.replicas,
 					b.lower.unavailable,
-					b.lower.leastNodes(),
+					b.lower.minNodes(),
 					wanted.replicas,
 					strings.Join(v.idleMachines, ", "),
 				),
@@ -137,20 +139,20 @@ func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Findi
 
 // loosenBounds puts the wanted bounds in force at once if they are looser than the bounds in force.
 func (b *Bounds) loosenBounds(wanted sizePromise) {
-	if b.upper != nil && wanted.mostMachines() >= b.upper.mostMachines() {
+	if b.upper != nil && wanted.maxMachines() >= b.upper.maxMachines() {
 		b.upper = &wanted
 	}
-	if b.lower != nil && wanted.leastNodes() <= b.lower.leastNodes() {
+	if b.lower != nil && wanted.minNodes() <= b.lower.minNodes() {
 		b.lower = &wanted
 	}
 }
 
 // tightenBounds puts the wanted bounds in force as soon as the deployment meets the bounds.
 func (b *Bounds) tightenBounds(wanted sizePromise, v deploymentView, places int) {
-	if v.setsAreSized && places <= wanted.mostMachines() {
+	if v.setsAreSized && places <= wanted.maxMachines() {
 		b.upper = &wanted
 	}
-	if v.setsAreSized && v.hasNoSurplus && v.servingNodes >= wanted.leastNodes() {
+	if v.setsAreSized && v.hasNoSurplus && v.servingNodes >= wanted.minNodes() {
 		b.lower = &wanted
 	}
 }
@@ -169,9 +171,9 @@ type deploymentView struct {
 // exist.
 func viewDeployment(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView {
 	v := deploymentView{setsAreSized: true, hasNoSurplus: true}
-	of := s.InstancesOf()
+	of := s.InstancesByMachineUID()
 	live := map[types.UID]int{}
-	for _, m := range s.MachinesOf(d) {
+	for _, m := range s.MachinesOfDeployment(d) {
 		if m.DeletionTimestamp != nil {
 			v.deletingMachines++
 			v.idleMachines = append(v.idleMachines, m.Name+" is being deleted since "+m.DeletionTimestamp.Format(time.TimeOnly))
@@ -181,14 +183,14 @@ func viewDeployment(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView {
 		if owner := metav1.GetControllerOf(&m); owner != nil {
 			live[owner.UID]++
 		}
-		if why := reasonIdle(s, m, of[string(m.UID)]); why == "" {
+		if why := idleReason(s, m, of[string(m.UID)]); why == "" {
 			v.servingNodes++
 		} else {
 			v.idleMachines = append(v.idleMachines, m.Name+" "+why)
 		}
 	}
 	v.expectedMachines = v.liveMachines
-	for _, set := range s.SetsOf(d) {
+	for _, set := range s.SetsOfDeployment(d) {
 		size, seen, here := int(set.Spec.Replicas), int(set.Status.ObservedReplicas), live[set.UID]
 		v.expectedMachines += max(size, seen, here) - here
 		v.hasNoSurplus = v.hasNoSurplus && here <= size && seen == size
@@ -198,22 +200,22 @@ func viewDeployment(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView {
 	return v
 }
 
-// reasonIdle returns why the node of a machine accepts no pods; empty: the node accepts pods. The cloud's list, which
+// idleReason returns why the node of a machine accepts no pods; empty: the node accepts pods. The cloud's list, which
 // is read before the Machines, may lack the instance: then the Machine's provider ID names the node. The node of a
 // machine that is updated in place is cordoned.
-func reasonIdle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
+func idleReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	var node *corev1.Node
 	for _, id := range append(providerIDs(instances), m.Spec.ProviderID) {
 		if node == nil && id != "" {
-			node = s.NodeBy(id)
+			node = s.NodeByProviderID(id)
 		}
 	}
 	switch {
-	case s.Left[m.UID]:
+	case s.DeletedMeanwhile[m.UID]:
 		return ""
 	case node == nil:
 		return "has no node"
-	case !Ready(node):
+	case !IsNodeReady(node):
 		return fmt.Sprintf("(%s) is not ready: %s", m.Status.CurrentStatus.Phase, describeReadiness(node))
 	case node.Spec.Unschedulable:
 		return "is cordoned"

@@ -14,8 +14,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// Run is one run of a workflow as Temporal lists it.
-type Run struct {
+// WorkflowRun is one run of a workflow as Temporal lists it.
+type WorkflowRun struct {
 	ID     string
 	Type   string
 	Status enumspb.WorkflowExecutionStatus
@@ -23,13 +23,13 @@ type Run struct {
 
 // WorkflowState has the runs and schedules in Temporal for one namespace of Machines.
 type WorkflowState struct {
-	Runs      []Run
+	Runs      []WorkflowRun
 	Schedules []string // IDs of the schedules
 }
 
-// BadEnds finds runs that failed, timed out or were terminated. BadEnds leaves out sweeps for orphans: a sweep fails
-// when the cloud or the API server does not answer.
-func BadEnds(d WorkflowState) (found []Finding) {
+// FindBadEnds finds runs that failed, timed out or were terminated. FindBadEnds leaves out sweeps for orphans: a sweep
+// fails when the cloud or the API server does not answer.
+func FindBadEnds(d WorkflowState) (found []Finding) {
 	bad := []enumspb.WorkflowExecutionStatus{
 		enumspb.WORKFLOW_EXECUTION_STATUS_FAILED,
 		enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
@@ -43,15 +43,15 @@ func BadEnds(d WorkflowState) (found []Finding) {
 	return found
 }
 
-// Restless finds all objects and runs that still change, wait or are incomplete. Some time after the last change and
-// the last fault, Restless must find nothing.
-func Restless(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
+// FindUnrest finds all objects and runs that still change, wait or are incomplete. Some time after the last change and
+// the last fault, FindUnrest must find nothing.
+func FindUnrest(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
 	say := func(object, format string, values ...any) {
 		found = append(found, Finding{CheckCalm, object, fmt.Sprintf(format, values...)})
 	}
-	of := s.InstancesOf()
+	of := s.InstancesByMachineUID()
 	for _, m := range s.Machines {
-		if why := reasonRestless(s, m, of[string(m.UID)]); why != "" {
+		if why := unrestReason(s, m, of[string(m.UID)]); why != "" {
 			say("machine "+m.Name, "%s", why)
 		}
 	}
@@ -80,7 +80,7 @@ func Restless(s Snapshot, d WorkflowState, excused map[string]bool) (found []Fin
 // findTemporalUnrest adds a finding for each open run, and for each class without a schedule.
 func findTemporalUnrest(s Snapshot, d WorkflowState, say func(object, format string, values ...any)) {
 	for _, r := range d.Runs {
-		if isOpen(r) &&
+		if isOpenRun(r) &&
 			!slices.Contains(
 				[]run.Kind{run.KindMachineDeployment, run.KindClusterAPIDeployment, run.KindInstallation},
 				run.Kind(r.Type),
@@ -95,8 +95,8 @@ func findTemporalUnrest(s Snapshot, d WorkflowState, say func(object, format str
 	}
 }
 
-// reasonRestless returns why a machine still changes, waits or is incomplete; empty if the machine is calm.
-func reasonRestless(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
+// unrestReason returns why a machine still changes, waits or is incomplete; empty if the machine is calm.
+func unrestReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	phase := m.Status.CurrentStatus.Phase
 	switch {
 	case m.DeletionTimestamp != nil:
@@ -114,7 +114,7 @@ func reasonRestless(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) 
 			m.Status.LastOperation.Type,
 			m.Status.LastOperation.Description,
 		)
-	case !Ready(s.NodeOf(instances[0])):
+	case !IsNodeReady(s.NodeOfInstance(instances[0])):
 		return fmt.Sprintf("its node is not ready, phase %q", phase)
 	case m.Spec.ProviderID != instances[0].ProviderID:
 		return fmt.Sprintf("names instance %q; the cloud has %q for it", m.Spec.ProviderID, instances[0].ProviderID)
@@ -128,7 +128,7 @@ func reasonRestless(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) 
 // findDeploymentUnrest adds findings for a deployment with too few or too many machines, for machines that lack a label
 // of the template, and for sets that the deployment has not adopted.
 func findDeploymentUnrest(s Snapshot, md v1alpha1.MachineDeployment, say func(object, format string, values ...any)) {
-	machines := s.MachinesOf(&md)
+	machines := s.MachinesOfDeployment(&md)
 	if len(machines) != int(md.Spec.Replicas) {
 		say("deployment "+md.Name, "%d machines, wanted are %d", len(machines), md.Spec.Replicas)
 	}
@@ -147,9 +147,9 @@ func findDeploymentUnrest(s Snapshot, md v1alpha1.MachineDeployment, say func(ob
 	}
 }
 
-// Remains finds all objects, instances, runs and schedules that still exist after the objects of a namespace were
+// FindRemains finds all objects, instances, runs and schedules that still exist after the objects of a namespace were
 // deleted.
-func Remains(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
+func FindRemains(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
 	say := func(object, format string, values ...any) {
 		found = append(found, Finding{CheckGone, object, fmt.Sprintf(format, values...)})
 	}
@@ -180,7 +180,7 @@ func Remains(s Snapshot, d WorkflowState, excused map[string]bool) (found []Find
 		say("node "+n.Name, "finalizers %v", n.Finalizers)
 	}
 	for _, r := range d.Runs {
-		if isOpen(r) && r.Type != string(run.KindInstallation) {
+		if isOpenRun(r) && r.Type != string(run.KindInstallation) {
 			say("run "+r.ID, "is open")
 		}
 	}
@@ -190,4 +190,4 @@ func Remains(s Snapshot, d WorkflowState, excused map[string]bool) (found []Find
 	return found
 }
 
-func isOpen(r Run) bool { return r.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING }
+func isOpenRun(r WorkflowRun) bool { return r.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING }

@@ -26,9 +26,9 @@ const (
 	CheckLost       = "machine that stays has lost its instance"
 )
 
-// Limits returns how long a finding may last before it is a violation, by check. A finding of a check without a limit
-// is a violation at once.
-func Limits() map[string]time.Duration {
+// DurationLimits returns how long a finding may last before it is a violation, by check. A finding of a check without a
+// limit is a violation at once.
+func DurationLimits() map[string]time.Duration {
 	return map[string]time.Duration{
 		// Orphans are excused if a person has removed the finalizer of their machine. Other orphans may appear only for a
 		// short time: a snapshot does not read all objects at the same time.
@@ -41,7 +41,7 @@ func Limits() map[string]time.Duration {
 
 // DuplicateInstances finds machine UIDs with more than one instance.
 func DuplicateInstances(s Snapshot) (found []Finding) {
-	for uid, instances := range s.InstancesOf() {
+	for uid, instances := range s.InstancesByMachineUID() {
 		if len(instances) < 2 || uid == "" {
 			continue
 		}
@@ -54,9 +54,9 @@ func DuplicateInstances(s Snapshot) (found []Finding) {
 	return found
 }
 
-// Orphans finds instances whose machine does not exist. Orphans leaves out instances of the machine UIDs in excused: a
-// person has removed the finalizers of these machines.
-func Orphans(s Snapshot, excused map[string]bool) (found []Finding) {
+// OrphanedInstances finds instances whose machine does not exist. OrphanedInstances leaves out instances of the machine
+// UIDs in excused: a person has removed the finalizers of these machines.
+func OrphanedInstances(s Snapshot, excused map[string]bool) (found []Finding) {
 	for _, i := range s.Instances {
 		uid := i.Tags.MachineUID
 		if s.Machine(uid) == nil && !excused[uid] {
@@ -85,13 +85,13 @@ const (
 // MissingInstances finds machines that have no instance although their creation timeout is over. MissingInstances
 // leaves out machines whose phase is Failed, and machines whose status says that the provider refuses to create them.
 func MissingInstances(s Snapshot) (found []Finding) {
-	of := s.InstancesOf()
+	of := s.InstancesByMachineUID()
 	for _, m := range s.Machines {
 		timeout := defaultCreationTimeout
 		if c := m.Spec.MachineConfiguration; c != nil && c.MachineCreationTimeout != nil {
 			timeout = c.MachineCreationTimeout.Duration
 		}
-		age := s.At.Sub(m.CreationTimestamp.Time)
+		age := s.Time.Sub(m.CreationTimestamp.Time)
 		shown := m.Status.CurrentStatus.Phase
 		if len(of[string(m.UID)]) > 0 || m.DeletionTimestamp != nil || age < timeout ||
 			shown == v1alpha1.MachineFailed || shown == v1alpha1.MachineCrashLoopBackOff {
@@ -118,7 +118,7 @@ func MissingInstances(s Snapshot) (found []Finding) {
 // belongs to the machine whose UID is on the instance with the node's provider ID.
 func WronglyDrainedNodes(s Snapshot) (found []Finding) {
 	for _, i := range s.Instances {
-		m, n := s.Machine(i.Tags.MachineUID), s.NodeOf(i)
+		m, n := s.Machine(i.Tags.MachineUID), s.NodeOfInstance(i)
 		if n == nil || !machineMustStay(s, m) || !n.Spec.Unschedulable && n.DeletionTimestamp == nil {
 			continue
 		}
@@ -130,7 +130,7 @@ func WronglyDrainedNodes(s Snapshot) (found []Finding) {
 
 // VanishedInstances finds machines that stay although their recorded instance does not exist any more.
 func VanishedInstances(s Snapshot) (found []Finding) {
-	of := s.InstancesOf()
+	of := s.InstancesByMachineUID()
 	for _, m := range s.Machines {
 		if m.Spec.ProviderID != "" && len(of[string(m.UID)]) == 0 && machineMustStay(s, &m) {
 			found = append(found, Finding{CheckLost, m.Name, "no instance " + m.Spec.ProviderID})
@@ -141,6 +141,6 @@ func VanishedInstances(s Snapshot) (found []Finding) {
 
 // machineMustStay reports whether a machine must keep its node and its instance.
 func machineMustStay(s Snapshot, m *v1alpha1.Machine) bool {
-	return m != nil && m.DeletionTimestamp == nil && !s.Left[m.UID] &&
+	return m != nil && m.DeletionTimestamp == nil && !s.DeletedMeanwhile[m.UID] &&
 		m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }

@@ -64,7 +64,7 @@ func runningFleet(replicas int32, names ...string) Snapshot {
 			MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
 		},
 	}
-	s := Snapshot{At: noon, Settled: true, Deployments: []v1alpha1.MachineDeployment{d}}
+	s := Snapshot{Time: noon, IsSettled: true, Deployments: []v1alpha1.MachineDeployment{d}}
 	for _, name := range names {
 		s.Machines = append(s.Machines, newMachine(name))
 		s.Instances = append(s.Instances, newInstance("i-"+name, name))
@@ -89,10 +89,10 @@ func TestTwoInstancesOfOneMachine(t *testing.T) {
 
 func TestInstanceWithoutMachine(t *testing.T) {
 	s := runningFleet(2, "a", "b")
-	assert.Empty(t, Orphans(s, nil))
+	assert.Empty(t, OrphanedInstances(s, nil))
 	s.Machines = s.Machines[:1]
-	assert.Equal(t, []string{"i-b"}, objectNames(Orphans(s, nil)))
-	assert.Empty(t, Orphans(s, map[string]bool{"uid-b": true}), "a person removed the finalizer")
+	assert.Equal(t, []string{"i-b"}, objectNames(OrphanedInstances(s, nil)))
+	assert.Empty(t, OrphanedInstances(s, map[string]bool{"uid-b": true}), "a person removed the finalizer")
 }
 
 func TestMachineWithoutInstance(t *testing.T) {
@@ -110,8 +110,8 @@ func TestMachineWithoutInstance(t *testing.T) {
 }
 
 func TestMoreMachinesThanAllowed(t *testing.T) {
-	b := &Bounds{Leaving: true}
-	judge := func(s Snapshot) []string { return objectNames(b.Judge(s, &s.Deployments[0])) }
+	b := &Bounds{JudgesLeavingMachines: true}
+	judge := func(s Snapshot) []string { return objectNames(b.JudgeSnapshot(s, &s.Deployments[0])) }
 	assert.Empty(t, judge(runningFleet(2, "a", "b", "c", "d")), "no bound is in force before it is first met")
 	assert.Empty(t, judge(runningFleet(2, "a", "b", "c")))
 	assert.Equal(t, []string{"p"}, judge(runningFleet(2, "a", "b", "c", "d")))
@@ -123,27 +123,27 @@ func TestMoreMachinesThanAllowed(t *testing.T) {
 	s := runningFleet(1, "a", "b", "c")
 	markDeleted(&s.Machines[2])
 	assert.Equal(t, []string{"p"}, judge(s), "machines that are being deleted count")
-	b.Leaving = false
+	b.JudgesLeavingMachines = false
 	assert.Empty(t, judge(s), "or they do not")
-	b.Forget()
+	b.ForgetBounds()
 	assert.Empty(t, judge(runningFleet(1, "a", "b", "c")), "nothing was seen for a while")
 	s = runningFleet(1, "a", "b", "c")
-	s.Settled = false
+	s.IsSettled = false
 	assert.Empty(t, judge(s))
 
 	*b = Bounds{}
 	assert.Empty(t, judge(runningFleet(1, "a", "b")))
 	s = runningFleet(1, "a", "b", "c")
-	s.Settled, s.Began = false, runningFleet(2).Deployments
+	s.IsSettled, s.DeploymentsAtBegin = false, runningFleet(2).Deployments
 	assert.Empty(t, judge(s))
-	s.Settled, s.Began = true, nil
+	s.IsSettled, s.DeploymentsAtBegin = true, nil
 	assert.Empty(t, judge(s), "more was allowed when the last snapshot began")
 }
 
 func TestMoreInstancesThanAllowed(t *testing.T) {
-	b := &Bounds{Leaving: true}
+	b := &Bounds{JudgesLeavingMachines: true}
 	judge := func(s Snapshot) (checks []string) {
-		for _, f := range b.Judge(s, &s.Deployments[0]) {
+		for _, f := range b.JudgeSnapshot(s, &s.Deployments[0]) {
 			checks = append(checks, f.Check)
 		}
 		return checks
@@ -158,13 +158,13 @@ func TestMoreInstancesThanAllowed(t *testing.T) {
 	assert.Equal(t, []string{CheckSurplus}, judge(with(full, "p-x")), "an instance whose machine is gone")
 	assert.Empty(t, judge(with(full, "q-x")), "another deployment's")
 	assert.Empty(t, judge(with(runningFleet(2, "p-a", "p-b"), "p-x")))
-	b.Leaving = false
+	b.JudgesLeavingMachines = false
 	assert.Empty(t, judge(with(full, "p-x")))
 }
 
 func TestFewerReadyNodesThanPromised(t *testing.T) {
-	b := &Bounds{Nodes: true}
-	judge := func(s Snapshot) []string { return objectNames(b.Judge(s, &s.Deployments[0])) }
+	b := &Bounds{JudgesNodes: true}
+	judge := func(s Snapshot) []string { return objectNames(b.JudgeSnapshot(s, &s.Deployments[0])) }
 	sick := runningFleet(2, "a", "b")
 	sick.Nodes[1] = newNode("i-b", corev1.ConditionUnknown)
 	assert.Empty(t, judge(sick), "no bound is in force before it is first met")
@@ -173,27 +173,27 @@ func TestFewerReadyNodesThanPromised(t *testing.T) {
 	s := runningFleet(2, "a", "b")
 	markDeleted(&s.Machines[0])
 	assert.Equal(t, []string{"p"}, judge(s), "a machine that is being deleted gives no node")
-	b.Nodes = false
+	b.JudgesNodes = false
 	assert.Empty(t, judge(sick))
 }
 
 func TestServingNodes(t *testing.T) {
-	b := &Bounds{Nodes: true}
-	judge := func(s Snapshot) []string { return objectNames(b.Judge(s, &s.Deployments[0])) }
+	b := &Bounds{JudgesNodes: true}
+	judge := func(s Snapshot) []string { return objectNames(b.JudgeSnapshot(s, &s.Deployments[0])) }
 	assert.Empty(t, judge(runningFleet(2, "a", "b")))
 	cordoned := runningFleet(2, "a", "b")
 	cordoned.Nodes[1].Spec.Unschedulable = true
 	assert.Equal(t, []string{"p"}, judge(cordoned), "a node that takes no pods does not serve")
-	cordoned.Left = deletedBetween(cordoned.Machines, cordoned.Machines[:1])
+	cordoned.DeletedMeanwhile = machinesDeletedBetween(cordoned.Machines, cordoned.Machines[:1])
 	assert.Empty(t, judge(cordoned), "its machine was deleted between two reads: it may have served at the first one")
 	young := runningFleet(2, "a", "b")
 	young.Instances = young.Instances[:1]
 	assert.Empty(t, judge(young), "the list of the cloud was read before it had the instance")
-	b.Forget()
-	assert.False(t, b.InForce(&cordoned.Deployments[0]))
+	b.ForgetBounds()
+	assert.False(t, b.IsInForce(&cordoned.Deployments[0]))
 	judge(runningFleet(2, "a", "b"))
-	assert.True(t, b.InForce(&cordoned.Deployments[0]))
-	assert.False(t, b.InForce(&runningFleet(3).Deployments[0]), "of another size")
+	assert.True(t, b.IsInForce(&cordoned.Deployments[0]))
+	assert.False(t, b.IsInForce(&runningFleet(3).Deployments[0]), "of another size")
 }
 
 func TestMachinesDeletedDuringASnapshot(t *testing.T) {
@@ -212,7 +212,7 @@ func TestMachinesDeletedDuringASnapshot(t *testing.T) {
 	}
 	assert.Equal(t, map[types.UID]bool{
 		"uid-stays": false, "uid-gone": true, "uid-leaves": true, "uid-going": false, "uid-new": false, "uid-brief": false,
-	}, deletedBetween(first, later))
+	}, machinesDeletedBetween(first, later))
 }
 
 func TestSizePromiseOfADeployment(t *testing.T) {
@@ -239,7 +239,7 @@ func TestSizePromiseOfADeployment(t *testing.T) {
 	} {
 		d := v1alpha1.MachineDeployment{}
 		d.Spec.Replicas, d.Spec.Strategy = 10, row.strategy
-		assert.Equal(t, row.want, sizePromiseOf(&d), name)
+		assert.Equal(t, row.want, sizePromiseOfDeployment(&d), name)
 	}
 }
 
@@ -255,12 +255,12 @@ func TestBudgetIsBroken(t *testing.T) {
 			MinAvailable: new(intstr.FromInt32(2)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
 		}},
 	}
-	assert.Empty(t, Budgets(s))
+	assert.Empty(t, BrokenBudgets(s))
 	s.Pods[0] = pod(corev1.ConditionFalse)
-	assert.Equal(t, []string{"x"}, objectNames(Budgets(s)))
+	assert.Equal(t, []string{"x"}, objectNames(BrokenBudgets(s)))
 	s.Pods[0] = pod(corev1.ConditionTrue)
 	s.Pods[1].DeletionTimestamp = new(metav1.NewTime(noon))
-	assert.Equal(t, []string{"x"}, objectNames(Budgets(s)), "a pod that goes does not count")
+	assert.Equal(t, []string{"x"}, objectNames(BrokenBudgets(s)), "a pod that goes does not count")
 }
 
 func TestBudgetMinimum(t *testing.T) {
@@ -324,22 +324,22 @@ func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {
 		)
 	}
 	log := line("y", 429) + line("y", 201) + line("z", 429) + `{"verb":"cre`
-	assert.Equal(t, []string{"z"}, objectNames(Unevicted(left, Evicted(strings.NewReader(log), "n"))))
+	assert.Equal(t, []string{"z"}, objectNames(UnevictedDepartures(left, ReadEvictedPods(strings.NewReader(log), "n"))))
 	left[1].Deadline = noon
-	assert.Empty(t, Unevicted(left, Evicted(strings.NewReader(log), "n")), "the drain's time is over")
+	assert.Empty(t, UnevictedDepartures(left, ReadEvictedPods(strings.NewReader(log), "n")), "the drain's time is over")
 }
 
 func TestRunsThatEndedBadly(t *testing.T) {
-	d := WorkflowState{Runs: []Run{
+	d := WorkflowState{Runs: []WorkflowRun{
 		{"a", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED},
 		{"b", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_FAILED},
 		{"c", "Drain", enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED},
 		{"d", "MachineSet", enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT},
 		{"e", "OrphanCollection", enumspb.WORKFLOW_EXECUTION_STATUS_FAILED},
 	}}
-	assert.Equal(t, []string{"b", "c", "d"}, objectNames(BadEnds(d)), "a sweep for orphans may fail")
+	assert.Equal(t, []string{"b", "c", "d"}, objectNames(FindBadEnds(d)), "a sweep for orphans may fail")
 
-	w := Watch(Sources{}, "n", Bounds{})
+	w := NewWatcher(Sources{}, "n", Bounds{})
 	w.AddRuns(d)
 	w.AddRuns(d)
 	violations, _ := w.Violations()
@@ -350,7 +350,7 @@ func TestRestless(t *testing.T) {
 	calm := func() (Snapshot, WorkflowState) {
 		s := runningFleet(2, "a", "b")
 		s.Classes = []v1alpha1.MachineClass{{ObjectMeta: metav1.ObjectMeta{Name: "small", UID: "class"}}}
-		return s, WorkflowState{Schedules: []string{"x/orphans/n/small/class"}, Runs: []Run{
+		return s, WorkflowState{Schedules: []string{"x/orphans/n/small/class"}, Runs: []WorkflowRun{
 			{
 				"d",
 				"MachineDeployment",
@@ -360,7 +360,7 @@ func TestRestless(t *testing.T) {
 		}}
 	}
 	s, d := calm()
-	require.Empty(t, Restless(s, d, nil))
+	require.Empty(t, FindUnrest(s, d, nil))
 	for name, disturb := range map[string]func(*Snapshot, *WorkflowState){
 		"a machine is missing": func(s *Snapshot, _ *WorkflowState) { s.Machines, s.Instances = s.Machines[:1], s.Instances[:1] },
 		"a machine is Pending": func(s *Snapshot, _ *WorkflowState) {
@@ -388,7 +388,7 @@ func TestRestless(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, d := calm()
 			disturb(&s, &d)
-			assert.NotEmpty(t, Restless(s, d, nil))
+			assert.NotEmpty(t, FindUnrest(s, d, nil))
 		})
 	}
 }
@@ -396,14 +396,21 @@ func TestRestless(t *testing.T) {
 func TestRemains(t *testing.T) {
 	assert.Empty(
 		t,
-		Remains(Snapshot{}, WorkflowState{Runs: []Run{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED}}}, nil),
+		FindRemains(
+			Snapshot{},
+			WorkflowState{Runs: []WorkflowRun{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED}}},
+			nil,
+		),
 	)
 	s := runningFleet(1, "a")
-	d := WorkflowState{Schedules: []string{"s"}, Runs: []Run{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}}}
+	d := WorkflowState{
+		Schedules: []string{"s"},
+		Runs:      []WorkflowRun{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}},
+	}
 	assert.Equal(
 		t,
 		[]string{"machine a", "deployment p", "instance i-a", "node i-a", "run m", "schedule s"},
-		objectNames(Remains(s, d, nil)),
+		objectNames(FindRemains(s, d, nil)),
 	)
 }
 
@@ -447,7 +454,7 @@ func TestNodeTakenAndInstanceLost(t *testing.T) {
 		"cordoned":                          {of(cordoned), 1, 0},
 		"deleted":                           {of(deleted), 1, 0},
 		"the machine is being deleted":      {of(cordoned, of2(markDeleted)), 0, 0},
-		"its deletion begins now":           {of(cordoned, func(s *Snapshot) { s.Left = map[types.UID]bool{"uid-b": true} }), 0, 0},
+		"its deletion begins now":           {of(cordoned, func(s *Snapshot) { s.DeletedMeanwhile = map[types.UID]bool{"uid-b": true} }), 0, 0},
 		"the machine failed":                {of(deleted, of2(failed)), 0, 0},
 		"the instance is gone":              {of(gone), 0, 1},
 		"so is the machine":                 {of(gone, of2(markDeleted)), 0, 0},

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Budgets finds disruption budgets with fewer ready pods than they must keep. Budgets counts ready pods by the pods'
-// own conditions. The number of expected pods is from the budget's status, which Kubernetes writes.
-func Budgets(s Snapshot) (found []Finding) {
+// BrokenBudgets finds disruption budgets with fewer ready pods than they must keep. BrokenBudgets counts ready pods by
+// the pods' own conditions. The number of expected pods is from the budget's status, which Kubernetes writes.
+func BrokenBudgets(s Snapshot) (found []Finding) {
 	for _, b := range s.Budgets {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 		least, known := budgetMinimum(&b)
@@ -27,7 +27,7 @@ func Budgets(s Snapshot) (found []Finding) {
 		}
 		ready := 0
 		for _, p := range s.Pods {
-			if selector.Matches(labels.Set(p.Labels)) && isServing(&p) {
+			if selector.Matches(labels.Set(p.Labels)) && isServingPod(&p) {
 				ready++
 			}
 		}
@@ -55,8 +55,8 @@ func budgetMinimum(b *policyv1.PodDisruptionBudget) (least int, known bool) {
 	}
 }
 
-// isServing reports whether a pod is ready and is not being deleted.
-func isServing(p *corev1.Pod) bool {
+// isServingPod reports whether a pod is ready and is not being deleted.
+func isServingPod(p *corev1.Pod) bool {
 	if p.DeletionTimestamp != nil {
 		return false
 	}
@@ -70,7 +70,7 @@ func isServing(p *corev1.Pod) bool {
 
 // Departure is a pod whose deletion began, or that vanished, while the Machine of its node was being deleted.
 type Departure struct {
-	At        time.Time
+	Time      time.Time
 	Pod, Node string
 	Deadline  time.Time // time before which the drain must not delete pods; zero: the Machine is not known
 }
@@ -99,23 +99,23 @@ func Departures(before, after Snapshot) (left []Departure) {
 	}
 	for _, p := range before.Pods {
 		if deadline, leaves := leaving[p.Spec.NodeName]; p.DeletionTimestamp == nil && leaves && !still[p.UID] {
-			left = append(left, Departure{At: after.At, Pod: p.Name, Node: p.Spec.NodeName, Deadline: deadline})
+			left = append(left, Departure{Time: after.Time, Pod: p.Name, Node: p.Spec.NodeName, Deadline: deadline})
 		}
 	}
 	return left
 }
 
-// Unevicted finds the departures of pods that left before the drain's deadline without an eviction that the API server
-// accepted. After the deadline, drains delete pods.
-func Unevicted(left []Departure, evicted map[string]bool) (found []Finding) {
+// UnevictedDepartures finds the departures of pods that left before the drain's deadline without an eviction that the
+// API server accepted. After the deadline, drains delete pods.
+func UnevictedDepartures(left []Departure, evicted map[string]bool) (found []Finding) {
 	for _, d := range left {
-		if forced := !d.Deadline.IsZero() && !d.At.Before(d.Deadline); !evicted[d.Pod] && !forced {
+		if forced := !d.Deadline.IsZero() && !d.Time.Before(d.Deadline); !evicted[d.Pod] && !forced {
 			found = append(
 				found,
 				Finding{
 					CheckPod,
 					d.Pod,
-					fmt.Sprintf("left node %s at %s, and no eviction was accepted", d.Node, d.At.Format("15:04:05.0")),
+					fmt.Sprintf("left node %s at %s, and no eviction was accepted", d.Node, d.Time.Format("15:04:05.0")),
 				},
 			)
 		}
@@ -123,10 +123,10 @@ func Unevicted(left []Departure, evicted map[string]bool) (found []Finding) {
 	return found
 }
 
-// Evicted returns the names of the pods in a namespace whose eviction the API server has accepted. The source is the
-// API server's audit log. Each pod of the namespace must have a unique name, also compared with deleted pods. The API
-// server writes the log in batches, up to 30 s late. If the API server is killed, a batch is lost.
-func Evicted(auditLog io.Reader, namespace string) map[string]bool {
+// ReadEvictedPods returns the names of the pods in a namespace whose eviction the API server has accepted. The source
+// is the API server's audit log. Each pod of the namespace must have a unique name, also compared with deleted pods.
+// The API server writes the log in batches, up to 30 s late. If the API server is killed, a batch is lost.
+func ReadEvictedPods(auditLog io.Reader, namespace string) map[string]bool {
 	evicted := map[string]bool{}
 	for decoder := json.NewDecoder(auditLog); ; {
 		var event struct {

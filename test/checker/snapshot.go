@@ -25,7 +25,7 @@ import (
 
 // Snapshot has the objects of one namespace of Machines, and the instances of its classes, at one time.
 type Snapshot struct {
-	At          time.Time
+	Time        time.Time
 	Deployments []v1alpha1.MachineDeployment
 	Sets        []v1alpha1.MachineSet
 	Machines    []v1alpha1.Machine
@@ -35,15 +35,17 @@ type Snapshot struct {
 	Budgets     []policyv1.PodDisruptionBudget
 	Instances   []admin.Instance // instances of the namespace's classes; read before the Machines
 
-	// Settled is true if no deployment changed while the snapshot was taken. If a deployment changed, bounds cannot be
+	// IsSettled is true if no deployment changed while the snapshot was taken. If a deployment changed, bounds cannot be
 	// judged.
-	Settled bool
-	// Began are the deployments at the begin of the snapshot: the specs of these deployments may have had looser bounds.
-	Began []v1alpha1.MachineDeployment
+	IsSettled bool
+	// DeploymentsAtBegin are the deployments at the begin of the snapshot: the specs of these deployments may have had
+	// looser bounds.
+	DeploymentsAtBegin []v1alpha1.MachineDeployment
 
-	// Left are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes after machines. So a
-	// snapshot may show a machine of Left without a deletion timestamp, and the machine's node as cordoned.
-	Left map[types.UID]bool
+	// DeletedMeanwhile are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes after
+	// machines. So a snapshot may show a machine of DeletedMeanwhile without a deletion timestamp, and the machine's node
+	// as cordoned.
+	DeletedMeanwhile map[types.UID]bool
 }
 
 // Machine returns the machine with a UID; nil if no machine has the UID.
@@ -55,8 +57,8 @@ func (s Snapshot) Machine(uid string) *v1alpha1.Machine {
 	return &s.Machines[i]
 }
 
-// InstancesOf returns the instances of each machine UID.
-func (s Snapshot) InstancesOf() map[string][]admin.Instance {
+// InstancesByMachineUID returns the instances of each machine UID.
+func (s Snapshot) InstancesByMachineUID() map[string][]admin.Instance {
 	of := map[string][]admin.Instance{}
 	for _, i := range s.Instances {
 		of[i.Tags.MachineUID] = append(of[i.Tags.MachineUID], i)
@@ -64,11 +66,13 @@ func (s Snapshot) InstancesOf() map[string][]admin.Instance {
 	return of
 }
 
-// NodeOf returns the node of an instance; nil if the instance has no node.
-func (s Snapshot) NodeOf(i admin.Instance) *corev1.Node { return s.NodeBy(i.ProviderID) }
+// NodeOfInstance returns the node of an instance; nil if the instance has no node.
+func (s Snapshot) NodeOfInstance(i admin.Instance) *corev1.Node {
+	return s.NodeByProviderID(i.ProviderID)
+}
 
-// NodeBy returns the node with a provider ID; nil if no node has the provider ID.
-func (s Snapshot) NodeBy(providerID string) *corev1.Node {
+// NodeByProviderID returns the node with a provider ID; nil if no node has the provider ID.
+func (s Snapshot) NodeByProviderID(providerID string) *corev1.Node {
 	at := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Spec.ProviderID == providerID })
 	if at < 0 {
 		return nil
@@ -76,8 +80,8 @@ func (s Snapshot) NodeBy(providerID string) *corev1.Node {
 	return &s.Nodes[at]
 }
 
-// MachinesOf returns the machines that match a deployment's selector.
-func (s Snapshot) MachinesOf(d *v1alpha1.MachineDeployment) []v1alpha1.Machine {
+// MachinesOfDeployment returns the machines that match a deployment's selector.
+func (s Snapshot) MachinesOfDeployment(d *v1alpha1.MachineDeployment) []v1alpha1.Machine {
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	if err != nil {
 		return nil
@@ -88,26 +92,26 @@ func (s Snapshot) MachinesOf(d *v1alpha1.MachineDeployment) []v1alpha1.Machine {
 	)
 }
 
-// InstancesFor returns the instances of a deployment's machines, also of machines that do not exist any more.
-// InstancesFor finds the instances by the name of the machine, which begins with the deployment's name. The names of
-// other deployments must not begin with the name of this deployment.
-func (s Snapshot) InstancesFor(d *v1alpha1.MachineDeployment) []admin.Instance {
+// InstancesOfDeployment returns the instances of a deployment's machines, also of machines that do not exist any more.
+// InstancesOfDeployment finds the instances by the name of the machine, which begins with the deployment's name. The
+// names of other deployments must not begin with the name of this deployment.
+func (s Snapshot) InstancesOfDeployment(d *v1alpha1.MachineDeployment) []admin.Instance {
 	return slices.DeleteFunc(
 		slices.Clone(s.Instances),
 		func(i admin.Instance) bool { return !strings.HasPrefix(i.Tags.Machine, d.Name+"-") },
 	)
 }
 
-// SetsOf returns the sets that a deployment controls.
-func (s Snapshot) SetsOf(d *v1alpha1.MachineDeployment) []v1alpha1.MachineSet {
+// SetsOfDeployment returns the sets that a deployment controls.
+func (s Snapshot) SetsOfDeployment(d *v1alpha1.MachineDeployment) []v1alpha1.MachineSet {
 	return slices.DeleteFunc(
 		slices.Clone(s.Sets),
 		func(set v1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, d) },
 	)
 }
 
-// Ready reports whether the condition Ready of a node is True; false for nil.
-func Ready(n *corev1.Node) bool {
+// IsNodeReady reports whether the condition Ready of a node is True; false for nil.
+func IsNodeReady(n *corev1.Node) bool {
 	return n != nil && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
@@ -115,26 +119,26 @@ func Ready(n *corev1.Node) bool {
 
 // Finding is one fact in one snapshot that must not last.
 type Finding struct {
-	Check  string // name of the check
-	Object string // name of the object
-	Saw    string
+	Check       string // name of the check
+	Object      string // name of the object
+	Observation string
 }
 
 // Violation is a finding that lasted longer than its check allows.
 type Violation struct {
 	Finding
-	Since time.Time // time of the first snapshot with the finding
-	At    time.Time // time of the first snapshot in which the finding had lasted too long
+	FirstSeen  time.Time // time of the first snapshot with the finding
+	ReportTime time.Time // time of the first snapshot in which the finding had lasted too long
 }
 
 func (v Violation) String() string {
 	return fmt.Sprintf(
 		"%s %s: %s: %s (since %s)",
-		v.At.Format(time.TimeOnly),
+		v.ReportTime.Format(time.TimeOnly),
 		v.Check,
 		v.Object,
-		v.Saw,
-		v.Since.Format("15:04:05.0"),
+		v.Observation,
+		v.FirstSeen.Format("15:04:05.0"),
 	)
 }
 
@@ -144,13 +148,13 @@ type findingKey struct{ check, object string }
 // PersistentFindings turns findings that last too long into violations. Call NewPersistentFindings: the zero value
 // cannot be used.
 type PersistentFindings struct {
-	firstSeen map[findingKey]time.Time
-	reported  map[findingKey]bool
+	firstSeen    map[findingKey]time.Time
+	reportedKeys map[findingKey]bool
 }
 
 // NewPersistentFindings returns PersistentFindings without findings.
 func NewPersistentFindings() *PersistentFindings {
-	return &PersistentFindings{firstSeen: map[findingKey]time.Time{}, reported: map[findingKey]bool{}}
+	return &PersistentFindings{firstSeen: map[findingKey]time.Time{}, reportedKeys: map[findingKey]bool{}}
 }
 
 // Add takes all findings of one snapshot, and returns the new violations: findings that were in all snapshots for
@@ -164,18 +168,18 @@ func (l *PersistentFindings) Add(at time.Time, limits map[string]time.Duration, 
 		if _, known := l.firstSeen[k]; !known {
 			l.firstSeen[k] = at
 		}
-		if at.Sub(l.firstSeen[k]) >= limits[f.Check] && !l.reported[k] {
-			l.reported[k] = true
-			out = append(out, Violation{Finding: f, Since: l.firstSeen[k], At: at})
+		if at.Sub(l.firstSeen[k]) >= limits[f.Check] && !l.reportedKeys[k] {
+			l.reportedKeys[k] = true
+			out = append(out, Violation{Finding: f, FirstSeen: l.firstSeen[k], ReportTime: at})
 		}
 	}
 	maps.DeleteFunc(l.firstSeen, func(k findingKey, _ time.Time) bool { return !present[k] })
-	maps.DeleteFunc(l.reported, func(k findingKey, _ bool) bool { return !present[k] })
+	maps.DeleteFunc(l.reportedKeys, func(k findingKey, _ bool) bool { return !present[k] })
 	return out
 }
 
-// Forget drops all findings. Call Forget after a time without snapshots.
-func (l *PersistentFindings) Forget() {
+// ForgetFindings drops all findings. Call ForgetFindings after a time without snapshots.
+func (l *PersistentFindings) ForgetFindings() {
 	l.firstSeen = map[findingKey]time.Time{}
-	l.reported = map[findingKey]bool{}
+	l.reportedKeys = map[findingKey]bool{}
 }

@@ -48,7 +48,7 @@ type Sources struct {
 type Watcher struct {
 	sources        Sources
 	namespace      string
-	boundsTemplate Bounds // template of the bounds of each deployment: says which properties Judge judges
+	boundsTemplate Bounds // template of the bounds of each deployment: says which properties JudgeSnapshot judges
 
 	mu                 sync.Mutex
 	nodeNames          map[string]bool // names of nodes that the cloud has reported for the namespace's instances
@@ -57,16 +57,16 @@ type Watcher struct {
 	excusedMachines    map[string]bool    // UIDs of machines whose instance a person has orphaned
 	lastSnapshot       Snapshot           // lastSnapshot successful snapshot; compared with the next one
 	isBlind            bool               // no snapshot has succeeded for blindTimeout
-	allDeleted         bool               // AllIsDeleted was called
-	snapshots          int
-	mostMachines       int // largest number of machines in one snapshot, including machines that are being deleted
+	areAllDeleted      bool               // SetAllDeleted was called
+	snapshotCount      int
+	maxMachines        int // largest number of machines in one snapshot, including machines that are being deleted
 	departures         []Departure
 	reportedRuns       map[string]bool // runs whose bad end was reported
 	violations         []Violation
 }
 
-// Watch returns a watcher. The argument strict says which properties of each deployment are judged.
-func Watch(sources Sources, namespace string, strict Bounds) *Watcher {
+// NewWatcher returns a watcher. The argument strict says which properties of each deployment are judged.
+func NewWatcher(sources Sources, namespace string, strict Bounds) *Watcher {
 	return &Watcher{
 		sources:            sources,
 		namespace:          namespace,
@@ -94,14 +94,14 @@ func (w *Watcher) Run(ctx context.Context) {
 		}
 		w.mu.Lock()
 		if err != nil {
-			if !w.isBlind && w.snapshots > 0 && time.Since(w.lastSnapshot.At) > blindTimeout {
-				w.forget()
+			if !w.isBlind && w.snapshotCount > 0 && time.Since(w.lastSnapshot.Time) > blindTimeout {
+				w.forgetFindings()
 			}
 		} else {
-			if w.snapshots > 0 && s.At.Sub(w.lastSnapshot.At) > blindTimeout {
+			if w.snapshotCount > 0 && s.Time.Sub(w.lastSnapshot.Time) > blindTimeout {
 				w.forgetBounds()
 			}
-			w.judge(s)
+			w.judgeSnapshot(s)
 		}
 		w.mu.Unlock()
 	}
@@ -125,17 +125,17 @@ func (w *Watcher) followRuns(ctx context.Context) {
 func (w *Watcher) AddRuns(d WorkflowState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, f := range BadEnds(d) {
+	for _, f := range FindBadEnds(d) {
 		if !w.reportedRuns[f.Object] {
 			w.reportedRuns[f.Object] = true
-			w.violations = append(w.violations, Violation{Finding: f, Since: time.Now(), At: time.Now()})
+			w.violations = append(w.violations, Violation{Finding: f, FirstSeen: time.Now(), ReportTime: time.Now()})
 		}
 	}
 }
 
-// forget drops findings and bounds after a time without snapshots.
-func (w *Watcher) forget() {
-	w.persistentFindings.Forget()
+// forgetFindings drops findings and bounds after a time without snapshots.
+func (w *Watcher) forgetFindings() {
+	w.persistentFindings.ForgetFindings()
 	w.forgetBounds()
 	w.isBlind = true
 }
@@ -144,28 +144,28 @@ func (w *Watcher) forget() {
 // less since the last snapshot.
 func (w *Watcher) forgetBounds() {
 	for _, b := range w.bounds {
-		b.Forget()
+		b.ForgetBounds()
 	}
 }
 
-// judge applies all checks to a snapshot.
-func (w *Watcher) judge(s Snapshot) {
-	if w.snapshots++; !w.allDeleted && w.snapshots > 1 {
+// judgeSnapshot applies all checks to a snapshot.
+func (w *Watcher) judgeSnapshot(s Snapshot) {
+	if w.snapshotCount++; !w.areAllDeleted && w.snapshotCount > 1 {
 		w.departures = append(w.departures, Departures(w.lastSnapshot, s)...)
 	}
-	w.lastSnapshot, w.isBlind, w.mostMachines = s, false, max(w.mostMachines, len(s.Machines))
-	found := append(DuplicateInstances(s), Orphans(s, w.excusedMachines)...)
+	w.lastSnapshot, w.isBlind, w.maxMachines = s, false, max(w.maxMachines, len(s.Machines))
+	found := append(DuplicateInstances(s), OrphanedInstances(s, w.excusedMachines)...)
 	found = append(found, MissingInstances(s)...)
-	if !w.allDeleted && !w.boundsTemplate.Forced {
-		found = append(found, Budgets(s)...)
+	if !w.areAllDeleted && !w.boundsTemplate.IgnoresBudgets {
+		found = append(found, BrokenBudgets(s)...)
 	}
-	if w.boundsTemplate.Alone {
+	if w.boundsTemplate.JudgesNodeLoss {
 		found = append(found, append(WronglyDrainedNodes(s), VanishedInstances(s)...)...)
 	}
-	if !w.allDeleted {
+	if !w.areAllDeleted {
 		found = append(found, w.judgeBounds(s)...)
 	}
-	w.violations = append(w.violations, w.persistentFindings.Add(s.At, Limits(), found)...)
+	w.violations = append(w.violations, w.persistentFindings.Add(s.Time, DurationLimits(), found)...)
 }
 
 // judgeBounds judges the numbers of machines and nodes of each deployment.
@@ -173,33 +173,33 @@ func (w *Watcher) judgeBounds(s Snapshot) (found []Finding) {
 	for _, d := range s.Deployments {
 		b := w.bounds[d.Name]
 		if b == nil {
-			b = &Bounds{Leaving: w.boundsTemplate.Leaving, Nodes: w.boundsTemplate.Nodes}
+			b = &Bounds{JudgesLeavingMachines: w.boundsTemplate.JudgesLeavingMachines, JudgesNodes: w.boundsTemplate.JudgesNodes}
 			w.bounds[d.Name] = b
 		}
-		found = append(found, b.Judge(s, &d)...)
+		found = append(found, b.JudgeSnapshot(s, &d)...)
 	}
 	return found
 }
 
-// Excuse records that a person has orphaned the instance of a machine.
-func (w *Watcher) Excuse(uid string) {
+// ExcuseMachine records that a person has orphaned the instance of a machine.
+func (w *Watcher) ExcuseMachine(uid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.excusedMachines[uid] = true
 }
 
-// Excused returns the UIDs of the machines whose instance a person has orphaned.
-func (w *Watcher) Excused() map[string]bool {
+// ExcusedMachines returns the UIDs of the machines whose instance a person has orphaned.
+func (w *Watcher) ExcusedMachines() map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.excusedMachines)
 }
 
-// AllIsDeleted records that all objects are being deleted: from then on, numbers, budgets and pods are not judged.
-func (w *Watcher) AllIsDeleted() {
+// SetAllDeleted records that all objects are being deleted: from then on, numbers, budgets and pods are not judged.
+func (w *Watcher) SetAllDeleted() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.allDeleted = true
+	w.areAllDeleted = true
 }
 
 // Departures returns the pods that left the nodes of machines that were being deleted.
@@ -213,23 +213,24 @@ func (w *Watcher) Departures() []Departure {
 func (w *Watcher) Violations() (violations []Violation, snapshots int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.violations), w.snapshots
+	return slices.Clone(w.violations), w.snapshotCount
 }
 
-// Peak returns the largest number of machines in one snapshot, including machines that are being deleted.
-func (w *Watcher) Peak() int {
+// MaxMachines returns the largest number of machines in one snapshot, including machines that are being deleted.
+func (w *Watcher) MaxMachines() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.mostMachines
+	return w.maxMachines
 }
 
-// InForce reports whether the bounds in force of all deployments follow from the deployments' specs.
-func (w *Watcher) InForce() bool {
+// AreBoundsInForce reports whether the bounds in force of all deployments follow from the deployments' specs.
+func (w *Watcher) AreBoundsInForce() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.snapshots > 0 && !slices.ContainsFunc(w.lastSnapshot.Deployments, func(d v1alpha1.MachineDeployment) bool {
-		return w.bounds[d.Name] == nil || !w.bounds[d.Name].InForce(&d)
-	})
+	return w.snapshotCount > 0 &&
+		!slices.ContainsFunc(w.lastSnapshot.Deployments, func(d v1alpha1.MachineDeployment) bool {
+			return w.bounds[d.Name] == nil || !w.bounds[d.Name].IsInForce(&d)
+		})
 }
 
 // Snapshot reads the current objects and instances. Snapshot reads the instances before the Machines because the
@@ -280,15 +281,15 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.At = time.Now()
+	s.Time = time.Now()
 	s.Sets = sets.Items
 	s.Machines = machines.Items
 	s.Classes = classes.Items
 	s.Pods = pods.Items
 	s.Budgets = budgets.Items
-	s.Began = before.Items
-	s.Deployments, s.Settled = after.Items, describeSpecs(before.Items) == describeSpecs(after.Items)
-	s.Left = deletedBetween(machines.Items, later.Items)
+	s.DeploymentsAtBegin = before.Items
+	s.Deployments, s.IsSettled = after.Items, describeSpecs(before.Items) == describeSpecs(after.Items)
+	s.DeletedMeanwhile = machinesDeletedBetween(machines.Items, later.Items)
 	for _, n := range nodes.Items {
 		if strings.HasPrefix(n.Name, w.namespace+"-") || w.isNamedByCloud(n.Name) {
 			s.Nodes = append(s.Nodes, n)
@@ -316,8 +317,9 @@ func (w *Watcher) isNamedByCloud(node string) bool {
 	return w.nodeNames[node]
 }
 
-// deletedBetween returns the machines that are live in the first list, and missing or being deleted in the later list.
-func deletedBetween(first, later []v1alpha1.Machine) map[types.UID]bool {
+// machinesDeletedBetween returns the machines that are live in the first list, and missing or being deleted in the
+// later list.
+func machinesDeletedBetween(first, later []v1alpha1.Machine) map[types.UID]bool {
 	all := map[types.UID]bool{}
 	for _, m := range first {
 		all[m.UID] = m.DeletionTimestamp == nil
@@ -341,7 +343,7 @@ func (w *Watcher) WorkflowState(ctx context.Context) (d WorkflowState, err error
 			return d, err
 		}
 		for _, e := range answer.Executions {
-			d.Runs = append(d.Runs, Run{ID: e.Execution.WorkflowId, Type: e.Type.Name, Status: e.Status})
+			d.Runs = append(d.Runs, WorkflowRun{ID: e.Execution.WorkflowId, Type: e.Type.Name, Status: e.Status})
 		}
 		if page = answer.NextPageToken; len(page) == 0 {
 			break
@@ -363,9 +365,9 @@ func (w *Watcher) WorkflowState(ctx context.Context) (d WorkflowState, err error
 	return d, nil
 }
 
-// Await takes a snapshot and calls the check each second until the check finds nothing twice in a row. If the check
-// still finds something after the time within, Await returns these findings as violations.
-func (w *Watcher) Await(
+// AwaitNoFindings takes a snapshot and calls the check each second until the check finds nothing twice in a row. If the
+// check still finds something after the time within, AwaitNoFindings returns these findings as violations.
+func (w *Watcher) AwaitNoFindings(
 	ctx context.Context,
 	within time.Duration,
 	check func(Snapshot, WorkflowState) []Finding,
@@ -394,7 +396,7 @@ func (w *Watcher) Await(
 			}
 			var out []Violation
 			for _, f := range found {
-				out = append(out, Violation{Finding: f, Since: begun, At: s.At})
+				out = append(out, Violation{Finding: f, FirstSeen: begun, ReportTime: s.Time})
 			}
 			return out, nil
 		}

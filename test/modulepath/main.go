@@ -69,7 +69,7 @@ func changePath(ctx context.Context, repo, to string) (changed int, err error) {
 		return 0, err
 	}
 	names := strings.FieldsFunc(list, func(r rune) bool { return r == 0 })
-	rules := rulesFor(from, names)
+	rules := newPathRules(from, names)
 	for _, name := range names {
 		did, err := rewriteFile(filepath.Join(repo, filepath.FromSlash(name)), name, to, rules)
 		if err != nil {
@@ -97,10 +97,10 @@ type pathRule struct {
 	pathPattern *regexp.Regexp
 }
 
-// rulesFor returns the rules that find the module path. The path of a package is the module path, a slash, and a
+// newPathRules returns the rules that find the module path. The path of a package is the module path, a slash, and a
 // top-level folder with Go code. Where the module path stands alone, only the listed places are changed: in all other
 // places the word is a namespace, a label or an image.
-func rulesFor(from string, names []string) []pathRule {
+func newPathRules(from string, names []string) []pathRule {
 	rooms := map[string]bool{"tools": true} // the module of tools.mod
 	for _, name := range names {
 		if room, _, inside := strings.Cut(name, "/"); inside && strings.HasSuffix(name, ".go") {

@@ -27,12 +27,12 @@ import (
 
 // mutation is one way to break the product.
 type mutation struct {
-	id    string
-	file  string // path of the file, relative to the root of the repository
-	old   string // text that the mutation replaces; the file contains the text exactly once
-	new   string
-	tests string // flags of go test, and packages of which at least one must fail, separated by spaces
-	why   string // description of the broken behaviour
+	id              string
+	file            string // path of the file, relative to the root of the repository
+	oldText         string // text that the mutation replaces; the file contains the text exactly once
+	newText         string
+	tests           string // flags of go test, and packages of which at least one must fail, separated by spaces
+	brokenBehaviour string // description of the broken behaviour
 }
 
 // verdict is the result of one mutation.
@@ -98,7 +98,7 @@ func runMutations(which string, limit time.Duration) (bad int, err error) {
 			result,
 			time.Since(begin).Seconds(),
 			m.file,
-			m.why,
+			m.brokenBehaviour,
 			detail,
 		)
 	}
@@ -124,9 +124,9 @@ func tryMutation(root string, m mutation, limit time.Duration) (result verdict, 
 	}
 	broken, ok := applyMutation(string(text), m)
 	if !ok {
-		return doesNotApply, fmt.Sprintf(" (the old text occurs %d times)", strings.Count(string(text), m.old)), nil
+		return doesNotApply, fmt.Sprintf(" (the old text occurs %d times)", strings.Count(string(text), m.oldText)), nil
 	}
-	overlay, remove, err := overlayOf(source, broken)
+	overlay, remove, err := writeOverlay(source, broken)
 	if err != nil {
 		return "", "", err
 	}
@@ -153,11 +153,17 @@ func tryMutation(root string, m mutation, limit time.Duration) (result verdict, 
 // applyMutation returns the text with the mutation. The second result is false if the old text does not occur exactly
 // once, or if the mutation changes nothing.
 func applyMutation(text string, m mutation) (string, bool) {
-	return strings.Replace(text, m.old, m.new, 1), m.old != m.new && m.old != "" && strings.Count(text, m.old) == 1
+	return strings.Replace(
+			text,
+			m.oldText,
+			m.newText,
+			1,
+		), m.oldText != m.newText && m.oldText != "" &&
+			strings.Count(text, m.oldText) == 1
 }
 
-// overlayOf writes the broken file, and the overlay that replaces the source by the broken file.
-func overlayOf(source, broken string) (overlay string, remove func(), err error) {
+// writeOverlay writes the broken file, and the overlay that replaces the source by the broken file.
+func writeOverlay(source, broken string) (overlay string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "mutate-")
 	if err != nil {
 		return "", nil, err

@@ -24,7 +24,7 @@ func TestApplyMutation(t *testing.T) {
 		{"empty", "a < b", "", "x", "", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, ok := applyMutation(c.text, mutation{old: c.old, new: c.new})
+			got, ok := applyMutation(c.text, mutation{oldText: c.old, newText: c.new})
 			require.Equal(t, c.ok, ok)
 			if ok {
 				assert.Equal(t, c.want, got)
@@ -59,8 +59,8 @@ func TestTheMutationsApply(t *testing.T) {
 			continue
 		}
 		_, ok := applyMutation(string(text), m)
-		assert.True(t, ok, "%s: the old text occurs %d times in %s", m.id, strings.Count(string(text), m.old), m.file)
-		assert.NotEmpty(t, m.why, m.id)
+		assert.True(t, ok, "%s: the old text occurs %d times in %s", m.id, strings.Count(string(text), m.oldText), m.file)
+		assert.NotEmpty(t, m.brokenBehaviour, m.id)
 		require.NotEmpty(t, strings.Fields(m.tests), m.id)
 		for arg := range strings.FieldsSeq(m.tests) {
 			if !strings.HasPrefix(arg, "-") {

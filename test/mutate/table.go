@@ -60,8 +60,8 @@ func mutations() []mutation {
 		{
 			"D1",
 			"decide/drain/plan.go",
-			`if protected, until := Protected(v.pod, p.Now); protected {`,
-			`if protected, until := Protected(v.pod, p.Now); protected && until.IsZero() && false {`,
+			`if protected, until := IsProtected(v.pod, p.Now); protected {`,
+			`if protected, until := IsProtected(v.pod, p.Now); protected && until.IsZero() && false {`,
 			draining,
 			"do-not-disrupt is ignored",
 		},
@@ -136,8 +136,8 @@ func mutations() []mutation {
 		{
 			"R2",
 			"decide/rollout/strategies.go",
-			`- p.minAvailable - waiting - sumOver(`,
-			`- p.minAvailable - 0*waiting - sumOver(`,
+			`- p.minAvailable - waiting - sumOverSets(`,
+			`- p.minAvailable - 0*waiting - sumOverSets(`,
 			rolling,
 			"old machines go before new ones are available",
 		},
@@ -160,15 +160,15 @@ func mutations() []mutation {
 		{
 			"R5",
 			"decide/rollout/revisions.go",
-			`if step.Approve || p.o.Now.Before(at.Until) {`,
-			`if p.o.Now.Before(at.Until) {`,
+			`if step.Approve || p.facts.Now.Before(at.Until) {`,
+			`if p.facts.Now.Before(at.Until) {`,
 			rolling,
 			"a rollout step passes without approval",
 		},
 		{
 			"R6",
 			"decide/rollout/report.go",
-			`		p.current.ActedOn == p.o.Replicas &&
+			`		p.current.ActedOn == p.facts.Replicas &&
 `,
 			``,
 			rolling,
@@ -177,8 +177,8 @@ func mutations() []mutation {
 		{
 			"R7",
 			"decide/rollout/report.go",
-			`c.Available+c.PreservedFailed >= p.o.Replicas`,
-			`c.Ready+c.PreservedFailed >= p.o.Replicas`,
+			`c.Available+c.PreservedFailed >= p.facts.Replicas`,
+			`c.Ready+c.PreservedFailed >= p.facts.Replicas`,
 			rolling,
 			"a rollout is complete with machines that are ready and not available",
 		},
@@ -230,8 +230,8 @@ func mutations() []mutation {
 		{
 			"R14",
 			"decide/rollout/rollout.go",
-			`case p.o.suspensionReason() != "":`,
-			`case p.o.suspensionReason() != "" && !p.o.Deleting:`,
+			`case p.facts.suspensionReason() != "":`,
+			`case p.facts.suspensionReason() != "" && !p.facts.Deleting:`,
 			rolling,
 			"the sets of a paused deployment are deleted",
 		},
@@ -366,7 +366,7 @@ func mutations() []mutation {
 		{
 			"X1",
 			"decide/explain/explain.go",
-			`			list.FalseFirst(!a.endTime().IsZero(), !b.endTime().IsZero()),
+			`			list.CompareFalseFirst(!a.endTime().IsZero(), !b.endTime().IsZero()),
 `,
 			``,
 			"./decide/explain",
@@ -391,7 +391,7 @@ func mutations() []mutation {
 		{
 			"X4",
 			"k8sbridge/watch/fingerprint.go",
-			`			blockedText(m),
+			`			blockerText(m),
 `,
 			``,
 			bridge,
@@ -400,23 +400,23 @@ func mutations() []mutation {
 		{
 			"X5",
 			"k8sbridge/watch/subject.go",
-			`if pending.Calm() && !said {`,
-			`if pending.Calm() && !said && false {`,
+			`if pending.NeedsNothing() && !said {`,
+			`if pending.NeedsNothing() && !said && false {`,
 			bridge,
 			"a calm set does not say what blocks its machine",
 		},
 		{
 			"X6",
 			"k8sbridge/watch/events.go",
-			`} else if c.children {`,
-			`} else if c.children && false {`,
+			`} else if c.childrenChanged {`,
+			`} else if c.childrenChanged && false {`,
 			bridge,
 			"a provider that has lost its workers wakes no machine",
 		},
 		{
 			"X7",
 			"k8sbridge/watch/bridge.go",
-			`group.Go(func() { b.watchCalls(ctx) })`,
+			`group.Go(func() { b.signalLongCalls(ctx) })`,
 			``,
 			bridge,
 			"a call without an answer is named up to a minute too late",
@@ -441,16 +441,16 @@ func mutations() []mutation {
 		{
 			"W6",
 			"k8sbridge/watch/events.go",
-			`if c.added || e.deleted || c.spec && !c.parentDebounced {`,
-			`if c.added || e.deleted {`,
+			`if c.isNew || e.isDeleted || c.specChanged && !c.wakesParentDebounced {`,
+			`if c.isNew || e.isDeleted {`,
 			bridge,
 			"a rotated Secret wakes no machine",
 		},
 		{
 			"W7",
 			"k8sbridge/watch/events.go",
-			`if c.drained {`,
-			`if c.drained && false {`,
+			`if c.drainChanged {`,
+			`if c.drainChanged && false {`,
 			bridge,
 			"a free place in the queue of drains wakes nobody",
 		},
@@ -582,8 +582,8 @@ func mutations() []mutation {
 		{
 			"A12",
 			"activities/deployment/nodes.go",
-			`{in.FinishUpdate, finishInPlace, true},`,
-			`{in.FinishUpdate, finishInPlace, false},`,
+			`{in.FinishUpdate, finishInPlaceUpdate, true},`,
+			`{in.FinishUpdate, finishInPlaceUpdate, false},`,
 			node,
 			"an uncordon is decided by a machine from an old cache",
 		},
@@ -608,8 +608,8 @@ func mutations() []mutation {
 		{
 			"A16",
 			"activities/machine/node.go",
-			`case kube.Unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):`,
-			`case kube.Unanswered(err):`,
+			`case kube.IsUnanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):`,
+			`case kube.IsUnanswered(err):`,
 			machine,
 			"an attachment stays when the API server was too busy to delete it",
 		},
@@ -661,7 +661,7 @@ func mutations() []mutation {
 			"a timer that fired is not due by the clock of a worker that is behind",
 		},
 		{"A23", "activities/set/set.go", `if set.DeletionTimestamp != nil {
-		return nil, kube.Conflict(in.Set)
+		return nil, kube.ConflictError(in.Set)
 	}`, ``, set, "a set that is being deleted adopts machines"},
 		{"A24", "activities/drain/loop.go", `			e.recordDeparture(pod)
 			continue`, `			continue`, drain, "a pod that the API server does not know stays on the node"},
@@ -693,8 +693,8 @@ func mutations() []mutation {
 		{
 			"F2",
 			"decide/rollout/rollout.go",
-			`if p.o.Orphaning {`,
-			`if p.o.Orphaning && false {`,
+			`if p.facts.Orphaning {`,
+			`if p.facts.Orphaning && false {`,
 			rolling,
 			"--cascade=orphan of a deployment deletes its sets, by the decision",
 		},
@@ -717,17 +717,17 @@ func mutations() []mutation {
 		{
 			"F5",
 			"activities/cloud/owner.go",
-			`if err == nil && !owner.Is(ownership.Ours) {`,
-			`if err == nil && !owner.Is(ownership.Ours) && false {`,
+			`if err == nil && !owner.HasOwnerKind(ownership.Ours) {`,
+			`if err == nil && !owner.HasOwnerKind(ownership.Ours) && false {`,
 			cloud,
 			"an instance is adopted by its name although another machine names it",
 		},
 		{
 			"Z1",
 			"activities/cloud/owner.go",
-			`	if !owner.Is(ownership.Ours) {
+			`	if !owner.HasOwnerKind(ownership.Ours) {
 		return owner, provider.Errorf`,
-			`	if owner.Is(ownership.Nobodys) {
+			`	if owner.HasOwnerKind(ownership.Nobodys) {
 		return owner, provider.Errorf`,
 			cloud,
 			"an instance in doubt is deleted",
@@ -743,15 +743,15 @@ func mutations() []mutation {
 		{
 			"Z3",
 			"activities/kube/write.go",
-			`err != nil || node == nil || !a.Cluster.WhoseNode(m, node).Is(ownership.Ours)`,
-			`err != nil || node == nil || a.Cluster.WhoseNode(m, node).Is(ownership.Nobodys)`,
+			`err != nil || node == nil || !a.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours)`,
+			`err != nil || node == nil || a.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Nobodys)`,
 			"./activities/machine ./activities/drain",
 			"a node is written that is not proven to be the machine's",
 		},
 		{
 			"Z4",
 			"activities/drain/decide.go",
-			`return NodeLoad{Versions: versions}, a.Kube.NoNode(ctx, m)`,
+			`return NodeLoad{Versions: versions}, a.Kube.ConfirmNoNode(ctx, m)`,
 			`return NodeLoad{Versions: versions}, nil`,
 			"./activities/machine ./activities/drain",
 			"a node in doubt looks like an empty one",
@@ -759,8 +759,8 @@ func mutations() []mutation {
 		{
 			"F6",
 			"activities/cloud/orphans.go",
-			`cache.EachMachine(ctx, p.Classes, metav1.NamespaceAll`,
-			`cache.EachMachine(ctx, p.Classes, namespace+metav1.NamespaceAll`,
+			`cache.VisitMachines(ctx, p.Classes, metav1.NamespaceAll`,
+			`cache.VisitMachines(ctx, p.Classes, namespace+metav1.NamespaceAll`,
 			cloud,
 			"a machine of another namespace claims no instance",
 		},
@@ -783,8 +783,8 @@ func mutations() []mutation {
 		{
 			"F9",
 			"activities/kube/status.go",
-			`phrase.Cut(summary.LastOperation.Description, maxSummaryLength)`,
-			`phrase.Cut(summary.LastOperation.Description, 100*maxSummaryLength)`,
+			`phrase.CutText(summary.LastOperation.Description, maxSummaryLength)`,
+			`phrase.CutText(summary.LastOperation.Description, 100*maxSummaryLength)`,
 			"./activities/kube ./activities/set ./activities/deployment",
 			"the descriptions in a status are not bounded",
 		},
@@ -831,7 +831,7 @@ func mutations() []mutation {
 		{
 			"F15",
 			"observe/deployment/rollout.go",
-			`o.Steps = Steps(kept)`,
+			`o.Steps = ConvertSteps(kept)`,
 			`_ = kept`,
 			"./observe/deployment",
 			"the steps of a rollout follow the policy while it is under way",
@@ -847,7 +847,7 @@ func mutations() []mutation {
 		{
 			"F17",
 			"observe/machine/facts.go",
-			`return end.Add(absences.Between(m.CreationTimestamp.Time, now))`,
+			`return end.Add(absences.DurationBetween(m.CreationTimestamp.Time, now))`,
 			`return end`,
 			"./observe/machine",
 			"the creation clock goes on while no worker is at work",
@@ -855,7 +855,7 @@ func mutations() []mutation {
 		{
 			"F18",
 			"observe/machine/facts.go",
-			` + absences.Between(m.CreationTimestamp.Time, s.Since.Time)`,
+			` + absences.DurationBetween(m.CreationTimestamp.Time, s.Since.Time)`,
 			``,
 			"./observe/machine",
 			"absences before a stop of the creation clock count",
@@ -871,8 +871,8 @@ func mutations() []mutation {
 		{
 			"F20",
 			"observe/cache/versions.go",
-			`if Newer(versions[resource], newest.GetResourceVersion()) {`,
-			`if Newer(newest.GetResourceVersion(), versions[resource]) && false {`,
+			`if IsNewer(versions[resource], newest.GetResourceVersion()) {`,
+			`if IsNewer(newest.GetResourceVersion(), versions[resource]) && false {`,
 			machine,
 			"a restored API server is not noticed",
 		},
@@ -880,7 +880,7 @@ func mutations() []mutation {
 			"F21",
 			"k8sbridge/watch/orphans.go",
 			`for _, ref := range missing {`,
-			`for _, ref := range map[string]cache.Ref{} {`,
+			`for _, ref := range map[string]cache.ObjectRef{} {`,
 			bridge,
 			"schedules that Temporal lost come back late",
 		},
@@ -922,7 +922,7 @@ func mutations() []mutation {
 			"./provider/driver",
 			"the instance of another machine with the same name is adopted",
 		},
-		{"G3", "provider/driver/provider.go", `		case provider.CodeOf(err) == provider.AlreadyExists:
+		{"G3", "provider/driver/provider.go", `		case provider.CodeOfError(err) == provider.AlreadyExists:
 			return p.findInstanceWithName(ctx, class, machine, err)
 `, ``, "./provider/driver", "in a cloud of unique names, an instance that no read shows is not found"},
 		{
@@ -933,7 +933,7 @@ func mutations() []mutation {
 			"./provider/driver",
 			"the message of a cloud is returned with the credentials in it",
 		},
-		{"G5", "decide/attention/machine.go", `	if found := m.nameNeed(); !found.Calm() {
+		{"G5", "decide/attention/machine.go", `	if found := m.nodeNameNeed(); !found.NeedsNothing() {
 		return found
 	}
 `, ``, "./decide/attention", "a node that is found by its provider ID is not recorded"},
@@ -951,7 +951,7 @@ func mutations() []mutation {
 		{
 			"G8",
 			"decide/orphan/claims.go",
-			`_, here := c.localByName[i.Machine]`,
+			`_, here := c.localMachineByName[i.Machine]`,
 			`here := false`,
 			"./decide/orphan",
 			"a sweep deletes the instance of a Machine that has its name",
@@ -976,7 +976,8 @@ func mutations() []mutation {
 		{
 			"G11",
 			"k8sbridge/watch/clusterapideployment.go",
-			`nonDeploymentMetadata(s), metav1`,
+			`nonDeploymentMetadata(s),
+			metav1`,
 			`metav1`,
 			bridge,
 			"a set that others changed does not wake its deployment",
@@ -1016,7 +1017,7 @@ func mutations() []mutation {
 		{
 			"Z9",
 			"activities/drain/decide.go",
-			`l.Breaker = replace.Disbelief(nodes); !l.Lost`,
+			`l.Breaker = replace.DistrustReason(nodes); !l.Lost`,
 			`!l.Lost`,
 			drain,
 			"a cloud that is asked about another account has the pods of all silent nodes killed",
@@ -1040,7 +1041,7 @@ func mutations() []mutation {
 		{
 			"Z12",
 			"k8sbridge/watch/subject.go",
-			`!b.actsOn(k.kind, k.namespace)`,
+			`!b.actsOnNamespace(k.kind, k.namespace)`,
 			`false`,
 			bridge,
 			"a namespace of another controller gets runs",

@@ -13,22 +13,23 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Call is a place in a text that names a command of one of Millwright's programs: in a block, in a sentence or in a
-// table.
-type Call struct {
-	Page  string // path from the root of the repository, or another name of the text
-	Line  int
-	Words []string // words of the command after the name of the program
-	Whole bool     // the call is in a block and has all arguments; in a sentence, arguments may be missing
+// CommandCall is a place in a text that names a command of one of Millwright's programs: in a block, in a sentence or
+// in a table.
+type CommandCall struct {
+	Page       string // path from the root of the repository, or another name of the text
+	Line       int
+	Words      []string // words of the command after the name of the program
+	IsComplete bool     // the call is in a block and has all arguments; in a sentence, arguments may be missing
 }
 
-func (c Call) String() string {
+func (c CommandCall) String() string {
 	return fmt.Sprintf("%s:%d: %s", c.Page, c.Line, strings.Join(c.Words, " "))
 }
 
-// Calls returns the calls of a program in the documents, including the ADRs. A program may have several names.
-func Calls(repo string, program ...string) ([]Call, error) {
-	names, err := All(repo)
+// CallsInDocuments returns the calls of a program in the documents, including the ADRs. A program may have several
+// names.
+func CallsInDocuments(repo string, program ...string) ([]CommandCall, error) {
+	names, err := ListPages(repo)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +40,7 @@ func Calls(repo string, program ...string) ([]Call, error) {
 	for _, path := range decisions {
 		names = append(names, "docs/adr/"+filepath.Base(path))
 	}
-	var calls []Call
+	var calls []CommandCall
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(repo, filepath.FromSlash(name)))
 		if err != nil {
@@ -51,11 +52,11 @@ func Calls(repo string, program ...string) ([]Call, error) {
 		}
 		for _, b := range blocks {
 			for _, c := range b.Commands {
-				calls = append(calls, CallsIn(name, c.Line, c.Text, true, program...)...)
+				calls = append(calls, CallsInScript(name, c.Line, c.Text, true, program...)...)
 			}
 		}
 		for _, span := range quotedSpans(string(text)) {
-			calls = append(calls, CallsIn(name, span.line, span.text, false, program...)...)
+			calls = append(calls, CallsInScript(name, span.line, span.text, false, program...)...)
 		}
 	}
 	return calls, nil
@@ -92,9 +93,9 @@ func quotedSpans(text string) (found []quotedSpan) {
 // shell, variables, and a program such as xargs that runs another program.
 const commandPrefix = `(?m)(?:^|[;&|(])[ \t]*(?:(?:if|then|do|while|until|!|exec|time|sudo) )*(?:\w+=\S* )*(?:xargs (?:-\S+ (?:\d+ )?)*)?(?:bin/)?`
 
-// CallsIn returns the calls of a program in a script. The argument line is the number of the script's first line in its
-// page. The argument whole is the field Whole of the calls.
-func CallsIn(page string, line int, script string, whole bool, program ...string) (calls []Call) {
+// CallsInScript returns the calls of a program in a script. The argument line is the number of the script's first line
+// in its page. The argument whole is the field IsComplete of the calls.
+func CallsInScript(page string, line int, script string, whole bool, program ...string) (calls []CommandCall) {
 	begin := regexp.MustCompile(commandPrefix + `(?:` + strings.Join(program, "|") + `)(\s|$)`)
 	for at := 0; ; {
 		found := begin.FindStringSubmatchIndex(script[at:])
@@ -103,7 +104,7 @@ func CallsIn(page string, line int, script string, whole bool, program ...string
 		}
 		start := at + found[2]
 		completed := strings.Contains(script[at+found[0]:start], "xargs ") // xargs adds arguments
-		call := Call{page, line + strings.Count(script[:start], "\n"), shellWords(script[start:]), whole && !completed}
+		call := CommandCall{page, line + strings.Count(script[:start], "\n"), shellWords(script[start:]), whole && !completed}
 		// `millwright COMMAND --help` stands for any command
 		general := !whole && len(call.Words) > 0 && strings.ToUpper(call.Words[0]) == call.Words[0]
 		if !commentPattern.MatchString(script[strings.LastIndex(script[:start], "\n")+1:start]) && !general {
@@ -188,11 +189,11 @@ func substitutionLength(text string) int {
 	return len(text)
 }
 
-// Examples returns the calls of a program in the examples of its help texts.
-func Examples(c *cobra.Command, program ...string) []Call {
-	calls := CallsIn("the help of "+c.CommandPath(), 1, c.Example, true, program...)
+// CallsInExamples returns the calls of a program in the examples of its help texts.
+func CallsInExamples(c *cobra.Command, program ...string) []CommandCall {
+	calls := CallsInScript("the help of "+c.CommandPath(), 1, c.Example, true, program...)
 	for _, below := range c.Commands() {
-		calls = append(calls, Examples(below, program...)...)
+		calls = append(calls, CallsInExamples(below, program...)...)
 	}
 	return calls
 }
@@ -201,10 +202,10 @@ func Examples(c *cobra.Command, program ...string) []Call {
 // has more arguments.
 const maxMissingArguments = 4
 
-// Check parses the call as the program does, and runs nothing. Check returns an error if the program would refuse the
-// subcommand, a flag, the value of a flag or the number of arguments. Each call of Check needs a new command root,
-// because the flags of a command keep their values.
-func (c Call) Check(root *cobra.Command) error {
+// CheckSyntax parses the call as the program does, and runs nothing. CheckSyntax returns an error if the program would
+// refuse the subcommand, a flag, the value of a flag or the number of arguments. Each call of CheckSyntax needs a new
+// command root, because the flags of a command keep their values.
+func (c CommandCall) CheckSyntax(root *cobra.Command) error {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
 	command, rest, err := root.Find(c.Words)
@@ -221,7 +222,7 @@ func (c Call) Check(root *cobra.Command) error {
 		return fmt.Errorf("%s: %s has no command %q", c, command.CommandPath(), arguments[0])
 	}
 	err = command.ValidateArgs(arguments)
-	for missing := 1; err != nil && !c.Whole && missing <= maxMissingArguments; missing++ {
+	for missing := 1; err != nil && !c.IsComplete && missing <= maxMissingArguments; missing++ {
 		if command.ValidateArgs(append(slices.Clone(arguments), make([]string, missing)...)) == nil {
 			err = nil
 		}
@@ -234,9 +235,9 @@ func (c Call) Check(root *cobra.Command) error {
 
 // parseFlags parses the flags. In a sentence, a flag may stand without its value. A value may be a placeholder or a
 // variable.
-func (c Call) parseFlags(command *cobra.Command, words []string) error {
+func (c CommandCall) parseFlags(command *cobra.Command, words []string) error {
 	err := command.ParseFlags(words)
-	if _, valueless := errors.AsType[*pflag.ValueRequiredError](err); valueless && !c.Whole {
+	if _, valueless := errors.AsType[*pflag.ValueRequiredError](err); valueless && !c.IsComplete {
 		return nil
 	}
 	if invalid, is := errors.AsType[*pflag.InvalidValueError](err); is && strings.ContainsAny(invalid.GetValue(), "…<$") {

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// newTool is a program with the commands list, drain hold MACHINE and kubectl.
-func newTool() *cobra.Command {
+// newTestCommand is a program with the commands list, drain hold MACHINE and kubectl.
+func newTestCommand() *cobra.Command {
 	root, run := &cobra.Command{Use: "tool", Version: "1"}, func(*cobra.Command, []string) {}
 	list := &cobra.Command{Use: "list", Args: cobra.NoArgs, Run: run}
 	list.Flags().BoolP("all", "A", false, "")
@@ -57,11 +57,11 @@ func TestCallsAreParsedAsTheProgramDoes(t *testing.T) {
 		"true && tool lists":                                                                `unknown command "lists"`,
 		"tool kubectl \"$(bin/tool lists)\"":                                                `unknown command "lists"`,
 	} {
-		calls := CallsIn("page.md", 7, script, true, "tool")
+		calls := CallsInScript("page.md", 7, script, true, "tool")
 		require.NotEmpty(t, calls, script)
 		var said []string
 		for _, call := range calls {
-			if err := call.Check(newTool()); err != nil {
+			if err := call.CheckSyntax(newTestCommand()); err != nil {
 				said = append(said, err.Error())
 			}
 		}
@@ -76,7 +76,7 @@ func TestCallsAreParsedAsTheProgramDoes(t *testing.T) {
 	}
 	assert.Empty(
 		t,
-		CallsIn("page.md", 1, "# tool lists\necho tool lists; a-tool lists; tools lists; x --tool lists", true, "tool"),
+		CallsInScript("page.md", 1, "# tool lists\necho tool lists; a-tool lists; tools lists; x --tool lists", true, "tool"),
 		"no call",
 	)
 }
@@ -99,14 +99,14 @@ func TestCallsInASentence(t *testing.T) {
 			t,
 			os.WriteFile(filepath.Join(repo, "README.md"), []byte(pageText(strings.Split(text, "\n")...)), 0o600),
 		)
-		calls, err := Calls(repo, "tool")
+		calls, err := CallsInDocuments(repo, "tool")
 		require.NoError(t, err)
 		if strings.Contains(text, "COMMAND") {
 			assert.Empty(t, calls)
 			continue
 		}
 		require.Len(t, calls, 1, text)
-		if err := calls[0].Check(newTool()); fails == "" {
+		if err := calls[0].CheckSyntax(newTestCommand()); fails == "" {
 			assert.NoError(t, err, text)
 		} else {
 			assert.ErrorContains(t, err, fails, text)

@@ -1,7 +1,7 @@
 // Package pages reads the commands in the pages of the documents, and the output that each command must have.
 // test/integration/docs runs the commands, and docs/docs_test.go checks the commands that cannot be run. The tests of
-// millwright and devstack parse all commands of these programs, also those in sentences and tables (Calls). Package
-// pages runs no command.
+// millwright and devstack parse all commands of these programs, also those in sentences and tables (CallsInDocuments).
+// Package pages runs no command.
 //
 // A block of commands is fenced and has one of two languages:
 //
@@ -31,21 +31,21 @@ import (
 
 // Block is a block of commands.
 type Block struct {
-	Line     int    // number of the line with its first fence; the first line is 1
-	NotRun   string // why the block cannot be run on the local stack; empty: the block can be run
-	Commands []Command
+	Line       int    // number of the line with its first fence; the first line is 1
+	SkipReason string // why the block cannot be run on the local stack; empty: the block can be run
+	Commands   []Command
 }
 
 // Command is one command, or one script.
 type Command struct {
-	Line   int
-	Text   string
-	Prints []string // lines that the output must have, in this order; empty: any output is right
-	Repeat bool     // the command is repeated until its output has the lines
+	Line          int
+	Text          string
+	ExpectedLines []string // lines that the output must have, in this order; empty: any output is right
+	IsRepeated    bool     // the command is repeated until its output has the lines
 }
 
-// Read returns the blocks of commands of a page, in the page's order. An error names the page and the line.
-func Read(path string) ([]Block, error) {
+// ReadBlocks returns the blocks of commands of a page, in the page's order. An error names the page and the line.
+func ReadBlocks(path string) ([]Block, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the page: %w", err)
@@ -113,7 +113,7 @@ func readBlock(lines []string, begin, length int, indent, language string) ([]Bl
 	b := Block{Line: begin + 1}
 	if begin > 0 {
 		if why := notRunPattern.FindStringSubmatch(lines[begin-1]); why != nil {
-			b.NotRun = why[1]
+			b.SkipReason = why[1]
 		}
 	}
 	switch language {
@@ -154,34 +154,35 @@ func consoleCommands(content []string, number int) ([]Command, error) {
 	for i, line := range content {
 		if text, is := strings.CutPrefix(line, "$ "); is {
 			command, repeated := strings.CutSuffix(text, repeatComment)
-			commands = append(commands, Command{Line: number + i, Text: strings.TrimRight(command, " "), Repeat: repeated})
+			commands = append(commands, Command{Line: number + i, Text: strings.TrimRight(command, " "), IsRepeated: repeated})
 			continue
 		}
 		if len(commands) == 0 {
 			return nil, fmt.Errorf("%d: the block does not begin with a command", number+i)
 		}
 		last := &commands[len(commands)-1]
-		if more, is := strings.CutPrefix(line, "> "); is && len(last.Prints) == 0 {
+		if more, is := strings.CutPrefix(line, "> "); is && len(last.ExpectedLines) == 0 {
 			command, repeated := strings.CutSuffix(more, repeatComment)
-			last.Text, last.Repeat = last.Text+"\n"+strings.TrimRight(command, " "), last.Repeat || repeated
+			last.Text, last.IsRepeated = last.Text+"\n"+strings.TrimRight(command, " "), last.IsRepeated || repeated
 			continue
 		}
 		if strings.TrimSpace(line) != "" {
-			last.Prints = append(last.Prints, line)
+			last.ExpectedLines = append(last.ExpectedLines, line)
 		}
 	}
 	for _, c := range commands {
-		if c.Repeat && len(c.Prints) == 0 {
+		if c.IsRepeated && len(c.ExpectedLines) == 0 {
 			return nil, fmt.Errorf("%d: the command is repeated until it prints something, and nothing is below it", c.Line)
 		}
 	}
 	return commands, nil
 }
 
-// Missing returns the first line that the output of the command lacks; empty: the output has all lines in their order.
-func (c Command) Missing(output string) string {
+// MissingLine returns the first line that the output of the command lacks; empty: the output has all lines in their
+// order.
+func (c Command) MissingLine(output string) string {
 	lines := strings.Split(output, "\n")
-	for _, wanted := range c.Prints {
+	for _, wanted := range c.ExpectedLines {
 		if strings.TrimSpace(wanted) == "…" {
 			continue
 		}
@@ -208,9 +209,9 @@ func linePattern(wanted string) *regexp.Regexp {
 	return regexp.MustCompile(`^\s*` + strings.Join(cells, `\s{2,}`) + `\s*$`)
 }
 
-// All returns the pages with commands in a clone of the repository, as paths from the root. These pages are all
+// ListPages returns the pages with commands in a clone of the repository, as paths from the root. These pages are all
 // documents except the ADRs, which describe the past.
-func All(repo string) ([]string, error) {
+func ListPages(repo string) ([]string, error) {
 	var all []string
 	for _, pattern := range []string{"README.md", "examples/README.md", "docs/*.md", "docs/tutorials/*.md", "docs/how-to/*.md"} {
 		paths, err := filepath.Glob(filepath.Join(repo, filepath.FromSlash(pattern)))

@@ -44,9 +44,9 @@ func TestBlocksOfAPage(t *testing.T) {
 	assert.Equal(t, []Block{
 		{Line: 2, Commands: []Command{{Line: 3, Text: "make up\nexport A=1"}}},
 		{Line: 6, Commands: []Command{{Line: 7, Text: "    kubectl create namespace shop"}}},
-		{Line: 10, NotRun: "needs Docker", Commands: []Command{{Line: 11, Text: "docker ps"}}},
+		{Line: 10, SkipReason: "needs Docker", Commands: []Command{{Line: 11, Text: "docker ps"}}},
 		{Line: 14, Commands: []Command{
-			{Line: 15, Text: "kubectl get mc \\\n-A", Repeat: true, Prints: []string{"NAME  AGE", "pool-…"}},
+			{Line: 15, Text: "kubectl get mc \\\n-A", IsRepeated: true, ExpectedLines: []string{"NAME  AGE", "pool-…"}},
 			{Line: 20, Text: "millwright top"},
 		}},
 	}, blocks)
@@ -96,7 +96,7 @@ func TestMissingOutputOfACommand(t *testing.T) {
 		"more than the command": {[]string{"NAME   STATUS   AGE", "x"}, "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, row.missing, Command{Prints: row.prints}.Missing(table))
+			assert.Equal(t, row.missing, Command{ExpectedLines: row.prints}.MissingLine(table))
 		})
 	}
 }

@@ -85,10 +85,10 @@ func Dashboards(repo string) ([]Dashboard, error) {
 }
 
 // Query is one query of a rule or of a panel.
-type Query struct{ Where, Expr string }
+type Query struct{ Location, Expr string }
 
-// All returns the queries of all rules and dashboards of a clone of the repository.
-func All(repo string) ([]Query, error) {
+// ReadAllQueries returns the queries of all rules and dashboards of a clone of the repository.
+func ReadAllQueries(repo string) ([]Query, error) {
 	alerts, err := Alerts(repo)
 	if err != nil {
 		return nil, err

@@ -101,7 +101,7 @@ func metricsSections() ([]metricsSection, error) {
 	return []metricsSection{
 		{"Bridge", func(r prometheus.Registerer) {
 			watch.NewMetrics(r)
-			watch.NewLeading(r)
+			watch.NewLeadingGauge(r)
 		}},
 		{"Bridge, while it is the leader", func(r prometheus.Registerer) {
 			r.MustRegister(fleet.NewGauges(cluster, nil))

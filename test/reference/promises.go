@@ -58,7 +58,7 @@ func promisedNames(ctx context.Context, repo string) ([]string, error) {
 		}
 	}
 	calls, callsErr := activityNames(repo)
-	commands, commandsErr := commandsOf(ctx, repo)
+	commands, commandsErr := commandsOfPrograms(ctx, repo)
 	if err := errors.Join(callsErr, commandsErr); err != nil {
 		return nil, err
 	}
@@ -248,11 +248,11 @@ func (s *fieldSchema) promisedNames(path string) (names []string) {
 // writePromises writes the names of this clone into the list of a version. writePromises returns an error if the
 // version is released.
 func writePromises(ctx context.Context, repo, version string) error {
-	tags, err := tagsOf(ctx, repo)
+	tags, err := versionTags(ctx, repo)
 	if err != nil {
 		return err
 	}
-	if tag := releaseTagOf(version, tags); tag != "" {
+	if tag := releaseTagOfVersion(version, tags); tag != "" {
 		return fmt.Errorf("%s is released as %s: what it promises does not change", version, tag)
 	}
 	names, err := promisedNames(ctx, repo)
@@ -263,8 +263,8 @@ func writePromises(ctx context.Context, repo, version string) error {
 	return writePage(path, strings.Join(names, "\n")+"\n")
 }
 
-// tagsOf returns the version tags in the history of a clone.
-func tagsOf(ctx context.Context, repo string) ([]string, error) {
+// versionTags returns the version tags in the history of a clone.
+func versionTags(ctx context.Context, repo string) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "git", "-C", repo, "tag", "--merged", "HEAD", "--list", "v*").Output()
 	if err != nil {
 		return nil, fmt.Errorf("list the tags of %s: %w", repo, err)
@@ -272,9 +272,9 @@ func tagsOf(ctx context.Context, repo string) ([]string, error) {
 	return strings.Fields(string(out)), nil
 }
 
-// releaseTagOf returns the tag that released a version first; empty if the version was not released. For example,
-// v0.1.0 and v0.1.0-rc.1 release v0.1, and v0.10.0 does not.
-func releaseTagOf(version string, tags []string) string {
+// releaseTagOfVersion returns the tag that released a version first; empty if the version was not released. For
+// example, v0.1.0 and v0.1.0-rc.1 release v0.1, and v0.10.0 does not.
+func releaseTagOfVersion(version string, tags []string) string {
 	i := slices.IndexFunc(tags, func(tag string) bool {
 		return tag == version || strings.HasPrefix(tag, version+".") || strings.HasPrefix(tag, version+"-")
 	})
@@ -298,8 +298,9 @@ func missingLines(from string, in []string) (lines []string) {
 	return lines
 }
 
-// brokenSince returns the lines that the lists of names and of recorded histories had at a tag and do not have now.
-func brokenSince(ctx context.Context, repo, tag string) (broken []string, err error) {
+// promisesBrokenSinceTag returns the lines that the lists of names and of recorded histories had at a tag and do not
+// have now.
+func promisesBrokenSinceTag(ctx context.Context, repo, tag string) (broken []string, err error) {
 	out, err := exec.CommandContext(ctx, "git", "-C", repo, "ls-tree", "-r", "--name-only", tag, "--", "test/reference/testdata", "workflows/testdata/replay").
 		Output()
 	if err != nil {

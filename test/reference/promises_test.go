@@ -102,10 +102,10 @@ func runGit(t *testing.T, repo string, arguments ...string) {
 // No line of the lists of a released version is missing: neither in a list of names nor in a list of recorded
 // histories. A version is released if the clone has its tag. Before the first tag, nothing is released.
 func TestWhatWasReleasedIsStillPromised(t *testing.T) {
-	tags, err := tagsOf(t.Context(), "../..")
+	tags, err := versionTags(t.Context(), "../..")
 	require.NoError(t, err)
 	for _, tag := range tags {
-		broken, err := brokenSince(t.Context(), "../..", tag)
+		broken, err := promisesBrokenSinceTag(t.Context(), "../..", tag)
 		require.NoError(t, err)
 		assert.Empty(t, broken, "released with %s", tag)
 	}
@@ -123,12 +123,12 @@ func TestBrokenSinceFindsARemovedLine(t *testing.T) {
 	runGit(t, repo, "add", ".")
 	runGit(t, repo, "commit", "-q", "-m", "one")
 	runGit(t, repo, "tag", "v0.1.0")
-	broken, err := brokenSince(t.Context(), repo, "v0.1.0")
+	broken, err := promisesBrokenSinceTag(t.Context(), repo, "v0.1.0")
 	require.NoError(t, err)
 	require.Empty(t, broken)
 	write("test/reference/testdata/v0.1.txt", "flag b\nflag c\n")
 	require.NoError(t, os.Remove(filepath.Join(repo, "workflows", "testdata", "replay", "v0.1.sum")))
-	broken, err = brokenSince(t.Context(), repo, "v0.1.0")
+	broken, err = promisesBrokenSinceTag(t.Context(), repo, "v0.1.0")
 	require.NoError(t, err)
 	require.Equal(
 		t,
@@ -144,14 +144,14 @@ func TestBrokenSinceFindsARemovedLine(t *testing.T) {
 	runGit(t, repo, "commit", "-q", "--allow-empty", "-m", "two")
 	runGit(t, repo, "tag", "v0.2.0")
 	runGit(t, repo, "checkout", "-q", "-")
-	tags, err := tagsOf(t.Context(), repo)
+	tags, err := versionTags(t.Context(), repo)
 	require.NoError(t, err)
 	require.Equal(t, []string{"v0.1.0"}, tags, "v0.2 is of another branch")
 }
 
 func TestReleaseTagOf(t *testing.T) {
 	for tag, released := range map[string]bool{"v0.1": true, "v0.1.0": true, "v0.1.2": true, "v0.1-rc.1": true, "v0.10.0": false, "v0.2.0": false} {
-		assert.Equal(t, released, releaseTagOf("v0.1", []string{tag}) != "", tag)
+		assert.Equal(t, released, releaseTagOfVersion("v0.1", []string{tag}) != "", tag)
 	}
 }
 

@@ -55,7 +55,7 @@ func temporalPage(repo string) (string, error) {
 	}
 	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
 		fmt.Fprintf(&page, "\n## Requests for a %s\n\n| command | reason | arguments | meaning |\n|---|---|---|---|\n", kind)
-		for _, spec := range request.Specs(kind) {
+		for _, spec := range request.CommandSpecs(kind) {
 			needs := "optional"
 			if spec.NeedsReason {
 				needs = "required"
@@ -73,13 +73,13 @@ func temporalPage(repo string) (string, error) {
 	page.WriteString(
 		"\n## Fields of a request\n\nA request is an object of JSON with these fields.\n\n| field | meaning |\n|---|---|\n",
 	)
-	order := reflect.TypeFor[request.Order]()
+	order := reflect.TypeFor[request.CommandOrder]()
 	for field := range order.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if name == "-" || name == "unread" { // the page does not show this field
 			continue
 		}
-		fmt.Fprintf(&page, "| `%s` | %s |\n", name, comments["Order."+field.Name])
+		fmt.Fprintf(&page, "| `%s` | %s |\n", name, comments["CommandOrder."+field.Name])
 	}
 	return page.String(), nil
 }
@@ -96,7 +96,7 @@ func workflowsTakingRequests() []string {
 }
 
 // requestArguments returns the JSON names of the fields that a request with this command may have.
-func requestArguments(spec request.Spec) string {
+func requestArguments(spec request.CommandSpec) string {
 	var names []string
 	for _, flag := range spec.Arguments {
 		words := strings.Split(flag, "-")

@@ -32,9 +32,9 @@ import (
 
 // options are the values of the flags.
 type options struct {
-	only, out string
-	nested    []string
-	stress    int
+	only, out     string
+	nestedModules []string
+	stress        int
 }
 
 func main() {
@@ -56,7 +56,7 @@ func main() {
 	flags := command.Flags()
 	flags.StringVar(&o.only, "only", "", "regular expression of packages and commands (default all of the tier)")
 	flags.StringVar(&o.out, "out", "", "file for the table as JSON (default none)")
-	flags.StringSliceVar(&o.nested, "nested", nil, "folders of the nested modules of tier all")
+	flags.StringSliceVar(&o.nestedModules, "nested", nil, "folders of the nested modules of tier all")
 	flags.IntVar(
 		&o.stress,
 		"stress",
@@ -78,7 +78,7 @@ func startBusyLoops(loops int) (end func(), err error) {
 	}
 	for range loops {
 		loop := exec.Command("sh", "-c", "while :; do :; done")
-		if err := attached.Start(loop); err != nil {
+		if err := attached.StartCommand(loop); err != nil {
 			return end, fmt.Errorf("start a busy loop: %w", err)
 		}
 		running = append(running, loop)
@@ -88,7 +88,7 @@ func startBusyLoops(loops int) (end func(), err error) {
 
 // runTier runs a tier, and returns an error if any step failed.
 func runTier(ctx context.Context, name string, o options) error {
-	phases, err := phasesOfTier(name, o.nested)
+	phases, err := phasesOfTier(name, o.nestedModules)
 	if err != nil {
 		return err
 	}

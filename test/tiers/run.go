@@ -73,7 +73,7 @@ func (r *runner) chosenPackages(ctx context.Context, s step) ([]string, error) {
 		return nil, fmt.Errorf("list packages: %w", err)
 	}
 	return slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-		return !r.chosenPattern.MatchString(shortName(path)) || slices.Contains(s.exceptPackages, shortName(path))
+		return !r.chosenPattern.MatchString(shortName(path)) || slices.Contains(s.excludedPackages, shortName(path))
 	}), nil
 }
 
@@ -84,11 +84,11 @@ func shortName(path string) string { return strings.TrimPrefix(path, "millwright
 func (r *runner) runGoTest(ctx context.Context, s step, packages []string) (err error) {
 	environment := os.Environ()
 	if s.usesSharedStack {
-		stack, failure := rig.Share(ctx)
+		stack, failure := rig.StartSharedStack(ctx)
 		if failure != nil {
 			return failure
 		}
-		defer func() { err = errors.Join(err, stack.End(ctx)) }() // err is the named result
+		defer func() { err = errors.Join(err, stack.EndStack(ctx)) }() // err is the named result
 		environment = append(environment, stack.Environment())
 	}
 	// The whole output is stored, so that people can search for the cause of a failure.

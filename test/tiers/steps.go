@@ -13,14 +13,14 @@ import (
 
 // step is one call of go test, or of one other command.
 type step struct {
-	name            string   // name in the table, if the step is not a package
-	module          string   // folder of the step's module, relative to the root; empty: the root module
-	packages        []string // patterns of go test; empty: the step runs command
-	exceptPackages  []string // packages that match the patterns, and that another step runs
-	tags            string   // build tags of go test
-	flags           []string // other flags of go test
-	usesSharedStack bool     // the packages run one after the other on one stack, which this program starts and stops
-	command         []string
+	name             string   // name in the table, if the step is not a package
+	module           string   // folder of the step's module, relative to the root; empty: the root module
+	packages         []string // patterns of go test; empty: the step runs command
+	excludedPackages []string // packages that match the patterns, and that another step runs
+	tags             string   // build tags of go test
+	flags            []string // other flags of go test
+	usesSharedStack  bool     // the packages run one after the other on one stack, which this program starts and stops
+	command          []string
 }
 
 const integrationFolder = "test/integration/"
@@ -39,8 +39,8 @@ func phasesOfTier(name string, nested []string) (phases [][][]step, err error) {
 		return [][][]step{
 			{
 				{unitTestStep("", "-race", "-short"), unitTestStep("deploy/render")},
-				{sharedStackStep(core.Tests())},
-				{ownStacksStep(core.Tests())},
+				{sharedStackStep(core.TestNamesByPackage())},
+				{ownStacksStep(core.TestNamesByPackage())},
 			},
 		}, nil
 	case "all":
@@ -53,7 +53,7 @@ func phasesOfTier(name string, nested []string) (phases [][][]step, err error) {
 		// On a slow machine, the tests of all seeds need 60 minutes.
 		allUnits := unitTestStep("", "-race", "-timeout=60m")
 		// The unit tests of package seeds run together with its integration tests.
-		allUnits.exceptPackages = []string{integrationFolder + "seeds"}
+		allUnits.excludedPackages = []string{integrationFolder + "seeds"}
 		helm := step{
 			name:     "deploy/render",
 			module:   "deploy/render",
@@ -112,7 +112,7 @@ func ownStacksStep(list map[string][]string) step {
 		}
 	}
 	for _, name := range sharedStackPackages {
-		s.exceptPackages = append(s.exceptPackages, integrationFolder+name)
+		s.excludedPackages = append(s.excludedPackages, integrationFolder+name)
 	}
 	return s
 }

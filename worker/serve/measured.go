@@ -13,8 +13,8 @@ import (
 
 // CloudMetrics count the calls and requests of a process to clouds.
 type CloudMetrics struct {
-	calls    series // counter and durations of calls of a provider
-	requests series // counter and durations of requests of a driver: one call may send several
+	calls    callMetrics // counter and durations of calls of a provider
+	requests callMetrics // counter and durations of requests of a driver: one call may send several
 
 	// The metrics below count the calls under the names of machine-controller-manager (ADR 0077).
 	mcmDurations *prometheus.HistogramVec
@@ -24,9 +24,14 @@ type CloudMetrics struct {
 // NewCloudMetrics registers the metrics. Call NewCloudMetrics once per registry.
 func NewCloudMetrics(registry prometheus.Registerer) CloudMetrics {
 	m := CloudMetrics{
-		calls: newSeries(registry, "method", "millwright_provider_calls_total", "millwright_provider_call_duration_seconds",
-			"Calls of a provider, by method and by code; OK for a success. A call may send several requests to the cloud."),
-		requests: newSeries(
+		calls: newCallMetrics(
+			registry,
+			"method",
+			"millwright_provider_calls_total",
+			"millwright_provider_call_duration_seconds",
+			"Calls of a provider, by method and by code; OK for a success. A call may send several requests to the cloud.",
+		),
+		requests: newCallMetrics(
 			registry,
 			"request",
 			"millwright_provider_requests_total",
@@ -68,16 +73,16 @@ func mcmOperation(method provider.Method) string {
 	}
 }
 
-// series are a counter and a duration histogram of the same operation.
-type series struct {
+// callMetrics are a counter and a duration histogram of the same operation.
+type callMetrics struct {
 	counter   *prometheus.CounterVec
 	durations *prometheus.HistogramVec
 }
 
-// newSeries registers a counter with the labels provider, kind and code, and a histogram with the labels provider and
-// kind.
-func newSeries(registry prometheus.Registerer, kind, total, took, help string) series {
-	s := series{
+// newCallMetrics registers a counter with the labels provider, kind and code, and a histogram with the labels provider
+// and kind.
+func newCallMetrics(registry prometheus.Registerer, kind, total, took, help string) callMetrics {
+	s := callMetrics{
 		counter: prometheus.NewCounterVec(
 			prometheus.CounterOpts{Name: total, Help: help},
 			[]string{"provider", kind, "code"},
@@ -90,14 +95,14 @@ func newSeries(registry prometheus.Registerer, kind, total, took, help string) s
 	return s
 }
 
-func (s series) observe(of, kind string, code provider.Code, took time.Duration) {
+func (s callMetrics) observeCall(of, kind string, code provider.Code, took time.Duration) {
 	s.counter.WithLabelValues(of, kind, code.String()).Inc()
 	s.durations.WithLabelValues(of, kind).Observe(took.Seconds())
 }
 
 // countCall counts one call.
 func (m CloudMetrics) countCall(name string, method provider.Method, code provider.Code, took time.Duration) {
-	m.calls.observe(name, string(method), code, took)
+	m.calls.observeCall(name, string(method), code, took)
 	operation := mcmOperation(method)
 	if code != provider.OK {
 		m.mcmFailures.WithLabelValues(name, operation, strconv.Itoa(int(code))).Inc()
@@ -106,12 +111,13 @@ func (m CloudMetrics) countCall(name string, method provider.Method, code provid
 	m.mcmDurations.WithLabelValues(name, operation).Observe(took.Seconds())
 }
 
-// Measure returns a provider that counts its calls, except VolumeIDs and Traits, which need no request. If the provider
-// is derived from a driver, the driver's requests are also counted. Call Measure before the first call of the provider.
-func (m CloudMetrics) Measure(name string, of provider.Provider) provider.Provider {
+// MeasureProvider returns a provider that counts its calls, except VolumeIDs and Traits, which need no request. If the
+// provider is derived from a driver, the driver's requests are also counted. Call MeasureProvider before the first call
+// of the provider.
+func (m CloudMetrics) MeasureProvider(name string, of provider.Provider) provider.Provider {
 	if derived, is := of.(*driver.Provider); is {
-		derived.Observe(func(method string, code provider.Code, took time.Duration) {
-			m.requests.observe(name, method, code, took)
+		derived.SetObserver(func(method string, code provider.Code, took time.Duration) {
+			m.requests.observeCall(name, method, code, took)
 		})
 	}
 	return measuredProvider{Provider: of, name: name, metrics: m}
@@ -129,7 +135,7 @@ type measuredProvider struct {
 func measureCall[T any](m measuredProvider, method provider.Method, call func() (T, error)) (T, error) {
 	began := time.Now()
 	result, err := call()
-	m.metrics.countCall(m.name, method, provider.CodeOf(err), time.Since(began))
+	m.metrics.countCall(m.name, method, provider.CodeOfError(err), time.Since(began))
 	return result, err
 }
 

@@ -18,10 +18,10 @@ import (
 func TestCallsOfAProviderAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	cloud := fake.New()
-	p := serve.NewCloudMetrics(registry).Measure("fake", cloud)
+	p := serve.NewCloudMetrics(registry).MeasureProvider("fake", cloud)
 	class := provider.Class{Namespace: "shop", Name: "small"}
 	m := provider.Machine{Cluster: "c", Namespace: "shop", Name: "m", UID: "uid-m"}
-	cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.ResourceExhausted, "no room"))
+	cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.ResourceExhausted, "no room"))
 	_, err := p.CreateInstance(t.Context(), class, m)
 	require.Error(t, err)
 	_, err = p.CreateInstance(t.Context(), class, m)
@@ -60,18 +60,22 @@ func (*singleInstanceDriver) Traits(context.Context, provider.Class) (provider.T
 	return provider.Traits{Idempotency: provider.ByName}, nil
 }
 
-func (c *singleInstanceDriver) Find(_ context.Context, _ provider.Class, m provider.Machine) (driver.Found, error) {
+func (c *singleInstanceDriver) Find(
+	_ context.Context,
+	_ provider.Class,
+	m provider.Machine,
+) (driver.SearchResult, error) {
 	if c.deleted {
-		return driver.Found{}, nil
+		return driver.SearchResult{}, nil
 	}
-	return driver.Found{Instances: []provider.Instance{{ProviderID: "one", MachineUID: m.UID}}}, nil
+	return driver.SearchResult{Instances: []provider.Instance{{ProviderID: "one", MachineUID: m.UID}}}, nil
 }
 
 func (*singleInstanceDriver) Create(
 	context.Context,
 	provider.Class,
 	provider.Machine,
-	driver.Request,
+	driver.CreateRequest,
 ) (provider.Instance, error) {
 	return provider.Instance{}, provider.Errorf(provider.ResourceExhausted, "no room")
 }
@@ -97,7 +101,7 @@ func (*singleInstanceDriver) Initialize(
 // A provider that is derived from a driver also counts the driver's requests: one call may send several requests.
 func TestRequestsOfADriverAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	p := serve.NewCloudMetrics(registry).Measure("one", driver.New(&singleInstanceDriver{}))
+	p := serve.NewCloudMetrics(registry).MeasureProvider("one", driver.New(&singleInstanceDriver{}))
 	class := provider.Class{Namespace: "shop", Name: "small"}
 	m := provider.Machine{Cluster: "c", Namespace: "shop", Name: "m", UID: "uid-m"}
 	_, err := p.CreateInstance(t.Context(), class, m) // Find

@@ -86,27 +86,27 @@ func (f *CloudFlags) Options() worker.Options {
 	return options
 }
 
-// applyTo passes the flags to the activities that read them.
-func (f *CloudFlags) applyTo(calls *cloud.Provider) {
+// applyToProvider passes the flags to the activities that read them.
+func (f *CloudFlags) applyToProvider(calls *cloud.Provider) {
 	calls.ExhaustedRetry, calls.UnaskedSecrets = f.Exhausted, f.AllowSecretsWithoutConsent
 }
 
-// StartCloud starts the worker of a provider's queue.
-func StartCloud(
+// StartCloudWorker starts the worker of a provider's queue.
+func StartCloudWorker(
 	temporal client.Client,
 	installation run.Installation,
 	name string,
 	flags CloudFlags,
 	metrics CloudMetrics,
-	fatal Fatal,
+	fatal FatalErrors,
 	calls *cloud.Provider,
 ) (worker.Worker, error) {
-	calls.Cloud = metrics.Measure(name, calls.Cloud)
+	calls.Cloud = metrics.MeasureProvider(name, calls.Cloud)
 	calls.Cluster = string(installation)
-	flags.applyTo(calls)
-	return Start(
+	flags.applyToProvider(calls)
+	return StartWorker(
 		temporal,
-		installation.Queue(provider.TaskQueue(name)),
+		installation.TaskQueue(provider.TaskQueue(name)),
 		flags.Options(),
 		fatal,
 		func(w worker.Registry) { w.RegisterActivity(calls) },
@@ -165,32 +165,40 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 		return err
 	}
 	calls := &cloud.Provider{Cloud: p.Cloud, NodeTemplates: p.NodeTemplates}
-	if err := Connect(flags.Flags, "millwright-provider-"+name, calls); err != nil {
+	if err := ConnectProvider(flags.Flags, "millwright-provider-"+name, calls); err != nil {
 		return err
 	}
-	temporal, err := flags.Temporal(ctx, started.Logger, started.Registry)
+	temporal, err := flags.ConnectTemporal(ctx, started.Logger, started.Registry)
 	if err != nil {
 		return err
 	}
 	defer temporal.Close()
-	if err := process.Claim(ctx, installation, temporal, calls.Secrets, started.Logger); err != nil {
+	if err := process.ClaimInstallation(ctx, installation, temporal, calls.Secrets, started.Logger); err != nil {
 		return err
 	}
-	fatal := NewFatal()
-	w, err := StartCloud(temporal, installation, name, flags.CloudFlags, NewCloudMetrics(started.Registry), fatal, calls)
+	fatal := NewFatalErrors()
+	w, err := StartCloudWorker(
+		temporal,
+		installation,
+		name,
+		flags.CloudFlags,
+		NewCloudMetrics(started.Registry),
+		fatal,
+		calls,
+	)
 	if err != nil {
 		return err
 	}
-	started.Ready(temporal)
+	started.MarkReady(temporal)
 	started.Logger.Info("serving", "installation", installation, "queues", provider.TaskQueue(name))
-	return UntilStopped(ctx, []worker.Worker{w}, fatal)
+	return WaitUntilStopped(ctx, []worker.Worker{w}, fatal)
 }
 
-// Connect gives the activities of a provider clients of the control cluster and the target cluster. No other code of
-// the process uses the clients that Connect makes: with --kube-api-qps, a call does not wait for the reports of other
-// machines. Connect sends no request.
-func Connect(flags process.Flags, agent string, calls *cloud.Provider) error {
-	control, err := flags.Kubernetes(agent)
+// ConnectProvider gives the activities of a provider clients of the control cluster and the target cluster. No other
+// code of the process uses the clients that ConnectProvider makes: with --kube-api-qps, a call does not wait for the
+// reports of other machines. ConnectProvider sends no request.
+func ConnectProvider(flags process.Flags, agent string, calls *cloud.Provider) error {
+	control, err := flags.KubernetesConfig(agent)
 	if err != nil {
 		return err
 	}
@@ -200,7 +208,7 @@ func Connect(flags process.Flags, agent string, calls *cloud.Provider) error {
 	if calls.Secrets, err = process.KubernetesClient(control); err != nil {
 		return err
 	}
-	target, err := flags.Target(agent)
+	target, err := flags.TargetConfig(agent)
 	if err != nil || target == nil {
 		return err
 	}

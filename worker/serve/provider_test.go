@@ -27,7 +27,7 @@ func TestASecretOfAnotherNamespaceNeedsConsentByDefault(t *testing.T) {
 		flags.Register(set)
 		require.NoError(t, set.Parse(arguments))
 		var calls cloud.Provider
-		flags.applyTo(&calls)
+		flags.applyToProvider(&calls)
 		assert.Equal(t, unasked, calls.UnaskedSecrets)
 		assert.Equal(t, kube.DefaultExhaustedRetry, calls.ExhaustedRetry)
 	}
@@ -45,8 +45,8 @@ func TestCallsHaveARateOfTheirOwn(t *testing.T) {
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(text), 0o600))
 	flags := process.Flags{Kubeconfig: kubeconfig, QPS: 1e-6, Burst: 1} // QPS 1e-6 allows one request in eleven days
 	var calls, reports cloud.Provider
-	require.NoError(t, Connect(flags, "test", &calls))
-	require.NoError(t, Connect(flags, "test", &reports))
+	require.NoError(t, ConnectProvider(flags, "test", &calls))
+	require.NoError(t, ConnectProvider(flags, "test", &reports))
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // the client refuses at once a wait longer than an hour
 	defer cancel()

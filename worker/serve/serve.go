@@ -67,30 +67,30 @@ func pollerBehavior(least int) worker.PollerBehavior {
 	})
 }
 
-// Fatal holds the first error that ends the process.
-type Fatal chan error
+// FatalErrors holds the first error that ends the process.
+type FatalErrors chan error
 
-// NewFatal returns a Fatal without an error.
-func NewFatal() Fatal { return make(Fatal, 1) }
+// NewFatalErrors returns a FatalErrors without an error.
+func NewFatalErrors() FatalErrors { return make(FatalErrors, 1) }
 
-// Fail stores an error if no error is stored yet. Fail does not block.
-func (f Fatal) Fail(err error) {
+// StoreFirstError stores an error if no error is stored yet. StoreFirstError does not block.
+func (f FatalErrors) StoreFirstError(err error) {
 	select {
 	case f <- err:
 	default:
 	}
 }
 
-// Start starts a worker that polls a task queue. An SDK worker stops polling permanently after Temporal has refused its
-// polls for two minutes, for example because the namespace is gone: fatal gets this error.
-func Start(
+// StartWorker starts a worker that polls a task queue. An SDK worker stops polling permanently after Temporal has
+// refused its polls for two minutes, for example because the namespace is gone: fatal gets this error.
+func StartWorker(
 	temporal client.Client,
 	queue string,
 	options worker.Options,
-	fatal Fatal,
+	fatal FatalErrors,
 	register func(worker.Registry),
 ) (worker.Worker, error) {
-	options.OnFatalError = func(err error) { fatal.Fail(fmt.Errorf("poll queue %s: %w", queue, err)) }
+	options.OnFatalError = func(err error) { fatal.StoreFirstError(fmt.Errorf("poll queue %s: %w", queue, err)) }
 	w := worker.New(temporal, queue, options)
 	register(w)
 	if err := w.Start(); err != nil {
@@ -99,9 +99,9 @@ func Start(
 	return w, nil
 }
 
-// UntilStopped stops the workers when ctx ends, or at a fatal error. UntilStopped returns the fatal error, so that the
-// process ends and can be restarted. Running activities get stopTimeout to finish.
-func UntilStopped(ctx context.Context, workers []worker.Worker, fatal Fatal) (err error) {
+// WaitUntilStopped stops the workers when ctx ends, or at a fatal error. WaitUntilStopped returns the fatal error, so
+// that the process ends and can be restarted. Running activities get stopTimeout to finish.
+func WaitUntilStopped(ctx context.Context, workers []worker.Worker, fatal FatalErrors) (err error) {
 	select {
 	case <-ctx.Done():
 	case err = <-fatal:

@@ -21,7 +21,7 @@ type Input struct {
 
 // Result is the answer of the provider's worker.
 type Result struct {
-	cloud.Checked
+	cloud.CheckResult
 
 	NoWorker bool   // no worker took the question: no worker serves the provider's task queue, or all are busy
 	Failure  string // reason for the missing answer; empty: there is an answer
@@ -31,8 +31,8 @@ type Result struct {
 // minute and changes nothing.
 func Provider(ctx workflow.Context, in Input) (Result, error) {
 	var result Result
-	asked := run.ShortQuestion(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")
-	err := workflow.ExecuteActivity(asked, new(cloud.Provider).CheckClass, in.Class).Get(ctx, &result.Checked)
+	asked := run.ShortQuestionOptions(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")
+	err := workflow.ExecuteActivity(asked, new(cloud.Provider).CheckClass, in.Class).Get(ctx, &result.CheckResult)
 	if err == nil || ctx.Err() != nil {
 		return result, ctx.Err()
 	}
@@ -44,5 +44,5 @@ func Provider(ctx workflow.Context, in Input) (Result, error) {
 	if failure, is := errors.AsType[*temporal.ApplicationError](err); is {
 		said = failure.Message()
 	}
-	return Result{Failure: run.Brief(said)}, nil
+	return Result{Failure: run.ShortenSummary(said)}, nil
 }

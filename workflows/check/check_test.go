@@ -16,9 +16,9 @@ import (
 	"millwright/workflows/check"
 )
 
-func runCheck(t *testing.T, answer func(context.Context, kube.Ref) (cloud.Checked, error)) check.Result {
+func runCheck(t *testing.T, answer func(context.Context, kube.Ref) (cloud.CheckResult, error)) check.Result {
 	t.Helper()
-	env := activitiestest.WorkflowEnvironment()
+	env := activitiestest.NewWorkflowEnvironment()
 	env.RegisterActivity(&cloud.Provider{})
 	env.OnActivity("CheckClass", mock.Anything, kube.Ref{Namespace: "shop", Name: "small"}).Return(answer)
 	env.ExecuteWorkflow(
@@ -35,26 +35,26 @@ func TestAProviderIsAskedOnce(t *testing.T) {
 	asked := 0
 	require.Equal(
 		t,
-		check.Result{Checked: cloud.Checked{Instances: 3}},
-		runCheck(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
+		check.Result{CheckResult: cloud.CheckResult{Instances: 3}},
+		runCheck(t, func(context.Context, kube.Ref) (cloud.CheckResult, error) {
 			asked++
-			return cloud.Checked{Instances: 3}, nil
+			return cloud.CheckResult{Instances: 3}, nil
 		}),
 	)
 	require.Equal(t, 1, asked)
 }
 
 func TestAProviderWithoutAWorker(t *testing.T) {
-	result := runCheck(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
-		return cloud.Checked{}, temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
+	result := runCheck(t, func(context.Context, kube.Ref) (cloud.CheckResult, error) {
+		return cloud.CheckResult{}, temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
 	})
 	require.True(t, result.NoWorker)
 	require.NotEmpty(t, result.Failure)
 }
 
 func TestAnAPIServerThatDoesNotAnswer(t *testing.T) {
-	result := runCheck(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
-		return cloud.Checked{}, errors.New("connection refused")
+	result := runCheck(t, func(context.Context, kube.Ref) (cloud.CheckResult, error) {
+		return cloud.CheckResult{}, errors.New("connection refused")
 	})
 	require.False(t, result.NoWorker)
 	require.Equal(t, "connection refused", result.Failure)

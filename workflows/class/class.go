@@ -13,16 +13,16 @@ import (
 )
 
 type machineClass struct {
-	*run.Object
+	*run.WorkflowState
 }
 
 // MachineClass keeps Millwright's finalizers on the class and on the Secrets that the class references in its
 // namespace. A class that is being deleted waits until no machine uses it; then its Secrets lose the finalizer, and
 // after them the class. The run ends when the class is calm or gone.
 func MachineClass(ctx workflow.Context, in run.Input) (run.Result, error) {
-	c := &machineClass{run.NewObject(ctx, run.KindMachineClass, class.ClassesResource, in)}
+	c := &machineClass{run.NewWorkflowState(ctx, run.KindMachineClass, class.ClassesResource, in)}
 	c.Live, c.IdleBeforeEnd = !in.Continued, true
-	return run.Loop(ctx, c)
+	return run.RunLoop(ctx, c)
 }
 
 // Decide returns the missing finalizers and the finalizers to remove. Decide decides removals only from a live read,
@@ -31,9 +31,9 @@ func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 	live := c.Live
 	d, err := decideClass.RunLocalFirst(
 		ctx,
-		c.Object,
+		c.WorkflowState,
 		"which finalizers are missing, and which must be removed?",
-		c.Read(ctx),
+		c.NewRead(ctx),
 	)
 	if err != nil {
 		return d, err
@@ -50,25 +50,25 @@ func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 // therefore stays on a Secret of a deleted class.
 func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result, error) {
 	if d.Gone {
-		return run.Gone(d.Why)
+		return run.GoneResult(d.Why)
 	}
-	c.Show(ctx, c.stepForDecision(d))
+	c.ShowStep(ctx, c.stepForDecision(d))
 	secrets := slices.Concat(d.Guard, d.Unguard)
 	switch {
 	case d.Prepare || d.Release && len(secrets) == 0:
-		return nil, run.Write(ctx, c.Object, "finalizer: "+d.Why, finalizeClass, c.Read(ctx))
+		return nil, run.WriteObject(ctx, c.WorkflowState, "finalizer: "+d.Why, finalizeClass, c.NewRead(ctx))
 	case len(secrets) > 0:
 		changes := class.SecretChanges{Class: c.Ref, Secrets: secrets}
-		made, err := finalizeSecrets.RunLocalFirst(ctx, c.Object, "finalizers of Secrets: "+d.Why, changes)
+		made, err := finalizeSecrets.RunLocalFirst(ctx, c.WorkflowState, "finalizers of Secrets: "+d.Why, changes)
 		c.Live = len(made) == 0 // without versions the Secrets are gone: only a live read shows that
 		c.RaiseMinVersions(made)
 		return nil, err
 	case d.Serving != nil:
 		report := *d.Serving
-		report.Read = c.Read(ctx)
-		return nil, run.Write(ctx, c.Object, "status: "+d.Why, reportServing, report)
+		report.ReadInput = c.NewRead(ctx)
+		return nil, run.WriteObject(ctx, c.WorkflowState, "status: "+d.Why, reportServing, report)
 	case d.Need == attention.Nothing:
-		return run.Calm(d.Why)
+		return run.CalmResult(d.Why)
 	default:
 		return nil, c.AwaitChange(ctx)
 	}

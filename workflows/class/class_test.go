@@ -24,8 +24,8 @@ type classWorld struct {
 	env                *testsuite.TestWorkflowEnvironment
 	facts              attention.ClassFacts
 	cacheLacksMachines bool // true: a cached read shows no machine
-	classGone          bool
-	decisionReads      []kube.Read
+	isClassGone        bool
+	decisionReads      []kube.ReadInput
 	activityLog        []string
 
 	finalizeClass   func() (string, error)
@@ -35,13 +35,13 @@ type classWorld struct {
 func newClassWorld(t *testing.T) *classWorld {
 	w := &classWorld{env: workflowstest.NewEnvironment(t)}
 	w.env.OnActivity("DecideClass", mock.Anything, mock.Anything).
-		Return(func(_ context.Context, in kube.Read) (class.Decision, error) {
+		Return(func(_ context.Context, in kube.ReadInput) (class.Decision, error) {
 			w.decisionReads = append(w.decisionReads, in)
 			w.logActivity(map[bool]string{true: "decide live", false: "decide"}[in.Live])
-			return w.decide(in.Live), nil
+			return w.decideClass(in.Live), nil
 		})
 	w.env.OnActivity("FinalizeClass", mock.Anything, mock.Anything).
-		Return(func(context.Context, kube.Read) (string, error) {
+		Return(func(context.Context, kube.ReadInput) (string, error) {
 			return w.finalizeClass()
 		})
 	w.env.OnActivity("FinalizeSecrets", mock.Anything, mock.Anything).
@@ -51,7 +51,7 @@ func newClassWorld(t *testing.T) *classWorld {
 	w.finalizeClass = func() (string, error) {
 		if w.facts.Deleting {
 			w.logActivity("release class")
-			w.classGone = true
+			w.isClassGone = true
 		} else {
 			w.logActivity("guard class")
 			w.facts.Finalizer = true
@@ -70,8 +70,8 @@ func newClassWorld(t *testing.T) *classWorld {
 
 func (w *classWorld) logActivity(what string) { w.activityLog = append(w.activityLog, what) }
 
-func (w *classWorld) decide(live bool) class.Decision {
-	if w.classGone {
+func (w *classWorld) decideClass(live bool) class.Decision {
+	if w.isClassGone {
 		return class.Decision{Gone: true, Why: "the object is gone"}
 	}
 	f := w.facts
@@ -94,12 +94,12 @@ func (w *classWorld) decide(live bool) class.Decision {
 	return d
 }
 
-// changeAfter changes the world after the time d, and signals the change.
-func (w *classWorld) changeAfter(d time.Duration, change func()) {
+// changeAfterDelay changes the world after the time d, and signals the change.
+func (w *classWorld) changeAfterDelay(d time.Duration, change func()) {
 	w.env.RegisterDelayedCallback(func() {
 		w.logActivity("signal")
 		change()
-		workflowstest.Changed(w.env)
+		workflowstest.SignalChange(w.env)
 	}, d)
 }
 
@@ -115,7 +115,10 @@ func TestMachineClassGetsItsFinalizerBeforeItsSecretDoes(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Unguarded: 1}
 	start := w.env.Now()
-	result := w.runClass(t, run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{class.ClassesResource: "7"}})
+	result := w.runClass(
+		t,
+		run.Input{Ref: workflowstest.ObjectRef, Versions: kube.MinVersions{class.ClassesResource: "7"}},
+	)
 	require.Equal(t, run.Result{Outcome: run.OutcomeCalm, Why: "its finalizers are in place"}, result)
 	require.Equal(t, []string{"decide live", "guard class", "decide", "guard secret", "decide"}, w.activityLog)
 	require.Equal(t, kube.MinVersions{class.ClassesResource: "7"}, w.decisionReads[0].Versions, "what woke it")
@@ -132,9 +135,12 @@ func TestMachineClassWaitsForItsMachines(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 2}
 	var shown []string
-	w.changeAfter(time.Minute, func() { shown = append(shown, workflowstest.Shows(t, w.env)); w.facts.Machines = 1 })
-	w.changeAfter(time.Hour, func() { w.facts.Machines, w.facts.Unused = 0, 1 })
-	require.Equal(t, run.OutcomeGone, w.runClass(t, run.Input{Ref: workflowstest.Ref}).Outcome)
+	w.changeAfterDelay(
+		time.Minute,
+		func() { shown = append(shown, workflowstest.CurrentDetails(t, w.env)); w.facts.Machines = 1 },
+	)
+	w.changeAfterDelay(time.Hour, func() { w.facts.Machines, w.facts.Unused = 0, 1 })
+	require.Equal(t, run.OutcomeGone, w.runClass(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
 	require.Equal(t, []string{
 		"decide live", "signal", "decide", "signal",
 		"decide", "decide live", "release secret",
@@ -147,9 +153,9 @@ func TestMachineClassWaitsForItsMachines(t *testing.T) {
 func TestMachineClassRemovesFinalizersOnlyAfterALiveRead(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts, w.cacheLacksMachines = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 1}, true
-	w.changeAfter(time.Minute, func() {})
-	w.changeAfter(time.Hour, func() { w.facts.Machines = 0 })
-	w.runClass(t, run.Input{Ref: workflowstest.Ref})
+	w.changeAfterDelay(time.Minute, func() {})
+	w.changeAfterDelay(time.Hour, func() { w.facts.Machines = 0 })
+	w.runClass(t, run.Input{Ref: workflowstest.ObjectRef})
 	require.Equal(
 		t,
 		[]string{
@@ -170,7 +176,7 @@ func TestMachineClassRemovesFinalizersOnlyAfterALiveRead(t *testing.T) {
 func TestEditedMachineClassReleasesItsFormerSecret(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1, Unused: 1}
-	require.Equal(t, run.OutcomeCalm, w.runClass(t, run.Input{Ref: workflowstest.Ref, Continued: true}).Outcome)
+	require.Equal(t, run.OutcomeCalm, w.runClass(t, run.Input{Ref: workflowstest.ObjectRef, Continued: true}).Outcome)
 	require.Equal(t, []string{"decide", "decide live", "guard secret", "release secret", "decide"}, w.activityLog)
 }
 
@@ -182,7 +188,7 @@ func TestMachineClassReadsLiveAfterAConflict(t *testing.T) {
 		w.finalizeSecrets = write
 		return nil, temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
 	}
-	w.runClass(t, run.Input{Ref: workflowstest.Ref, Continued: true})
+	w.runClass(t, run.Input{Ref: workflowstest.ObjectRef, Continued: true})
 	require.Equal(t, []string{"decide", "decide live", "guard secret", "decide"}, w.activityLog)
 }
 
@@ -194,27 +200,27 @@ func TestMachineClassReadsLiveWhenItsSecretIsGone(t *testing.T) {
 		w.facts.Unguarded = 0
 		return kube.MinVersions{}, nil
 	}
-	w.runClass(t, run.Input{Ref: workflowstest.Ref, Continued: true})
+	w.runClass(t, run.Input{Ref: workflowstest.ObjectRef, Continued: true})
 	require.Equal(t, []string{"decide", "decide live"}, w.activityLog)
 }
 
 func TestMachineClassThatIsGoneEndsAtOnce(t *testing.T) {
 	w := newClassWorld(t)
-	w.classGone = true
-	require.Equal(t, run.OutcomeGone, w.runClass(t, run.Input{Ref: workflowstest.Ref}).Outcome)
+	w.isClassGone = true
+	require.Equal(t, run.OutcomeGone, w.runClass(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
 	require.Equal(t, []string{"decide live"}, w.activityLog)
 }
 
 func TestMachineClassThatIsDeletedDuringAWrite(t *testing.T) {
 	w := newClassWorld(t)
 	w.finalizeClass = func() (string, error) {
-		w.classGone = true
+		w.isClassGone = true
 		return "", temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil)
 	}
 	require.Equal(
 		t,
 		run.Result{Outcome: run.OutcomeGone, Why: "the object is gone"},
-		w.runClass(t, run.Input{Ref: workflowstest.Ref}),
+		w.runClass(t, run.Input{Ref: workflowstest.ObjectRef}),
 	)
 }
 
@@ -224,10 +230,10 @@ func TestMachineClassWhoseSecretIsRefusedTriesAgain(t *testing.T) {
 	attempts := 0
 	w.finalizeSecrets = func(class.SecretChanges) (kube.MinVersions, error) {
 		if attempts++; attempts > 1 {
-			w.classGone = true
+			w.isClassGone = true
 		}
 		return nil, temporal.NewNonRetryableApplicationError("refused", kube.TypeRefused, nil)
 	}
-	w.runClass(t, run.Input{Ref: workflowstest.Ref})
+	w.runClass(t, run.Input{Ref: workflowstest.ObjectRef})
 	require.Equal(t, 2, attempts)
 }

@@ -5,10 +5,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// The activities that may run as local activities; run.Local has the rule.
+// The activities that may run as local activities; run.LocalActivity has the rule.
 var (
-	decideClass     = run.Repeatable(new(class.Activities).DecideClass)
-	finalizeClass   = run.Repeatable(new(class.Activities).FinalizeClass)
-	reportServing   = run.Repeatable(new(class.Activities).ReportServing)
-	finalizeSecrets = run.Repeatable(new(class.Activities).FinalizeSecrets)
+	decideClass     = run.NewLocalActivity(new(class.Activities).DecideClass)
+	finalizeClass   = run.NewLocalActivity(new(class.Activities).FinalizeClass)
+	reportServing   = run.NewLocalActivity(new(class.Activities).ReportServing)
+	finalizeSecrets = run.NewLocalActivity(new(class.Activities).FinalizeSecrets)
 )

@@ -10,9 +10,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// onlyMarks reports whether a decision's node writes are only marks: taints, and annotations that protect nodes from
+// hasOnlyMarks reports whether a decision's node writes are only marks: taints, and annotations that protect nodes from
 // the cluster autoscaler. The sizes of sets do not depend on marks.
-func onlyMarks(d rollout.Decision) bool {
+func hasOnlyMarks(d rollout.Decision) bool {
 	return len(d.FinishUpdate)+len(d.ClearUpdateLabels)+len(d.Candidates)+len(d.Select) == 0
 }
 
@@ -20,26 +20,26 @@ func onlyMarks(d rollout.Decision) bool {
 // written in the background and resizes run concurrently, because no signal is processed during a local attempt (at
 // most 2 s). While marks are being written, and for RefusedAgain after a failure, startNodeWrites starts no further
 // marks: a later decision lists the missing marks again.
-func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (awaited []run.Writing) {
+func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (awaited []run.PendingWrite) {
 	n := d.NodeChanges.Len()
-	if n == 0 || w.openMarks != nil || w.marksRetryTime.After(workflow.Now(ctx)) && onlyMarks(d) {
+	if n == 0 || w.openMarks != nil || w.marksRetryTime.After(workflow.Now(ctx)) && hasOnlyMarks(d) {
 		return nil
 	}
 	summary := "nodes: " + d.Why
-	options := run.QuickBatch(ctx, summary, n)
+	options := run.QuickBatchOptions(ctx, summary, n)
 	if len(d.Select) > 0 {
 		n = run.ManyWrites // forces a regular activity: a second local run might select other nodes
 	}
 	write := w.changeNodes.Start(
 		ctx,
 		options,
-		w.Object,
+		w.WorkflowState,
 		summary,
 		n,
 		deployment.NodeChanges{Deployment: w.Ref, NodeChanges: d.NodeChanges},
 	)
-	if !onlyMarks(d) {
-		return []run.Writing{write}
+	if !hasOnlyMarks(d) {
+		return []run.PendingWrite{write}
 	}
 	future, done := workflow.NewFuture(ctx)
 	workflow.Go(ctx, func(ctx workflow.Context) {
@@ -62,18 +62,18 @@ func (w *setWriter) awaitMarks(ctx workflow.Context) {
 	w.openMarks = nil
 	w.RaiseMinVersions(versions)
 	switch {
-	case run.TimedOut(err), run.FailedWith(err, kube.TypeRefused):
+	case run.IsTimeout(err), run.IsFailureOfType(err, kube.TypeRefused):
 		w.marksRetryTime = workflow.Now(ctx).Add(run.RefusedAgain)
 	case err != nil:
 		w.Live = true
 	}
 }
 
-// timeoutAsRefused turns a timeout of awaited node writes into a refusal. A timeout would cause a new decision at
+// timeoutAsRefusal turns a timeout of awaited node writes into a refusal. A timeout would cause a new decision at
 // once, which is unnecessary, because the sizes of the sets are already written. The returned error has no cause:
 // with the timeout as its cause, it would still be a timeout.
-func timeoutAsRefused(err error) error {
-	if run.TimedOut(err) {
+func timeoutAsRefusal(err error) error {
+	if run.IsTimeout(err) {
 		return temporal.NewNonRetryableApplicationError("nodes cannot be written now", kube.TypeRefused, nil)
 	}
 	return err

@@ -27,8 +27,8 @@ func withNodeMarks(d deployment.Decision) deployment.Decision {
 func TestNodeMarksDoNotDelayLaterDecisions(t *testing.T) {
 	w := newDeploymentWorld(t, withNodeMarks(waitDecision(rollout.HeldByMachines)))
 	w.mockWrites(10 * time.Second)
-	w.changeAfter(3*time.Second, withNodeMarks(waitDecision(rollout.HeldByMachines)))
-	w.changeAfter(5*time.Second, completeDecision())
+	w.changeAfterDelay(3*time.Second, withNodeMarks(waitDecision(rollout.HeldByMachines)))
+	w.changeAfterDelay(5*time.Second, completeDecision())
 	require.Equal(t, "10s", w.runRollout(t).Took)
 	require.Equal(t, []string{"ChangeNodes"}, w.activityLog)
 	require.Equal(t, []time.Duration{0, 3 * time.Second, 5 * time.Second, 10 * time.Second}, w.decisionTimes)
@@ -46,7 +46,7 @@ func TestSelectionOfNodesIsAwaited(t *testing.T) {
 		completeDecision(),
 	)
 	w.mockWrites(10 * time.Second)
-	w.changeAfter(3*time.Second, completeDecision())
+	w.changeAfterDelay(3*time.Second, completeDecision())
 	w.runRollout(t)
 	require.Equal(t, []time.Duration{0, 10 * time.Second}, w.decisionTimes)
 }
@@ -55,9 +55,9 @@ func TestSelectionOfNodesIsAwaited(t *testing.T) {
 func TestRolloutEndsAfterItsNodeMarksAreWritten(t *testing.T) {
 	for name, ends := range map[string]func(*deploymentWorld){
 		workflows.OutcomeSuperseded: func(w *deploymentWorld) {
-			w.changeAfter(3*time.Second, withChange(completeDecision(), func(d *deployment.Decision) { d.Rollout.Revision = 8 }))
+			w.changeAfterDelay(3*time.Second, withChange(completeDecision(), func(d *deployment.Decision) { d.Rollout.Revision = 8 }))
 		},
-		run.OutcomeGone: func(w *deploymentWorld) { w.changeAfter(3*time.Second, goneDecision()) },
+		run.OutcomeGone: func(w *deploymentWorld) { w.changeAfterDelay(3*time.Second, goneDecision()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newDeploymentWorld(t, withNodeMarks(waitDecision(rollout.HeldByMachines)))
@@ -78,9 +78,9 @@ func TestRolloutStartsAfterItsDeploymentsNodeMarksAreWritten(t *testing.T) {
 	)
 	w.rolloutScript = []deployment.Decision{completeDecision()}
 	w.mockWrites(10 * time.Second)
-	w.changeAfter(3*time.Second, resizeDecision("roll"), goneDecision())
+	w.changeAfterDelay(3*time.Second, resizeDecision("roll"), goneDecision())
 	w.env.RegisterWorkflow(workflows.Rollout)
-	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 	require.NoError(t, w.env.GetWorkflowError())
 	require.Len(t, w.rolloutInputs, 1)
 	require.False(t, w.rolloutInputs[0].At.Before(w.startTime.Add(10*time.Second)), w.rolloutInputs[0].At)

@@ -18,10 +18,10 @@ import (
 )
 
 // clusterAPIRolloutID is the workflow ID of the rollout of a Cluster API deployment.
-var clusterAPIRolloutID = run.Installation("").ID(run.KindClusterAPIRollout, workflowstest.Ref, 7)
+var clusterAPIRolloutID = run.Installation("").ID(run.KindClusterAPIRollout, workflowstest.ObjectRef, 7)
 
 func newClusterAPIWorld(t *testing.T, script ...deployment.Decision) *deploymentWorld {
-	return newWorldOf(t, map[string]string{
+	return newWorldWithActivityNames(t, map[string]string{
 		"DecideDeployment":   "DecideClusterAPIDeployment",
 		"ReportDeployment":   "ReportClusterAPIDeployment",
 		"FinalizeDeployment": "FinalizeClusterAPIDeployment",
@@ -35,7 +35,7 @@ func newClusterAPIWorld(t *testing.T, script ...deployment.Decision) *deployment
 // its own kind, a rollback.
 func TestADeploymentOfClusterAPIHasItsOwnActivities(t *testing.T) {
 	create := withChange(resizeDecision("the first set"), func(d *deployment.Decision) {
-		d.Rollout.Create, d.Rollout.Resize, d.Report = &rollout.Creation{Revision: 7}, nil, true
+		d.Rollout.Create, d.Rollout.Resize, d.Report = &rollout.SetCreation{Revision: 7}, nil, true
 	})
 	prepare := withChange(create, func(d *deployment.Decision) { d.Prepare = true })
 	w := newClusterAPIWorld(
@@ -67,14 +67,14 @@ func TestADeploymentOfClusterAPIHasItsOwnActivities(t *testing.T) {
 	require.Equal(
 		t,
 		[]string{"", "", "", clusterAPIRolloutID, clusterAPIRolloutID, "", ""},
-		rolloutIDsIn(w.decisionInputs),
+		rolloutIDsInReads(w.decisionInputs),
 	)
 	require.Equal(t, clusterAPIRolloutID, w.decisionInputs[5].Over, "the status may still name it")
 	require.Equal(t, "21", w.decisionInputs[6].Versions[capi.DeploymentsResource], "it sees the status that it wrote")
 }
 
-// rolloutIDsIn returns the rollout ID that the status had to name in each decision.
-func rolloutIDsIn(reads []deployment.Input) (names []string) {
+// rolloutIDsInReads returns the rollout ID that the status had to name in each decision.
+func rolloutIDsInReads(reads []deployment.Input) (names []string) {
 	for _, in := range reads {
 		names = append(names, in.WorkflowID)
 	}
@@ -87,7 +87,7 @@ func TestADeploymentOfClusterAPIContinuesAsItsOwnKind(t *testing.T) {
 		withChange(completeDecision(), func(d *deployment.Decision) { d.Pending.Need, d.Report = attention.Scale, true }),
 		completeDecision(),
 	)
-	w.env.ExecuteWorkflow(workflows.ClusterAPIDeployment, run.Input{Ref: workflowstest.Ref})
+	w.env.ExecuteWorkflow(workflows.ClusterAPIDeployment, run.Input{Ref: workflowstest.ObjectRef})
 	var again *workflow.ContinueAsNewError
 	require.ErrorAs(t, w.env.GetWorkflowError(), &again)
 	require.Equal(t, "ClusterAPIDeployment", again.WorkflowType.Name)
@@ -106,10 +106,10 @@ func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
 	})
 	t.Run("in a rollout", func(t *testing.T) {
 		w := newClusterAPIWorld(t, waitDecision(rollout.HeldByMachines))
-		w.changeAfter(time.Minute, lost, goneDecision())
+		w.changeAfterDelay(time.Minute, lost, goneDecision())
 		w.env.ExecuteWorkflow(
 			workflows.ClusterAPIRollout,
-			workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7},
+			workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
 		)
 		var result workflows.RolloutResult
 		require.NoError(t, w.env.GetWorkflowResult(&result))
@@ -123,20 +123,20 @@ func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
 func TestRequestsForADeploymentOfClusterAPI(t *testing.T) {
 	for name, start := range map[string]func(w *deploymentWorld){
 		"deployment": func(w *deploymentWorld) {
-			w.env.ExecuteWorkflow(workflows.ClusterAPIDeployment, run.Input{Ref: workflowstest.Ref})
+			w.env.ExecuteWorkflow(workflows.ClusterAPIDeployment, run.Input{Ref: workflowstest.ObjectRef})
 		},
 		"rollout": func(w *deploymentWorld) {
-			w.env.ExecuteWorkflow(workflows.ClusterAPIRollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7})
+			w.env.ExecuteWorkflow(workflows.ClusterAPIRollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newClusterAPIWorld(t, waitDecision(rollout.HeldBy))
 			if name == "rollout" {
-				w.script = []deployment.Decision{waitDecision(rollout.HeldByMachines)}
+				w.decisionScript = []deployment.Decision{waitDecision(rollout.HeldByMachines)}
 			}
-			s := workflowstest.NewOperatorBy("ApplyClusterAPIRequest", w.env, w.lock)
-			s.After(time.Minute, func() { s.Ask(pauseInput) })
-			w.changeAfter(10*time.Minute, goneDecision())
+			s := workflowstest.NewOperatorOfActivity("ApplyClusterAPIRequest", w.env, w.lock)
+			s.RunAfterDelay(time.Minute, func() { s.SendUpdate(pauseInput) })
+			w.changeAfterDelay(10*time.Minute, goneDecision())
 			start(w)
 			require.NoError(t, w.env.GetWorkflowError())
 			require.Equal(t, []any{"written"}, s.Answered)
@@ -151,11 +151,11 @@ func TestRequestsForADeploymentOfClusterAPI(t *testing.T) {
 	}
 	t.Run("a rollout that is cancelled in Temporal", func(t *testing.T) {
 		w := newClusterAPIWorld(t, waitDecision(rollout.HeldByMachines))
-		s := workflowstest.NewOperatorBy("ApplyClusterAPIRequest", w.env, w.lock)
+		s := workflowstest.NewOperatorOfActivity("ApplyClusterAPIRequest", w.env, w.lock)
 		w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
 		w.env.ExecuteWorkflow(
 			workflows.ClusterAPIRollout,
-			workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7},
+			workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
 		)
 		require.NoError(t, w.env.GetWorkflowError())
 		require.Equal(t, request.Cancel, s.Orders[0].Order.Command)

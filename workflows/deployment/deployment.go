@@ -34,17 +34,19 @@ func ClusterAPIDeployment(ctx workflow.Context, in run.Input) (run.Result, error
 }
 
 func runDeployment(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
-	m := &machineDeployment{setWriter: setWriter{Object: run.NewObject(ctx, a.deploymentKind, a.resource, in), adapter: a}}
+	m := &machineDeployment{
+		setWriter: setWriter{WorkflowState: run.NewWorkflowState(ctx, a.deploymentKind, a.resource, in), adapter: a},
+	}
 	m.Live, m.ContinuesAsNew = !in.Continued, true
-	return run.Loop(ctx, m)
+	return run.RunLoop(ctx, m)
 }
 
 // Step carries out a decision, or waits for a change. A calm run with changes continues as new after SettledAfter.
 func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*run.Result, error) {
 	if d.Gone {
-		return run.Gone(d.Pending.Why)
+		return run.GoneResult(d.Pending.Why)
 	}
-	acted, err := m.do(ctx, d)
+	acted, err := m.carryOutDecision(ctx, d)
 	m.hasActed = m.hasActed || acted || m.openMarks != nil
 	if err != nil || acted {
 		return nil, m.reportRefusal(ctx, d, err)
@@ -53,27 +55,27 @@ func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*
 		return nil, m.AwaitChange(ctx, waits...)
 	}
 	if t := m.Timers["settled"]; t == nil || t.Future.IsReady() { // a signal does not restart the timer
-		m.Timer(ctx, "settled", "settled: the run continues as new", workflow.Now(ctx).Add(run.SettledAfter))
+		m.EnsureTimer(ctx, "settled", "settled: the run continues as new", workflow.Now(ctx).Add(run.SettledAfter))
 	}
 	if err := m.AwaitChange(ctx, m.Timers["settled"].Future); err != nil || m.Changed.Len() > 0 {
 		return nil, err
 	}
-	return run.Calm(d.Pending.Why)
+	return run.CalmResult(d.Pending.Why)
 }
 
-func (m *machineDeployment) do(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
+func (m *machineDeployment) carryOutDecision(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	if d.Rollout.Rolling || d.Operation != "" {
 		m.awaitMarks(ctx) // only one workflow writes nodes at a time
 	}
 	if d.Operation != "" && d.Operation != m.endedRollout { // an earlier run started this rollout
-		m.Show(ctx, stepDuringRollout(d.Operation))
+		m.ShowStep(ctx, stepDuringRollout(d.Operation))
 		return true, m.followRollout(ctx, d.Operation, d)
 	}
 	if d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldBy && d.Rollout.Create == nil && !d.Prepare {
-		m.Show(ctx, stepDuringRollout(m.rolloutID(ctx, d.Rollout.Revision)))
-		return true, m.roll(ctx, d)
+		m.ShowStep(ctx, stepDuringRollout(m.rolloutID(ctx, d.Rollout.Revision)))
+		return true, m.startAndAwaitRollout(ctx, d)
 	}
-	m.Show(ctx, m.stepForDecision(d).Explained(d.Blocked))
+	m.ShowStep(ctx, m.stepForDecision(d).WithBlockers(d.Blocked))
 	return m.applyDecision(ctx, d)
 }
 
@@ -86,9 +88,9 @@ func stepDuringRollout(id string) run.Step {
 	}
 }
 
-// roll starts a rollout and waits until the rollout has ended. If an earlier run of this workflow started the rollout
-// and it is still open, roll waits for the open rollout.
-func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) error {
+// startAndAwaitRollout starts a rollout and waits until the rollout has ended. If an earlier run of this workflow
+// started the rollout and it is still open, roll waits for the open rollout.
+func (m *machineDeployment) startAndAwaitRollout(ctx workflow.Context, d deployment.Decision) error {
 	options := run.RolloutOptions(
 		ctx,
 		m.rolloutKind,
@@ -119,9 +121,9 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 			_ = child.Get(disconnected, nil) // the rollout writes the hold and ends
 			return err
 		}
-		if m.Receive() && !child.IsReady() {
+		if m.ReceiveSignals() && !child.IsReady() {
 			// Ignore the error: a child that has ended needs no signal.
-			_ = child.SignalChildWorkflow(ctx, run.SignalChanged, run.Changed{UID: m.Ref.UID, Versions: m.Versions}).
+			_ = child.SignalChildWorkflow(ctx, run.SignalChanged, run.ChangeSignal{UID: m.Ref.UID, Versions: m.Versions}).
 				Get(ctx, nil)
 		}
 	}
@@ -130,7 +132,7 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 	if err := child.Get(ctx, &result); err != nil {
 		return m.AwaitChange(
 			ctx,
-			m.Timer(
+			m.EnsureTimer(
 				ctx,
 				"again",
 				"the rollout was terminated or has failed: it is started again",
@@ -149,23 +151,23 @@ func (m *machineDeployment) stepForDecision(d deployment.Decision) run.Step {
 	case len(d.Rollout.Resize) > 0:
 		return run.Step{Name: vocabulary.StepResizeSet, Why: d.Rollout.Why}
 	case d.Pending.Need == attention.Deletion:
-		return run.Step{Name: vocabulary.StepAwaitSets, Why: d.Pending.WaitsFor()}
+		return run.Step{Name: vocabulary.StepAwaitSets, Why: d.Pending.WaitText()}
 	case d.Pending.Need == attention.Replace && d.ReplaceHeld:
 		return run.Step{
 			Name:      vocabulary.StepAwaitReplacements,
-			Why:       d.Pending.WaitsFor(),
+			Why:       d.Pending.WaitText(),
 			BlockedBy: []string{vocabulary.ConditionReplacementHeld},
 		}
 	case d.Pending.Need == attention.Replace:
-		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.WaitsFor()}
+		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.WaitText()}
 	case d.Rollout.HoldBy == rollout.HeldByFault:
 		return run.Step{
 			Name:      vocabulary.StepInvalid,
-			Why:       d.Pending.WaitsFor(),
+			Why:       d.Pending.WaitText(),
 			BlockedBy: []string{vocabulary.ReasonInvalid},
 			Stuck:     true,
 		}
 	default: // the deployment is calm, or only its status must be written
-		return run.Step{Why: d.Pending.WaitsFor(), Table: setTable(d.Picture)}
+		return run.Step{Why: d.Pending.WaitText(), Table: tableOfSets(d.Picture)}
 	}
 }

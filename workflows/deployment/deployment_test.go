@@ -18,7 +18,7 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-var rolloutID = run.Installation("").ID(run.KindRollout, workflowstest.Ref, 7)
+var rolloutID = run.Installation("").ID(run.KindRollout, workflowstest.ObjectRef, 7)
 
 // mockRollout mocks the rollout that the deployment starts. run gets the input and the number of starts.
 func (w *deploymentWorld) mockRollout(
@@ -39,7 +39,7 @@ func (w *deploymentWorld) mockRollout(
 func (w *deploymentWorld) runDeployment(t *testing.T) { w.runUntilGone(t, workflows.MachineDeployment) }
 
 func (w *deploymentWorld) runUntilGone(t *testing.T, workflow any) {
-	w.env.ExecuteWorkflow(workflow, run.Input{Ref: workflowstest.Ref})
+	w.env.ExecuteWorkflow(workflow, run.Input{Ref: workflowstest.ObjectRef})
 	var result run.Result
 	require.NoError(t, w.env.GetWorkflowError())
 	require.NoError(t, w.env.GetWorkflowResult(&result))
@@ -50,13 +50,13 @@ func TestMachineDeploymentLeavesTheSetsToItsRollout(t *testing.T) {
 	w := newDeploymentWorld(t, resizeDecision("grow"), goneDecision())
 	w.mockWrites(0)
 	var got workflows.RolloutInput
-	var told []run.Changed
+	var told []run.ChangeSignal
 	w.mockRollout(func(ctx workflow.Context, in workflows.RolloutInput, _ int) (workflows.RolloutResult, error) {
 		got = in
 		signals, over := workflow.GetSignalChannel(ctx, run.SignalChanged), workflow.NewTimer(ctx, time.Hour)
 		for !over.IsReady() {
 			_ = workflow.Await(ctx, func() bool { return over.IsReady() || signals.Len() > 0 })
-			var c run.Changed
+			var c run.ChangeSignal
 			for signals.ReceiveAsync(&c) {
 				told = append(told, c)
 			}
@@ -68,10 +68,10 @@ func TestMachineDeploymentLeavesTheSetsToItsRollout(t *testing.T) {
 	})
 	var page string
 	w.env.RegisterDelayedCallback(func() {
-		page = workflowstest.Shows(t, w.env)
+		page = workflowstest.CurrentDetails(t, w.env)
 		w.env.SignalWorkflow(
 			run.SignalChanged,
-			run.Changed{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{kube.MachinesResource: "9"}},
+			run.ChangeSignal{UID: workflowstest.ObjectRef.UID, Versions: kube.MinVersions{kube.MachinesResource: "9"}},
 		)
 	}, time.Minute)
 	w.runDeployment(t)
@@ -86,12 +86,12 @@ func TestMachineDeploymentLeavesTheSetsToItsRollout(t *testing.T) {
 	require.Equal(t, []time.Duration{0, time.Hour}, w.decisionTimes, "nor does it decide anything")
 	require.Equal(
 		t,
-		workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{}}, Revision: 7},
+		workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef, Versions: kube.MinVersions{}}, Revision: 7},
 		got,
 	)
 	require.Equal(
 		t,
-		[]run.Changed{{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{kube.MachinesResource: "9"}}},
+		[]run.ChangeSignal{{UID: workflowstest.ObjectRef.UID, Versions: kube.MinVersions{kube.MachinesResource: "9"}}},
 		told,
 		"what still reaches it is passed on",
 	)
@@ -112,7 +112,7 @@ func TestMachineDeploymentContinuesWhenItsRolloutHasEnded(t *testing.T) {
 	w.mockRollout(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
 		return workflows.RolloutResult{Outcome: workflows.OutcomeCompleted}, nil
 	})
-	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 	var again *workflow.ContinueAsNewError
 	require.ErrorAs(t, w.env.GetWorkflowError(), &again, "settled: the next run has an empty history")
 	require.Equal(t, []string{"start " + rolloutID, "ReportDeployment"}, w.activityLog)
@@ -156,7 +156,7 @@ func TestCancellingAMachineDeploymentCancelsItsRollout(t *testing.T) {
 		return workflows.RolloutResult{Outcome: workflows.OutcomeCancelled}, err
 	})
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
-	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 	require.True(t, temporal.IsCanceledError(w.env.GetWorkflowError()))
 	require.Equal(t, []string{"start " + rolloutID, "held"}, w.activityLog)
 	require.Equal(t, 63*time.Second, w.env.Now().Sub(w.startTime).Round(time.Second), "it ends when the hold is written")
@@ -170,7 +170,7 @@ func TestMachineDeploymentStartsNoRollout(t *testing.T) {
 	}{
 		{"somebody cancelled this revision", func(d *deployment.Decision) { d.Rollout.HoldBy = rollout.HeldBy }, "ChangeSets"},
 		{"the set of the template is yet to be made", func(d *deployment.Decision) {
-			d.Rollout.Create, d.Rollout.Resize = &rollout.Creation{Revision: 7}, nil
+			d.Rollout.Create, d.Rollout.Resize = &rollout.SetCreation{Revision: 7}, nil
 		}, "CreateSet"},
 		{"our finalizer is missing", func(d *deployment.Decision) { d.Prepare = true }, "FinalizeDeployment"},
 		{"there are no machines of another template", func(d *deployment.Decision) { d.Rollout.Rolling = false }, "ChangeSets"},
@@ -195,7 +195,7 @@ func TestMachineDeploymentReadsLiveAfterAConflict(t *testing.T) {
 	)
 	w.mockWrites(0)
 	w.nextErrors["ChangeSets"] = conflictError()
-	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref, Continued: true})
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef, Continued: true})
 	require.NoError(t, w.env.GetWorkflowError())
 	require.False(t, w.decisionInputs[0].Live)
 	require.True(t, w.decisionInputs[1].Live)
@@ -204,7 +204,7 @@ func TestMachineDeploymentReadsLiveAfterAConflict(t *testing.T) {
 // No signal reports that a due time, for example the progress deadline, has passed.
 func TestMachineDeploymentDecidesAgainAtTheRecheckTime(t *testing.T) {
 	w := newDeploymentWorld(t)
-	w.script = []deployment.Decision{withChange(completeDecision(), func(d *deployment.Decision) {
+	w.decisionScript = []deployment.Decision{withChange(completeDecision(), func(d *deployment.Decision) {
 		d.Pending.Need, d.Rollout.Recheck = attention.Scale, w.startTime.Add(time.Minute)
 	}), goneDecision()}
 	w.runDeployment(t)

@@ -24,34 +24,34 @@ import (
 // deploymentWorld returns the scripted decisions of one deployment: each decision once, the last decision repeatedly.
 // deploymentWorld records the activity calls in order.
 type deploymentWorld struct {
-	mu            sync.Mutex
-	env           *testsuite.TestWorkflowEnvironment
-	activityNames map[string]string // activity names that differ from those of Millwright's own kinds
-	startTime     time.Time
-	script        []deployment.Decision
+	mu             sync.Mutex
+	env            *testsuite.TestWorkflowEnvironment
+	activityNames  map[string]string // activity names that differ from those of Millwright's own kinds
+	startTime      time.Time
+	decisionScript []deployment.Decision
 	// script of a rollout that runs beside the deployment's workflow; nil: only one script
 	rolloutScript    []deployment.Decision
 	decisionInputs   []deployment.Input
-	rolloutInputs    []deployment.Input // inputs of the rollout's decisions
-	decisionTimes    []time.Duration    // time of each decision
-	activityLog      []string           // names of all activities that ran, except decisions
-	activityInputs   []any              // inputs of the activities in activityLog
-	nextErrors       map[string]error   // by activity name: error of the activity's next call
-	failsTwice       bool               // the local activity and the regular activity both fail
-	checkTime        func(kube.Read)    // checks the time of a write of the deployment
-	searchAttributes map[string]any     // the last value of each search attribute, after recordSearchAttributes
+	rolloutInputs    []deployment.Input   // inputs of the rollout's decisions
+	decisionTimes    []time.Duration      // time of each decision
+	activityLog      []string             // names of all activities that ran, except decisions
+	activityInputs   []any                // inputs of the activities in activityLog
+	nextErrors       map[string]error     // by activity name: error of the activity's next call
+	failsTwice       bool                 // the local activity and the regular activity both fail
+	checkTime        func(kube.ReadInput) // checks the time of a write of the deployment
+	searchAttributes map[string]any       // the last value of each search attribute, after recordSearchAttributes
 }
 
 func newDeploymentWorld(t *testing.T, script ...deployment.Decision) *deploymentWorld {
-	return newWorldOf(t, nil, script...)
+	return newWorldWithActivityNames(t, nil, script...)
 }
 
-func newWorldOf(t *testing.T, named map[string]string, script ...deployment.Decision) *deploymentWorld {
+func newWorldWithActivityNames(t *testing.T, named map[string]string, script ...deployment.Decision) *deploymentWorld {
 	w := &deploymentWorld{
-		env:           workflowstest.NewEnvironment(t),
-		activityNames: named,
-		script:        script,
-		nextErrors:    map[string]error{},
+		env:            workflowstest.NewEnvironment(t),
+		activityNames:  named,
+		decisionScript: script,
+		nextErrors:     map[string]error{},
 	}
 	w.startTime = w.env.Now()
 	w.env.OnActivity(w.activityName("DecideDeployment"), mock.Anything, mock.Anything).
@@ -68,15 +68,15 @@ func newWorldOf(t *testing.T, named map[string]string, script ...deployment.Deci
 				w.decisionTimes,
 				w.env.Now().Sub(w.startTime).Round(time.Second),
 			)
-			d := w.script[0]
-			w.script = w.script[min(1, len(w.script)-1):]
+			d := w.decisionScript[0]
+			w.decisionScript = w.decisionScript[min(1, len(w.decisionScript)-1):]
 			return d, w.nextError("DecideDeployment")
 		})
-	w.checkTime = func(in kube.Read) { workflowstest.Timed(t, w.env, in) }
+	w.checkTime = func(in kube.ReadInput) { workflowstest.AssertWorkflowTime(t, w.env, in) }
 	for name, answer := range map[string]any{
-		"FinalizeDeployment": mockWrite[kube.Read](w, "FinalizeDeployment", "20"),
+		"FinalizeDeployment": mockWrite[kube.ReadInput](w, "FinalizeDeployment", "20"),
 		"ReportDeployment":   mockWrite[deployment.Report](w, "ReportDeployment", "21"),
-		"GrantReplacements":  mockWrite[kube.Read](w, "GrantReplacements", deployment.Granted{Wrote: true}),
+		"GrantReplacements":  mockWrite[kube.ReadInput](w, "GrantReplacements", deployment.GrantResult{Wrote: true}),
 	} {
 		w.env.OnActivity(w.activityName(name), mock.Anything, mock.Anything).Return(answer).Maybe()
 	}
@@ -105,10 +105,10 @@ func (w *deploymentWorld) mockWrites(takes time.Duration) {
 	for name, answer := range map[string]any{
 		"CreateSet":          mockWrite[deployment.SetCreation](w, "CreateSet", sets),
 		"ChangeSets":         mockWrite[deployment.SetChanges](w, "ChangeSets", sets),
-		"MarkMachines":       mockWrite[deployment.Marks](w, "MarkMachines", machines),
+		"MarkMachines":       mockWrite[deployment.MachineMarks](w, "MarkMachines", machines),
 		"ChangeMachines":     mockWrite[deployment.MachineChanges](w, "ChangeMachines", machines),
 		"ChangeNodes":        mockWrite[deployment.NodeChanges](w, "ChangeNodes", kube.MinVersions{kube.NodesResource: "33"}),
-		"RollBackDeployment": mockWrite[deployment.RollBack](w, "RollBackDeployment", kube.MinVersions{kube.DeploymentsResource: "34"}),
+		"RollBackDeployment": mockWrite[deployment.RollbackInput](w, "RollBackDeployment", kube.MinVersions{kube.DeploymentsResource: "34"}),
 	} {
 		w.env.OnActivity(w.activityName(name), mock.Anything, mock.Anything).After(takes).Return(answer).Maybe()
 	}
@@ -120,10 +120,10 @@ func mockWrite[In, Out any](w *deploymentWorld, name string, out Out) func(conte
 		defer w.lock()()
 		w.activityLog, w.activityInputs = append(w.activityLog, w.activityName(name)), append(w.activityInputs, in)
 		switch in := any(in).(type) {
-		case kube.Read:
+		case kube.ReadInput:
 			w.checkTime(in)
 		case deployment.Report:
-			w.checkTime(in.Read)
+			w.checkTime(in.ReadInput)
 		}
 		return out, w.nextError(name)
 	}
@@ -150,19 +150,22 @@ func (w *deploymentWorld) logActivity(what string) {
 	w.activityLog = append(w.activityLog, what)
 }
 
-// changeAfter changes the script after the time d, and signals the change.
-func (w *deploymentWorld) changeAfter(d time.Duration, script ...deployment.Decision) {
+// changeAfterDelay changes the script after the time d, and signals the change.
+func (w *deploymentWorld) changeAfterDelay(d time.Duration, script ...deployment.Decision) {
 	w.env.RegisterDelayedCallback(func() {
 		unlock := w.lock()
-		w.script = script
+		w.decisionScript = script
 		unlock()
-		workflowstest.Changed(w.env)
+		workflowstest.SignalChange(w.env)
 	}, d)
 }
 
 // runRollout runs a rollout to revision 7.
 func (w *deploymentWorld) runRollout(t *testing.T) workflows.RolloutResult {
-	w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7})
+	w.env.ExecuteWorkflow(
+		workflows.Rollout,
+		workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
+	)
 	var result workflows.RolloutResult
 	require.NoError(t, w.env.GetWorkflowError())
 	require.NoError(t, w.env.GetWorkflowResult(&result))
@@ -180,10 +183,12 @@ func resizeDecision(why string) deployment.Decision {
 		Pending: attention.Decision{Need: attention.Scale, Why: why},
 		Version: "4",
 		Rollout: rollout.Decision{
-			Rolling:    true,
-			Revision:   7,
-			Why:        why,
-			SetChanges: rollout.SetChanges{Resize: []rollout.Resize{{Name: "s-7", UID: "uid-7", Version: "3", From: 1, To: 2}}},
+			Rolling:  true,
+			Revision: 7,
+			Why:      why,
+			SetChanges: rollout.SetChanges{
+				Resize: []rollout.SetResize{{Name: "s-7", UID: "uid-7", Version: "3", From: 1, To: 2}},
+			},
 		},
 	}
 }

@@ -17,8 +17,10 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// followSignal returns the signal of a workflow that follows a rollout.
-func followSignal(by string) run.Changed { return run.Changed{UID: workflowstest.Ref.UID, Tell: by} }
+// newFollowSignal returns the signal of a workflow that follows a rollout.
+func newFollowSignal(by string) run.ChangeSignal {
+	return run.ChangeSignal{UID: workflowstest.ObjectRef.UID, Tell: by}
+}
 
 // recordEndSignals records the workflows that a rollout signals at its end. Each signal takes 10 seconds.
 func (w *deploymentWorld) recordEndSignals(answer error) *[]string {
@@ -28,7 +30,7 @@ func (w *deploymentWorld) recordEndSignals(answer error) *[]string {
 		Return(
 			func(_, id, _, _ string, arg any) error {
 				defer w.lock()()
-				c := arg.(run.Changed)
+				c := arg.(run.ChangeSignal)
 				told = append(told, id+" "+c.Ended+" "+c.Versions[kube.SetsResource])
 				return answer
 			})
@@ -42,20 +44,23 @@ func TestRolloutSignalsItsEndToItsFollower(t *testing.T) {
 		w.mockWrites(0)
 		told := w.recordEndSignals(nil)
 		w.env.RegisterDelayedCallback(
-			func() { w.env.SignalWorkflow(run.SignalChanged, followSignal(deploymentID)) },
+			func() { w.env.SignalWorkflow(run.SignalChanged, newFollowSignal(deploymentID)) },
 			time.Minute,
 		)
-		w.changeAfter(time.Hour, completeDecision())
+		w.changeAfterDelay(time.Hour, completeDecision())
 		require.Equal(t, deployment.OutcomeCompleted, w.runRollout(t).Outcome)
 		require.Equal(t, []string{end + "31"}, *told, "once, and with what it wrote")
 	})
 	t.Run("who asks while it says so is told as well", func(t *testing.T) {
 		w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
 		told := w.recordEndSignals(nil)
-		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(run.SignalChanged, followSignal("other")) }, time.Minute)
-		w.changeAfter(2*time.Minute, completeDecision())
 		w.env.RegisterDelayedCallback(
-			func() { w.env.SignalWorkflow(run.SignalChanged, followSignal(deploymentID)) },
+			func() { w.env.SignalWorkflow(run.SignalChanged, newFollowSignal("other")) },
+			time.Minute,
+		)
+		w.changeAfterDelay(2*time.Minute, completeDecision())
+		w.env.RegisterDelayedCallback(
+			func() { w.env.SignalWorkflow(run.SignalChanged, newFollowSignal(deploymentID)) },
 			2*time.Minute+5*time.Second,
 		)
 		w.runRollout(t)
@@ -64,11 +69,11 @@ func TestRolloutSignalsItsEndToItsFollower(t *testing.T) {
 	t.Run("when it fails, and though nobody is there any more", func(t *testing.T) {
 		w := newDeploymentWorld(t, resizeDecision("grow"))
 		w.mockWrites(0)
-		told := w.recordEndSignals(notOpenError())
+		told := w.recordEndSignals(rolloutNotOpenError())
 		w.nextErrors["ChangeSets"] = temporal.NewNonRetryableApplicationError("no", "Odd", nil)
 		w.env.ExecuteWorkflow(
 			deployment.Rollout,
-			deployment.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7, Tell: deploymentID},
+			deployment.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7, Tell: deploymentID},
 		)
 		require.ErrorContains(t, w.env.GetWorkflowError(), "Odd")
 		require.Equal(t, []string{end}, *told)
@@ -77,11 +82,11 @@ func TestRolloutSignalsItsEndToItsFollower(t *testing.T) {
 		w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
 		w.env.RegisterDelayedCallback(func() {
 			w.env.SetContinueAsNewSuggested(true)
-			w.env.SignalWorkflow(run.SignalChanged, followSignal(deploymentID))
+			w.env.SignalWorkflow(run.SignalChanged, newFollowSignal(deploymentID))
 		}, time.Minute)
 		w.env.ExecuteWorkflow(
 			deployment.Rollout,
-			deployment.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7},
+			deployment.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
 		)
 		var next *workflow.ContinueAsNewError
 		require.ErrorAs(t, w.env.GetWorkflowError(), &next)

@@ -19,17 +19,17 @@ import (
 func (m *machineDeployment) followRollout(ctx workflow.Context, id string, d deployment.Decision) error {
 	defer m.CancelTimer("follow")
 	m.Live, m.Ended = true, "" // the next decision reads from the API server
-	check := m.followCheck(ctx, d)
+	check := m.followCheckTimer(ctx, d)
 	for {
 		if !m.forwardSignal(ctx, id) {
 			m.endedRollout = id
 			return nil
 		}
 		if err := m.AwaitChange(ctx, check); err != nil {
-			m.cancelFollowed(ctx, id)
+			m.cancelFollowedRollout(ctx, id)
 			return err
 		}
-		m.Receive()
+		m.ReceiveSignals()
 		switch {
 		case m.Ended == id:
 			m.endedRollout = id
@@ -46,27 +46,27 @@ func (m *machineDeployment) followRollout(ctx workflow.Context, id string, d dep
 func (m *machineDeployment) forwardSignal(ctx workflow.Context, id string) bool {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
-	changed := run.Changed{UID: m.Ref.UID, Versions: m.Versions, Tell: m.ID}
+	changed := run.ChangeSignal{UID: m.Ref.UID, Versions: m.Versions, Tell: m.ID}
 	err := workflow.SignalExternalWorkflow(ctx, id, "", run.SignalChanged, changed).Get(ctx, nil)
 	absent := new(temporal.UnknownExternalWorkflowExecutionError)
 	return !errors.As(err, &absent)
 }
 
-// cancelFollowed cancels a followed rollout, and waits until the rollout has written the hold and ended, as for a
-// rollout that this run started. A terminated rollout sends no signal, so the wait ends after HoldWritten.
-func (m *machineDeployment) cancelFollowed(ctx workflow.Context, id string) {
+// cancelFollowedRollout cancels a followed rollout, and waits until the rollout has written the hold and ended, as for
+// a rollout that this run started. A terminated rollout sends no signal, so the wait ends after HoldWritten.
+func (m *machineDeployment) cancelFollowedRollout(ctx workflow.Context, id string) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
 	if err := workflow.RequestCancelExternalWorkflow(ctx, id, "").Get(ctx, nil); err != nil {
 		return // the rollout is not open
 	}
-	late := m.Timer(
+	late := m.EnsureTimer(
 		ctx,
 		"cancel",
 		"the rollout has written no hold: not waited for any longer",
 		workflow.Now(ctx).Add(run.HoldWritten),
 	)
-	for m.Receive(); m.Ended != id && !late.IsReady(); m.Receive() {
+	for m.ReceiveSignals(); m.Ended != id && !late.IsReady(); m.ReceiveSignals() {
 		if err := m.AwaitChange(ctx, late); err != nil {
 			return
 		}
@@ -74,9 +74,9 @@ func (m *machineDeployment) cancelFollowed(ctx workflow.Context, id string) {
 	m.CancelTimer("cancel")
 }
 
-// followCheck returns a timer that fires one minute after the next known due time, or after 61 minutes without a due
-// time. Temporal informs a parent when its child is terminated, but not a follower, so the follower must check.
-func (m *machineDeployment) followCheck(ctx workflow.Context, d deployment.Decision) workflow.Future {
+// followCheckTimer returns a timer that fires one minute after the next known due time, or after 61 minutes without a
+// due time. Temporal informs a parent when its child is terminated, but not a follower, so the follower must check.
+func (m *machineDeployment) followCheckTimer(ctx workflow.Context, d deployment.Decision) workflow.Future {
 	var at time.Time
 	for _, t := range []time.Time{d.ReplaceHeldUntil, d.Rollout.Recheck} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
@@ -87,6 +87,6 @@ func (m *machineDeployment) followCheck(ctx workflow.Context, d deployment.Decis
 	if at.IsZero() {
 		at = now.Add(run.RecheckStuck) // the signal about the rollout's end may have been sent while no run was open
 	}
-	at = phrase.Later(at, now).Add(run.RecheckRollout)
-	return m.Timer(ctx, "follow", "looks then whether the rollout is still open: "+d.Pending.Why, at)
+	at = phrase.LaterTime(at, now).Add(run.RecheckRollout)
+	return m.EnsureTimer(ctx, "follow", "looks then whether the rollout is still open: "+d.Pending.Why, at)
 }

@@ -21,7 +21,7 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-var deploymentID = run.Installation("").ID(run.KindMachineDeployment, workflowstest.Ref)
+var deploymentID = run.Installation("").ID(run.KindMachineDeployment, workflowstest.ObjectRef)
 
 // withRollout makes the status in a decision name the rollout to revision 7.
 func withRollout(d deployment.Decision) deployment.Decision {
@@ -46,8 +46,8 @@ type bothResults struct {
 	deployment error
 }
 
-// runBoth runs the rollout, and the deployment's workflow until the rollout ends.
-func (w *deploymentWorld) runBoth(t *testing.T) (o bothResults) {
+// runBothWorkflows runs the rollout, and the deployment's workflow until the rollout ends.
+func (w *deploymentWorld) runBothWorkflows(t *testing.T) (o bothResults) {
 	w.env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		start := func(id string, run, in any) workflow.ChildWorkflowFuture {
 			child := workflow.ExecuteChildWorkflow(
@@ -61,9 +61,9 @@ func (w *deploymentWorld) runBoth(t *testing.T) (o bothResults) {
 		open := start(
 			rolloutID,
 			workflows.Rollout,
-			workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7},
+			workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
 		)
-		o.deployment = start(deploymentID, workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref}).Get(ctx, nil)
+		o.deployment = start(deploymentID, workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef}).Get(ctx, nil)
 		if ended, err := workflow.AwaitWithTimeout(ctx, time.Second, open.IsReady); !ended {
 			return err
 		}
@@ -79,7 +79,7 @@ func (w *deploymentWorld) signalDeployment(t *testing.T, after time.Duration, ma
 		for _, do := range then {
 			do()
 		}
-		c := run.Changed{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{kube.MachinesResource: machines}}
+		c := run.ChangeSignal{UID: workflowstest.ObjectRef.UID, Versions: kube.MinVersions{kube.MachinesResource: machines}}
 		require.NoError(t, w.env.SignalWorkflowByID(deploymentID, run.SignalChanged, c))
 	}, after)
 }
@@ -88,7 +88,7 @@ func (w *deploymentWorld) signalDeployment(t *testing.T, after time.Duration, ma
 func (w *deploymentWorld) setScripts(beside deployment.Decision, script ...deployment.Decision) func() {
 	return func() {
 		defer w.lock()()
-		w.rolloutScript, w.script = []deployment.Decision{beside}, script
+		w.rolloutScript, w.decisionScript = []deployment.Decision{beside}, script
 	}
 }
 
@@ -101,7 +101,7 @@ func TestMachineDeploymentFollowsARolloutThatIsOpenAlready(t *testing.T) {
 		"while only the size counts": withRollout(withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
 		"where marks come first":     withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Rollout: rollout.Decision{MachineChanges: rollout.MachineChanges{Unmark: oneTarget}}}),
 		"where the set is to be made": withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Rollout: rollout.Decision{
-			SetChanges: rollout.SetChanges{Create: &rollout.Creation{Revision: 8}},
+			SetChanges: rollout.SetChanges{Create: &rollout.SetCreation{Revision: 8}},
 		}}),
 		"where a finalizer is missing":   withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Prepare: true}),
 		"where only a report is to come": withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Report: true}),
@@ -112,7 +112,7 @@ func TestMachineDeploymentFollowsARolloutThatIsOpenAlready(t *testing.T) {
 			w := newFollowWorld(t, found)
 			w.signalDeployment(t, time.Minute, "9")
 			w.signalDeployment(t, 5*time.Minute, "10", w.setScripts(completeDecision(), goneDecision()))
-			o := w.runBoth(t)
+			o := w.runBothWorkflows(t)
 			require.NoError(t, o.deployment)
 			require.Equal(t, workflows.OutcomeCompleted, o.rollout.Outcome)
 			require.Empty(t, w.activityLog, "nothing is done beside the rollout")
@@ -149,7 +149,7 @@ func TestMachineDeploymentActsWhenARolloutThatItFollowedHasEnded(t *testing.T) {
 			goneDecision(),
 		),
 	)
-	o := w.runBoth(t)
+	o := w.runBothWorkflows(t)
 	require.Equal(t, workflows.OutcomeSuperseded, o.rollout.Outcome)
 	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
 	require.Equal(t, rolloutID, w.activityInputs[1].(deployment.Report).Over)
@@ -165,7 +165,7 @@ func TestMachineDeploymentThatFollowsARolloutTakesRequests(t *testing.T) {
 		require.NoError(t, w.env.SignalWorkflowByID(deploymentID, run.MessageRequest, pauseInput))
 	}, time.Minute)
 	w.signalDeployment(t, 2*time.Minute, "9", w.setScripts(completeDecision(), goneDecision()))
-	require.NoError(t, w.runBoth(t).deployment)
+	require.NoError(t, w.runBothWorkflows(t).deployment)
 	require.Len(t, s.Orders, 1)
 	require.Equal(t, pauseOrder, s.Orders[0].Order)
 	require.Equal(
@@ -181,7 +181,7 @@ func TestCancellingAMachineDeploymentCancelsTheRolloutThatItFollows(t *testing.T
 	w := newFollowWorld(t, withRollout(resizeDecision("grow")))
 	s := workflowstest.NewOperator(w.env, w.lock)
 	w.env.RegisterDelayedCallback(func() { w.env.CancelWorkflowByID(deploymentID, "") }, time.Minute)
-	o := w.runBoth(t)
+	o := w.runBothWorkflows(t)
 	require.True(t, temporal.IsCanceledError(o.deployment))
 	require.Equal(t, workflows.OutcomeCancelled, o.rollout.Outcome)
 	require.Len(t, s.Orders, 1)
@@ -191,12 +191,12 @@ func TestCancellingAMachineDeploymentCancelsTheRolloutThatItFollows(t *testing.T
 }
 
 // mockSignals answers signals to workflows that do not run in the test: each answer once, the last answer repeatedly.
-func (w *deploymentWorld) mockSignals(answers ...error) *[]run.Changed {
-	var told []run.Changed
+func (w *deploymentWorld) mockSignals(answers ...error) *[]run.ChangeSignal {
+	var told []run.ChangeSignal
 	w.env.OnSignalExternalWorkflow(mock.Anything, rolloutID, "", run.SignalChanged, mock.Anything).Return(
 		func(_, _, _, _ string, arg any) error {
 			defer w.lock()()
-			c := arg.(run.Changed)
+			c := arg.(run.ChangeSignal)
 			c.Versions = maps.Clone(c.Versions)
 			told = append(told, c)
 			answer := answers[0]
@@ -206,7 +206,7 @@ func (w *deploymentWorld) mockSignals(answers ...error) *[]run.Changed {
 	return &told
 }
 
-func notOpenError() error { return new(temporal.UnknownExternalWorkflowExecutionError) }
+func rolloutNotOpenError() error { return new(temporal.UnknownExternalWorkflowExecutionError) }
 
 // A status may name a rollout that was terminated.
 func TestMachineDeploymentActsWhenTheRolloutInItsStatusIsNotOpen(t *testing.T) {
@@ -215,12 +215,12 @@ func TestMachineDeploymentActsWhenTheRolloutInItsStatusIsNotOpen(t *testing.T) {
 	)
 	w := newDeploymentWorld(t, scales, scales, goneDecision())
 	w.mockWrites(0)
-	told := w.mockSignals(notOpenError())
+	told := w.mockSignals(rolloutNotOpenError())
 	w.runDeployment(t)
 	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
 	require.Equal(
 		t,
-		[]run.Changed{{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{}, Tell: deploymentID}},
+		[]run.ChangeSignal{{UID: workflowstest.ObjectRef.UID, Versions: kube.MinVersions{}, Tell: deploymentID}},
 		*told,
 		"it is asked once",
 	)
@@ -253,29 +253,29 @@ func TestMachineDeploymentNoticesThatTheRolloutItFollowsWasTerminated(t *testing
 		due := func(d *deployment.Decision) {
 			d.Rollout.Recheck, d.ReplaceHeldUntil = w.startTime.Add(2*time.Hour), w.startTime.Add(time.Hour)
 		}
-		w.script = []deployment.Decision{
+		w.decisionScript = []deployment.Decision{
 			withRollout(withChange(waitDecision(rollout.HeldByStep), due)),
 			withRollout(waitDecision(rollout.HeldByStep)),
 			goneDecision(),
 		}
-		told := w.mockSignals(nil, notOpenError())
+		told := w.mockSignals(nil, rolloutNotOpenError())
 		w.runDeployment(t)
 		require.Equal(t, []time.Duration{0, 61 * time.Minute, 61 * time.Minute}, w.decisionTimes)
 		require.Len(t, *told, 2)
 	})
 	t.Run("by a signal", func(t *testing.T) {
 		w := newDeploymentWorld(t, withRollout(waitDecision(rollout.HeldByMachines)))
-		told := w.mockSignals(nil, nil, notOpenError())
-		w.env.RegisterDelayedCallback(func() { workflowstest.Changed(w.env) }, time.Minute)
-		w.changeAfter(time.Hour, goneDecision())
+		told := w.mockSignals(nil, nil, rolloutNotOpenError())
+		w.env.RegisterDelayedCallback(func() { workflowstest.SignalChange(w.env) }, time.Minute)
+		w.changeAfterDelay(time.Hour, goneDecision())
 		w.runDeployment(t)
 		require.Equal(t, []time.Duration{0, time.Hour}, w.decisionTimes)
 		require.Len(t, *told, 3)
 	})
 	t.Run("a signal that cannot be sent for another reason says nothing", func(t *testing.T) {
 		w := newDeploymentWorld(t, withRollout(waitDecision(rollout.HeldByMachines)))
-		w.mockSignals(errors.New("too many signals"), notOpenError())
-		w.changeAfter(time.Hour, goneDecision())
+		w.mockSignals(errors.New("too many signals"), rolloutNotOpenError())
+		w.changeAfterDelay(time.Hour, goneDecision())
 		w.runDeployment(t)
 		require.Equal(t, []time.Duration{0, time.Hour}, w.decisionTimes)
 	})
@@ -284,16 +284,16 @@ func TestMachineDeploymentNoticesThatTheRolloutItFollowsWasTerminated(t *testing
 		w.mockSignals(nil)
 		w.env.OnRequestCancelExternalWorkflow(mock.Anything, rolloutID, "").Return(nil)
 		w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
-		w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+		w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 		require.True(t, temporal.IsCanceledError(w.env.GetWorkflowError()))
 		require.Equal(t, 2*time.Minute, w.env.Now().Sub(w.startTime).Round(time.Second))
 	})
 	t.Run("before a cancellation", func(t *testing.T) {
 		w := newDeploymentWorld(t, withRollout(waitDecision(rollout.HeldByMachines)))
 		w.mockSignals(nil)
-		w.env.OnRequestCancelExternalWorkflow(mock.Anything, rolloutID, "").Return(notOpenError())
+		w.env.OnRequestCancelExternalWorkflow(mock.Anything, rolloutID, "").Return(rolloutNotOpenError())
 		w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
-		w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+		w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 		require.True(t, temporal.IsCanceledError(w.env.GetWorkflowError()))
 		require.Equal(t, time.Minute, w.env.Now().Sub(w.startTime).Round(time.Second))
 	})
@@ -304,9 +304,9 @@ func TestMachineDeploymentShowsThatARolloutIsOpen(t *testing.T) {
 		t,
 		withRollout(withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
 	)
-	w.mockSignals(nil, notOpenError())
+	w.mockSignals(nil, rolloutNotOpenError())
 	w.recordSearchAttributes()
-	w.changeAfter(time.Minute, goneDecision())
+	w.changeAfterDelay(time.Minute, goneDecision())
 	w.runDeployment(t)
 	require.Equal(t, "rollout", w.searchAttributes["Step"])
 }

@@ -10,22 +10,22 @@ import (
 )
 
 // adapter contains the activities for the deployments and sets of one API, and the kinds of their workflows. An
-// activity of type run.Local may run as a local activity: run.Local has the rule.
+// activity of type run.LocalActivity may run as a local activity: run.LocalActivity has the rule.
 type adapter struct {
 	deploymentKind, rolloutKind run.Kind
 	resource                    kube.Resource // the cache of the deployments
 
-	decideDeployment   run.Local[deployment.Input, deployment.Decision]
-	reportDeployment   run.Local[deployment.Report, string]
-	finalizeDeployment run.Local[kube.Read, string]
+	decideDeployment   run.LocalActivity[deployment.Input, deployment.Decision]
+	reportDeployment   run.LocalActivity[deployment.Report, string]
+	finalizeDeployment run.LocalActivity[kube.ReadInput, string]
 
 	// Writes of sets and nodes may run as local activities if they are few. A resize applies only if the set still
 	// has the size in the decision, and every worker writes the same node marks.
-	changeSets  run.Local[deployment.SetChanges, kube.MinVersions]
-	changeNodes run.Local[deployment.NodeChanges, kube.MinVersions] // unset for an API whose deployments write no nodes
+	changeSets  run.LocalActivity[deployment.SetChanges, kube.MinVersions]
+	changeNodes run.LocalActivity[deployment.NodeChanges, kube.MinVersions] // unset for an API whose deployments write no nodes
 
 	// unset for an API whose sets replace machines on their own
-	grantReplacements             run.Local[kube.Read, deployment.Granted]
+	grantReplacements             run.LocalActivity[kube.ReadInput, deployment.GrantResult]
 	createSet, rollBackDeployment any
 	askExtension                  any // nil for an API without extensions that update machines in place
 	markMachines, changeMachines  any // nil for an API whose deployments write no machines
@@ -38,12 +38,12 @@ func millwrightAdapter() adapter {
 		deploymentKind:     run.KindMachineDeployment,
 		rolloutKind:        run.KindRollout,
 		resource:           kube.DeploymentsResource,
-		decideDeployment:   run.Repeatable(a.DecideDeployment),
-		reportDeployment:   run.Repeatable(a.ReportDeployment),
-		finalizeDeployment: run.Repeatable(a.FinalizeDeployment),
-		changeSets:         run.Repeatable(a.ChangeSets),
-		changeNodes:        run.Repeatable(a.ChangeNodes),
-		grantReplacements:  run.Repeatable(a.GrantReplacements),
+		decideDeployment:   run.NewLocalActivity(a.DecideDeployment),
+		reportDeployment:   run.NewLocalActivity(a.ReportDeployment),
+		finalizeDeployment: run.NewLocalActivity(a.FinalizeDeployment),
+		changeSets:         run.NewLocalActivity(a.ChangeSets),
+		changeNodes:        run.NewLocalActivity(a.ChangeNodes),
+		grantReplacements:  run.NewLocalActivity(a.GrantReplacements),
 		createSet:          a.CreateSet,
 		rollBackDeployment: a.RollBackDeployment,
 		markMachines:       a.MarkMachines,
@@ -59,10 +59,10 @@ func clusterAPIAdapter() adapter {
 		deploymentKind:     run.KindClusterAPIDeployment,
 		rolloutKind:        run.KindClusterAPIRollout,
 		resource:           capi.DeploymentsResource,
-		decideDeployment:   run.Repeatable(a.DecideClusterAPIDeployment),
-		reportDeployment:   run.Repeatable(a.ReportClusterAPIDeployment),
-		finalizeDeployment: run.Repeatable(a.FinalizeClusterAPIDeployment),
-		changeSets:         run.Repeatable(a.ChangeClusterAPISets),
+		decideDeployment:   run.NewLocalActivity(a.DecideClusterAPIDeployment),
+		reportDeployment:   run.NewLocalActivity(a.ReportClusterAPIDeployment),
+		finalizeDeployment: run.NewLocalActivity(a.FinalizeClusterAPIDeployment),
+		changeSets:         run.NewLocalActivity(a.ChangeClusterAPISets),
 		createSet:          a.CreateClusterAPISet,
 		rollBackDeployment: a.RollBackClusterAPIDeployment,
 		askExtension:       a.AskExtension,
@@ -71,5 +71,5 @@ func clusterAPIAdapter() adapter {
 
 // rolloutID returns the workflow ID of the rollout to a revision.
 func (w *setWriter) rolloutID(ctx workflow.Context, revision int64) string {
-	return run.InstallationOf(ctx).ID(w.rolloutKind, w.Ref, revision)
+	return run.InstallationOfWorkflow(ctx).ID(w.rolloutKind, w.Ref, revision)
 }

@@ -24,8 +24,8 @@ func refusedError() error {
 	return temporal.NewNonRetryableApplicationError("quota exceeded", kube.TypeRefused, nil)
 }
 
-// resizeOnly returns a decision with one resize, for the workflow of a deployment or of its rollout.
-func resizeOnly() deployment.Decision {
+// resizeOnlyDecision returns a decision with one resize, for the workflow of a deployment or of its rollout.
+func resizeOnlyDecision() deployment.Decision {
 	return withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })
 }
 
@@ -34,14 +34,14 @@ func resizeOnly() deployment.Decision {
 func forEachSetWriter(t *testing.T, test func(t *testing.T, w *deploymentWorld, run func())) {
 	for name, run := range map[string]func(*deploymentWorld){
 		"deployment": func(w *deploymentWorld) {
-			w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref, Continued: true})
+			w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef, Continued: true})
 		},
 		"rollout": func(w *deploymentWorld) {
-			w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref, Continued: true}, Revision: 7})
+			w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef, Continued: true}, Revision: 7})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeploymentWorld(t, resizeOnly(), resizeOnly(), goneDecision())
+			w := newDeploymentWorld(t, resizeOnlyDecision(), resizeOnlyDecision(), goneDecision())
 			w.mockWrites(0)
 			w.nextErrors["ChangeSets"] = refusedError()
 			test(t, w, func() {
@@ -79,7 +79,7 @@ func TestWaitAfterRepeatedRefusalsGrows(t *testing.T) {
 
 func TestSignalEndsTheWaitAfterARefusedWrite(t *testing.T) {
 	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
-		w.env.RegisterDelayedCallback(func() { workflowstest.Changed(w.env) }, 3*time.Second)
+		w.env.RegisterDelayedCallback(func() { workflowstest.SignalChange(w.env) }, 3*time.Second)
 		run()
 		require.Equal(t, []string{"ChangeSets", "ReportDeployment", "ChangeSets"}, w.activityLog)
 		require.Equal(t, []time.Duration{0, 3 * time.Second, 3 * time.Second}, w.decisionTimes)
@@ -113,11 +113,14 @@ func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
 				tainting := func(d *deployment.Decision) { d.Rollout.Taint = oneTarget }
-				mark := withChange(withChange(resizeOnly(), tainting), func(d *deployment.Decision) { d.Rollout.Resize = nil })
-				w.script = []deployment.Decision{mark}
+				mark := withChange(
+					withChange(resizeOnlyDecision(), tainting),
+					func(d *deployment.Decision) { d.Rollout.Resize = nil },
+				)
+				w.decisionScript = []deployment.Decision{mark}
 				w.nextErrors, w.failsTwice = map[string]error{"ChangeNodes": failure}, true
-				w.changeAfter(3*time.Second, withChange(resizeOnly(), tainting), mark)
-				w.changeAfter(9*time.Second, mark, mark, goneDecision())
+				w.changeAfterDelay(3*time.Second, withChange(resizeOnlyDecision(), tainting), mark)
+				w.changeAfterDelay(9*time.Second, mark, mark, goneDecision())
 				run()
 				sized := slices.Index(w.activityLog, "ChangeSets")
 				require.Positive(t, sized)
@@ -131,9 +134,9 @@ func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
 // After a refused or timed-out node write that is awaited, the workflow waits before it repeats the write.
 func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
-		w.script = []deployment.Decision{
+		w.decisionScript = []deployment.Decision{
 			withChange(
-				resizeOnly(),
+				resizeOnlyDecision(),
 				func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.ClearUpdateLabels = nil, oneTarget },
 			),
 			goneDecision(),
@@ -153,8 +156,11 @@ func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 // A regular activity selects the nodes for the next update, because a second local run might select other nodes.
 func TestNodesAreSelectedByARegularActivity(t *testing.T) {
 	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
-		w.script = []deployment.Decision{
-			withChange(resizeOnly(), func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Select = nil, oneTarget }),
+		w.decisionScript = []deployment.Decision{
+			withChange(
+				resizeOnlyDecision(),
+				func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Select = nil, oneTarget },
+			),
 			goneDecision(),
 		}
 		w.nextErrors = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}
@@ -169,7 +175,7 @@ func TestNodesAreSelectedByARegularActivity(t *testing.T) {
 }
 
 func TestARolloutThatIsCancelledDoesNotWaitForARefusedWrite(t *testing.T) {
-	w := newDeploymentWorld(t, resizeOnly())
+	w := newDeploymentWorld(t, resizeOnlyDecision())
 	w.mockWrites(0)
 	w.nextErrors["ChangeSets"] = refusedError()
 	s := workflowstest.NewOperator(w.env, w.lock)
@@ -182,14 +188,14 @@ func TestARolloutThatIsCancelledDoesNotWaitForARefusedWrite(t *testing.T) {
 
 // The deployment's status has the reason why the set of its template is missing, until the set exists.
 func TestASetThatIsRefusedIsReported(t *testing.T) {
-	making := withChange(resizeOnly(), func(d *deployment.Decision) {
-		d.Rollout.Create, d.Rollout.Resize = &rollout.Creation{Revision: 7}, nil
+	making := withChange(resizeOnlyDecision(), func(d *deployment.Decision) {
+		d.Rollout.Create, d.Rollout.Resize = &rollout.SetCreation{Revision: 7}, nil
 	})
-	counted := withChange(resizeOnly(), func(d *deployment.Decision) { d.Rollout.Resize, d.Report = nil, true })
+	counted := withChange(resizeOnlyDecision(), func(d *deployment.Decision) { d.Rollout.Resize, d.Report = nil, true })
 	w := newDeploymentWorld(t, making, making, counted, goneDecision())
 	w.mockWrites(0)
 	w.nextErrors["CreateSet"] = refusedError()
-	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref, Continued: true})
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef, Continued: true})
 	require.NoError(t, w.env.GetWorkflowError())
 	require.Equal(t, []string{"CreateSet", "ReportDeployment", "CreateSet", "ReportDeployment"}, w.activityLog)
 	require.Equal(t, "quota exceeded", w.activityInputs[1].(deployment.Report).NoSet)
@@ -198,18 +204,18 @@ func TestASetThatIsRefusedIsReported(t *testing.T) {
 
 // A deployment that is being deleted needs no set: its status drops the refusal.
 func TestADeploymentThatIsDeletedAfterItsSetWasRefused(t *testing.T) {
-	making := withChange(resizeOnly(), func(d *deployment.Decision) {
-		d.Rollout.Create, d.Rollout.Resize = &rollout.Creation{Revision: 7}, nil
+	making := withChange(resizeOnlyDecision(), func(d *deployment.Decision) {
+		d.Rollout.Create, d.Rollout.Resize = &rollout.SetCreation{Revision: 7}, nil
 	})
-	going := withChange(resizeOnly(), func(d *deployment.Decision) {
+	going := withChange(resizeOnlyDecision(), func(d *deployment.Decision) {
 		d.Pending.Need, d.Rollout.Resize, d.Report = attention.Deletion, nil, true
 	})
 	calm := withChange(going, func(d *deployment.Decision) { d.Report = false })
 	w := newDeploymentWorld(t, making, going, calm)
 	w.mockWrites(0)
 	w.nextErrors["CreateSet"] = refusedError()
-	w.changeAfter(time.Minute, goneDecision())
-	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref, Continued: true})
+	w.changeAfterDelay(time.Minute, goneDecision())
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef, Continued: true})
 	require.NoError(t, w.env.GetWorkflowError())
 	require.Equal(t, []string{"CreateSet", "ReportDeployment", "ReportDeployment"}, w.activityLog)
 	require.Empty(t, w.activityInputs[2].(deployment.Report).NoSet)
@@ -218,12 +224,12 @@ func TestADeploymentThatIsDeletedAfterItsSetWasRefused(t *testing.T) {
 // The time of the first refusal stays the same with each further attempt.
 func TestStartTimeOfARefusalStays(t *testing.T) {
 	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
-		w.script = []deployment.Decision{resizeOnly()}
+		w.decisionScript = []deployment.Decision{resizeOnlyDecision()}
 		w.env.RegisterDelayedCallback(func() {
 			defer w.lock()()
 			w.nextErrors["ChangeSets"] = refusedError()
 		}, 5*time.Second)
-		w.changeAfter(15*time.Second, goneDecision())
+		w.changeAfterDelay(15*time.Second, goneDecision())
 		run()
 		var since []time.Duration
 		for _, order := range w.activityInputs {

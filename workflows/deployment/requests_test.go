@@ -18,30 +18,30 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// requestWorkflows returns the workflows that accept requests for a deployment. Each workflow runs until the
+// workflowsWithRequests returns the workflows that accept requests for a deployment. Each workflow runs until the
 // deployment is gone.
-func requestWorkflows() map[string]func(*deploymentWorld) {
+func workflowsWithRequests() map[string]func(*deploymentWorld) {
 	return map[string]func(*deploymentWorld){
 		"deployment": func(w *deploymentWorld) {
-			w.script = []deployment.Decision{completeDecision()}
-			w.env.ExecuteWorkflow(workflows.MachineDeployment, workflowsrun.Input{Ref: workflowstest.Ref})
+			w.decisionScript = []deployment.Decision{completeDecision()}
+			w.env.ExecuteWorkflow(workflows.MachineDeployment, workflowsrun.Input{Ref: workflowstest.ObjectRef})
 		},
 		"rollout": func(w *deploymentWorld) {
-			w.script = []deployment.Decision{waitDecision(rollout.HeldByMachines)}
+			w.decisionScript = []deployment.Decision{waitDecision(rollout.HeldByMachines)}
 			w.env.ExecuteWorkflow(
 				workflows.Rollout,
-				workflows.RolloutInput{Input: workflowsrun.Input{Ref: workflowstest.Ref}, Revision: 7},
+				workflows.RolloutInput{Input: workflowsrun.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
 			)
 		},
 	}
 }
 
-// forEachWorkflow runs a test with each workflow of requestWorkflows.
+// forEachWorkflow runs a test with each workflow of workflowsWithRequests.
 func forEachWorkflow(t *testing.T, test func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func())) {
-	for name, run := range requestWorkflows() {
+	for name, run := range workflowsWithRequests() {
 		t.Run(name, func(t *testing.T) {
 			w := newDeploymentWorld(t)
-			w.changeAfter(10*time.Minute, goneDecision())
+			w.changeAfterDelay(10*time.Minute, goneDecision())
 			test(t, w, workflowstest.NewOperator(w.env, w.lock), func() {
 				run(w)
 				require.NoError(t, w.env.GetWorkflowError())
@@ -52,48 +52,52 @@ func forEachWorkflow(t *testing.T, test func(t *testing.T, w *deploymentWorld, s
 
 var (
 	pauseInput = workflowsrun.RequestInput{Command: "pause", Actor: "ann", Reason: "not now"}
-	pauseOrder = request.Order{Command: request.Pause, Actor: "somebody in Temporal who signs as ann", Reason: "not now"}
+	pauseOrder = request.CommandOrder{
+		Command: request.Pause,
+		Actor:   "somebody in Temporal who signs as ann",
+		Reason:  "not now",
+	}
 )
 
 func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 	forEachWorkflow(t, func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func()) {
 		back := int64(3)
-		s.After(time.Minute, func() { s.Ask(pauseInput) })
-		s.After(2*time.Minute, func() {
+		s.RunAfterDelay(time.Minute, func() { s.SendUpdate(pauseInput) })
+		s.RunAfterDelay(2*time.Minute, func() {
 			require.Equal(t, []any{"written"}, s.Answered, "it waits for nothing else")
-			s.Ask(
+			s.SendUpdate(
 				workflowsrun.RequestInput{
 					Command:  "cancel",
 					Reason:   " bad\nimage ",
 					Back:     true,
 					Revision: &back,
-					UID:      workflowstest.Ref.UID,
+					UID:      workflowstest.ObjectRef.UID,
 				},
 			)
 		})
-		s.After(3*time.Minute, func() {
-			s.Ask(workflowsrun.RequestInput{Command: "approve", Actor: "ann", Steps: 2})
-			workflowstest.Changed(w.env)
+		s.RunAfterDelay(3*time.Minute, func() {
+			s.SendUpdate(workflowsrun.RequestInput{Command: "approve", Actor: "ann", Steps: 2})
+			workflowstest.SignalChange(w.env)
 		})
 		run()
 		require.Len(t, s.Orders, 3)
 		require.Equal(
 			t,
-			activitiesrequest.Request{Kind: request.MachineDeployment, Object: workflowstest.Ref, Order: pauseOrder},
+			activitiesrequest.Request{Kind: request.MachineDeployment, Object: workflowstest.ObjectRef, Order: pauseOrder},
 			s.Orders[0],
 		)
 		require.WithinDuration(t, w.startTime.Add(time.Minute), s.Times[0], 0)
-		require.Equal(t, request.Order{
+		require.Equal(t, request.CommandOrder{
 			Command:  request.Cancel,
 			Actor:    "somebody in Temporal",
 			Reason:   "bad image",
 			Revision: &back,
 			Back:     true,
-			UID:      workflowstest.Ref.UID,
+			UID:      workflowstest.ObjectRef.UID,
 		}, s.Orders[1].Order)
 		require.Equal(
 			t,
-			request.Order{Command: request.Approve, Actor: "somebody in Temporal who signs as ann", Steps: 2},
+			request.CommandOrder{Command: request.Approve, Actor: "somebody in Temporal who signs as ann", Steps: 2},
 			s.Orders[2].Order,
 		)
 		require.Equal(
@@ -109,14 +113,14 @@ func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 func TestInvalidRolloutRequestIsRefusedWithoutAnActivity(t *testing.T) {
 	for want, in := range map[string]any{
 		// force is a command for machines
-		`there is no command "force": the commands are start, pause`:             workflowstest.Force("ann"),
+		`there is no command "force": the commands are start, pause`:             workflowstest.NewForceRequest("ann"),
 		"cancel needs a reason: reason TEXT":                                     workflowsrun.RequestInput{Command: "cancel"},
 		`pause does not take "steps": it is for approve`:                         workflowsrun.RequestInput{Command: "pause", Steps: 1},
 		"the request cannot be read: json: cannot unmarshal string":              map[string]any{"command": "undo", "revision": "three"},
 		"the request is for a deployment with UID other, and this one has UID u": workflowsrun.RequestInput{Command: "pause", UID: "other"},
 	} {
 		forEachWorkflow(t, func(t *testing.T, _ *deploymentWorld, s *workflowstest.Operator, run func()) {
-			s.After(time.Minute, func() { s.Ask(in) })
+			s.RunAfterDelay(time.Minute, func() { s.SendUpdate(in) })
 			run()
 			require.Len(t, s.Refused, 1, want)
 			require.Contains(t, s.Refused[0], "RequestRefused: "+want)
@@ -129,7 +133,7 @@ func TestInvalidRolloutRequestIsRefusedWithoutAnActivity(t *testing.T) {
 func TestInapplicableRolloutRequestIsRefused(t *testing.T) {
 	forEachWorkflow(t, func(t *testing.T, _ *deploymentWorld, s *workflowstest.Operator, run func()) {
 		s.Answer = activitiesrequest.Answer{Message: "deployment default/m-1 is paused already"}
-		s.After(time.Minute, func() { s.Ask(pauseInput) })
+		s.RunAfterDelay(time.Minute, func() { s.SendUpdate(pauseInput) })
 		run()
 		require.Equal(t, []any{"RequestRefused: deployment default/m-1 is paused already"}, s.Answered)
 		require.False(t, s.Orders[0].Unheard, "the answer says it")
@@ -138,16 +142,16 @@ func TestInapplicableRolloutRequestIsRefused(t *testing.T) {
 
 func TestRolloutRequestBySignal(t *testing.T) {
 	forEachWorkflow(t, func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func()) {
-		s.After(time.Minute, func() { s.Signal(pauseInput) })
-		s.After(2*time.Minute, func() { s.Signal(map[string]any{"command": "approve", "steps": "all"}) })
-		s.After(3*time.Minute, func() { s.Signal(workflowstest.Force("ann")) })
+		s.RunAfterDelay(time.Minute, func() { s.SendSignal(pauseInput) })
+		s.RunAfterDelay(2*time.Minute, func() { s.SendSignal(map[string]any{"command": "approve", "steps": "all"}) })
+		s.RunAfterDelay(3*time.Minute, func() { s.SendSignal(workflowstest.NewForceRequest("ann")) })
 		run()
 		require.Len(t, s.Orders, 3)
 		require.Equal(
 			t,
 			activitiesrequest.Request{
 				Kind:    request.MachineDeployment,
-				Object:  workflowstest.Ref,
+				Object:  workflowstest.ObjectRef,
 				Order:   pauseOrder,
 				Unheard: true,
 			},
@@ -185,7 +189,7 @@ func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 			require.Len(t, s.Orders, 1)
 			require.Equal(
 				t,
-				request.Order{
+				request.CommandOrder{
 					Command:  request.Cancel,
 					Actor:    "somebody in Temporal",
 					Reason:   "its workflow was cancelled",
@@ -193,7 +197,7 @@ func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 				},
 				s.Orders[0].Order,
 			)
-			require.Equal(t, workflowstest.Ref, s.Orders[0].Object)
+			require.Equal(t, workflowstest.ObjectRef, s.Orders[0].Object)
 			require.True(t, s.Orders[0].Unheard)
 			require.Len(t, w.decisionInputs, 1, "it decides nothing more")
 			require.Subset(t, row.log, w.activityLog)

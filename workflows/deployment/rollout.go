@@ -18,9 +18,9 @@ import (
 // RolloutInput is the input of a rollout. Fields may be added. Fields must not be renamed or retyped.
 type RolloutInput struct {
 	run.Input
-	Revision int64  // the revision to roll out
-	Tally    tally  // figures of the earlier runs, after continue-as-new
-	Tell     string // ID of a workflow that follows the rollout and must be signaled at its end; empty: none
+	Revision int64          // the revision to roll out
+	Tally    rolloutFigures // figures of the earlier runs, after continue-as-new
+	Tell     string         // ID of a workflow that follows the rollout and must be signaled at its end; empty: none
 }
 
 // RolloutResult is the result of a rollout. Durations are Go durations as text.
@@ -52,13 +52,13 @@ const (
 	OutcomeStopped    = "Stopped"    // the workflow was cancelled, and there was no rollout to hold
 )
 
-// Calm returns false: a rollout that has ended does not continue.
-func (RolloutResult) Calm() bool { return false }
+// IsCalm returns false: a rollout that has ended does not continue.
+func (RolloutResult) IsCalm() bool { return false }
 
 type rolloutState struct {
 	setWriter
 	revision int64
-	tally    tally
+	figures  rolloutFigures
 }
 
 // Rollout brings the machines of a deployment to one revision, and scales the deployment meanwhile. Rollout is a
@@ -76,35 +76,35 @@ func ClusterAPIRollout(ctx workflow.Context, in RolloutInput) (RolloutResult, er
 
 func runRollout(ctx workflow.Context, a adapter, in RolloutInput) (RolloutResult, error) {
 	w := setWriter{
-		Object:         run.NewObject(ctx, a.rolloutKind, a.resource, in.Input),
+		WorkflowState:  run.NewWorkflowState(ctx, a.rolloutKind, a.resource, in.Input),
 		adapter:        a,
 		reportInterval: run.ReportEach,
 	}
 	w.rolloutInStatus = w.rolloutID(ctx, in.Revision)
-	r := &rolloutState{setWriter: w, revision: in.Revision, tally: in.Tally}
+	r := &rolloutState{setWriter: w, revision: in.Revision, figures: in.Tally}
 	r.ID, r.Live, r.Tell = r.rolloutInStatus, !in.Continued, in.Tell
-	if now := workflow.Now(ctx); r.tally.Began.IsZero() {
-		r.tally.Began, r.tally.Seen = now, now
+	if now := workflow.Now(ctx); r.figures.Began.IsZero() {
+		r.figures.Began, r.figures.Seen = now, now
 	}
-	return run.Loop(ctx, r)
+	return run.RunLoop(ctx, r)
 }
 
-func (r *rolloutState) Next() any {
+func (r *rolloutState) NextInput() any {
 	in := run.Input{Ref: r.Ref, Versions: r.Versions, Continued: true}
-	return RolloutInput{Input: in, Revision: r.revision, Tally: r.tally, Tell: r.Tell}
+	return RolloutInput{Input: in, Revision: r.revision, Tally: r.figures, Tell: r.Tell}
 }
 
-// Settle signals the end of this rollout to its follower. A follower that asks at the last moment is also signaled:
-// the workflow does not yield between the last receive and the return.
-func (r *rolloutState) Settle(ctx workflow.Context, again bool) {
+// FinishOpenWork signals the end of this rollout to its follower. A follower that asks at the last moment is also
+// signaled: the workflow does not yield between the last receive and the return.
+func (r *rolloutState) FinishOpenWork(ctx workflow.Context, again bool) {
 	r.awaitMarks(ctx)
 	if again {
 		return
 	}
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
-	for r.Receive(); r.Tell != ""; r.Receive() {
-		id, ended := r.Tell, run.Changed{UID: r.Ref.UID, Versions: r.Versions, Ended: r.ID}
+	for r.ReceiveSignals(); r.Tell != ""; r.ReceiveSignals() {
+		id, ended := r.Tell, run.ChangeSignal{UID: r.Ref.UID, Versions: r.Versions, Ended: r.ID}
 		r.Tell = ""
 		_ = workflow.SignalExternalWorkflow(ctx, id, "", run.SignalChanged, ended).Get(ctx, nil) // the follower may be closed
 	}
@@ -114,15 +114,15 @@ func (r *rolloutState) Settle(ctx workflow.Context, again bool) {
 // is held.
 func (r *rolloutState) holdDeployment(ctx workflow.Context) (*RolloutResult, error) {
 	r.awaitMarks(ctx)
-	order := request.Order{Command: request.Cancel, Reason: "its workflow was cancelled", Revision: &r.revision}
-	answer, err := r.Apply(ctx, order, true)
+	order := request.CommandOrder{Command: request.Cancel, Reason: "its workflow was cancelled", Revision: &r.revision}
+	answer, err := r.ApplyRequest(ctx, order, true)
 	switch {
-	case run.FailedWith(err, kube.TypeObjectGone):
-		return r.result(ctx, run.OutcomeGone, "the object is gone"), nil
+	case run.IsFailureOfType(err, kube.TypeObjectGone):
+		return r.newResult(ctx, run.OutcomeGone, "the object is gone"), nil
 	case err == nil && !answer.Applied:
-		return r.result(ctx, OutcomeStopped, answer.Message), nil
+		return r.newResult(ctx, OutcomeStopped, answer.Message), nil
 	default:
-		return r.result(ctx, OutcomeCancelled, answer.Message), err
+		return r.newResult(ctx, OutcomeCancelled, answer.Message), err
 	}
 }
 
@@ -142,32 +142,32 @@ func (r *rolloutState) Step(ctx workflow.Context, d deployment.Decision) (*Rollo
 	if ctx.Err() != nil {
 		return r.holdDeployment(ctx)
 	}
-	result, err := r.do(ctx, d)
+	result, err := r.carryOutDecision(ctx, d)
 	if err = r.reportRefusal(ctx, d, err); ctx.Err() != nil {
 		err = nil // the next step of a cancelled rollout writes the hold
 	}
 	return result, err
 }
 
-func (r *rolloutState) do(ctx workflow.Context, d deployment.Decision) (*RolloutResult, error) {
+func (r *rolloutState) carryOutDecision(ctx workflow.Context, d deployment.Decision) (*RolloutResult, error) {
 	if d.Gone {
-		return r.end(ctx, run.OutcomeGone, d), nil
+		return r.endRollout(ctx, run.OutcomeGone, d), nil
 	}
-	r.tally.addDecision(workflow.Now(ctx), d)
+	r.figures.addDecision(workflow.Now(ctx), d)
 	if outcome := r.finalOutcome(d); outcome != "" {
-		return r.end(ctx, outcome, d), nil
+		return r.endRollout(ctx, outcome, d), nil
 	}
-	r.Show(ctx, rolloutStep(d).Explained(d.Blocked))
+	r.ShowStep(ctx, rolloutStep(d).WithBlockers(d.Blocked))
 	acted, err := r.applyDecision(ctx, d)
 	switch {
 	case err != nil:
 		return nil, err
 	case d.Rollout.Rollback != nil && d.Rollout.Rollback.Set != nil && !d.Prepare:
-		return r.end(ctx, OutcomeRolledBack, d), nil
+		return r.endRollout(ctx, OutcomeRolledBack, d), nil
 	case acted:
 		return nil, nil
 	case d.Rollout.Complete && r.openMarks == nil:
-		return r.end(ctx, OutcomeCompleted, d), nil
+		return r.endRollout(ctx, OutcomeCompleted, d), nil
 	default:
 		return nil, r.AwaitChange(ctx, r.futuresToAwait(ctx, d)...)
 	}
@@ -189,7 +189,7 @@ func (r *rolloutState) finalOutcome(d deployment.Decision) string {
 	}
 }
 
-func (r *rolloutState) end(ctx workflow.Context, outcome string, d deployment.Decision) *RolloutResult {
+func (r *rolloutState) endRollout(ctx workflow.Context, outcome string, d deployment.Decision) *RolloutResult {
 	r.awaitMarks(ctx) // the next writer of nodes must know which marks are missing
 	why := d.Rollout.Why
 	switch {
@@ -200,21 +200,21 @@ func (r *rolloutState) end(ctx workflow.Context, outcome string, d deployment.De
 	case outcome == OutcomeSuperseded:
 		why = "the template changed"
 	}
-	result := r.result(ctx, outcome, why)
+	result := r.newResult(ctx, outcome, why)
 	result.Machines = d.Picture.Counts.Updated
 	return result
 }
 
-// result returns the result of a rollout that ends now.
-func (r *rolloutState) result(ctx workflow.Context, outcome, why string) *RolloutResult {
-	result := r.tally.result(workflow.Now(ctx))
+// newResult returns the result of a rollout that ends now.
+func (r *rolloutState) newResult(ctx workflow.Context, outcome, why string) *RolloutResult {
+	result := r.figures.newResult(workflow.Now(ctx))
 	result.Outcome, result.Why, result.Revision, result.Versions = outcome, why, r.revision, r.Versions
 	return &result
 }
 
-// tally contains the figures for the result of a rollout. A run that continues as new passes its tally to the next
-// run.
-type tally struct {
+// rolloutFigures contains the figures for the result of a rollout. A run that continues as new passes its tally to the
+// next run.
+type rolloutFigures struct {
 	Began    time.Time
 	Seen     time.Time // time of the last decision
 	Old      int       // machines of former templates at the last decision
@@ -233,7 +233,7 @@ type waitTotal struct {
 }
 
 // addDecision adds the figures of one decision.
-func (t *tally) addDecision(now time.Time, d deployment.Decision) {
+func (t *rolloutFigures) addDecision(now time.Time, d deployment.Decision) {
 	t.Replaced += max(t.Old-d.Picture.Old, 0)
 	t.Old = d.Picture.Old
 	t.addWait(now.Sub(t.Seen))
@@ -241,13 +241,13 @@ func (t *tally) addDecision(now time.Time, d deployment.Decision) {
 	if d.Rollout.HoldBy == rollout.HeldByMachines && d.Picture.Blocked != "" {
 		t.For = d.Picture.Blocked
 	}
-	if slices.ContainsFunc(d.Rollout.Resize, func(r rollout.Resize) bool { return r.From != r.To }) {
+	if slices.ContainsFunc(d.Rollout.Resize, func(r rollout.SetResize) bool { return r.From != r.To }) {
 		t.endStep(now)
 		t.Step, t.Since = d.Rollout.Why, now
 	}
 }
 
-func (t *tally) addWait(took time.Duration) {
+func (t *rolloutFigures) addWait(took time.Duration) {
 	if t.For == "" || took <= 0 {
 		return
 	}
@@ -260,20 +260,20 @@ func (t *tally) addWait(took time.Duration) {
 }
 
 // endStep ends the last step.
-func (t *tally) endStep(now time.Time) {
+func (t *rolloutFigures) endStep(now time.Time) {
 	if took := now.Sub(t.Since); t.Step != "" && took > t.SlowTook {
 		t.Slowest, t.SlowTook = t.Step, took
 	}
 }
 
-func (t *tally) result(now time.Time) RolloutResult {
+func (t *rolloutFigures) newResult(now time.Time) RolloutResult {
 	t.addWait(now.Sub(t.Seen))
 	t.Seen = now
 	t.endStep(now)
 	result := RolloutResult{
 		Replaced: t.Replaced,
 		Took:     formatDuration(now.Sub(t.Began)),
-		Slowest:  run.Brief(t.Slowest),
+		Slowest:  run.ShortenSummary(t.Slowest),
 		SlowTook: formatDuration(t.SlowTook),
 	}
 	waits := slices.Clone(t.Waits)
@@ -287,7 +287,7 @@ func (t *tally) result(now time.Time) RolloutResult {
 // formatDuration formats a duration for people: rounded to 0.1 s, or to 1 s from one minute on.
 func formatDuration(d time.Duration) string {
 	if d >= time.Minute {
-		return phrase.Length(d.Round(time.Second))
+		return phrase.DurationText(d.Round(time.Second))
 	}
-	return phrase.Length(d.Round(100 * time.Millisecond))
+	return phrase.DurationText(d.Round(100 * time.Millisecond))
 }

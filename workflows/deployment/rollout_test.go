@@ -38,13 +38,13 @@ func TestRolloutRunsUntilAllMachinesHaveTheRevision(t *testing.T) {
 		withCounts(waitDecision(rollout.HeldByMachines), 3, 1),
 	)
 	w.mockWrites(0)
-	w.changeAfter(
+	w.changeAfterDelay(
 		time.Minute,
 		withCounts(resizeDecision("another one"), 1, 1),
 		withBlocker(withCounts(waitDecision(rollout.HeldByMachines), 1, 2), "ResourceExhausted"),
 	)
-	w.changeAfter(3*time.Minute, withCounts(waitDecision(rollout.HeldByStep), 1, 2))
-	w.changeAfter(3*time.Minute+30*time.Second, withCounts(completeDecision(), 0, 3))
+	w.changeAfterDelay(3*time.Minute, withCounts(waitDecision(rollout.HeldByStep), 1, 2))
+	w.changeAfterDelay(3*time.Minute+30*time.Second, withCounts(completeDecision(), 0, 3))
 	result := w.runRollout(t)
 	require.Equal(t, workflows.RolloutResult{
 		Outcome:  workflows.OutcomeCompleted,
@@ -66,7 +66,7 @@ func TestRolloutRunsUntilAllMachinesHaveTheRevision(t *testing.T) {
 	require.Equal(
 		t,
 		deployment.SetChanges{
-			Deployment: workflowstest.Ref,
+			Deployment: workflowstest.ObjectRef,
 			SetChanges: rollout.SetChanges{Resize: resizeDecision("").Rollout.Resize},
 		},
 		w.activityInputs[0],
@@ -80,7 +80,7 @@ func TestRolloutRunsUntilAllMachinesHaveTheRevision(t *testing.T) {
 // A rollout ends only after its last report is written.
 func TestRolloutEndsWhenNothingIsLeftToDo(t *testing.T) {
 	last := withChange(completeDecision(), func(d *deployment.Decision) {
-		d.Pending.Need, d.Report, d.Rollout.Delete = attention.Scale, true, []rollout.Target{{Name: "s-1"}}
+		d.Pending.Need, d.Report, d.Rollout.Delete = attention.Scale, true, []rollout.ObjectTarget{{Name: "s-1"}}
 	})
 	w := newDeploymentWorld(t, last, completeDecision())
 	w.mockWrites(0)
@@ -88,7 +88,10 @@ func TestRolloutEndsWhenNothingIsLeftToDo(t *testing.T) {
 	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
 	require.Equal(
 		t,
-		deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{Delete: last.Rollout.Delete}},
+		deployment.SetChanges{
+			Deployment: workflowstest.ObjectRef,
+			SetChanges: rollout.SetChanges{Delete: last.Rollout.Delete},
+		},
 		w.activityInputs[0],
 	)
 	require.Len(t, w.decisionInputs, 2)
@@ -108,15 +111,15 @@ func TestRolloutWritesItsCountsOnceASecond(t *testing.T) {
 		}, at)
 	}
 	written(1, 200*time.Millisecond) // first write at once; test time also passes while an activity runs
-	w.changeAfter(250*time.Millisecond, counts)
-	w.changeAfter(400*time.Millisecond, counts)
-	w.changeAfter(600*time.Millisecond, counts, counts, calm)
+	w.changeAfterDelay(250*time.Millisecond, counts)
+	w.changeAfterDelay(400*time.Millisecond, counts)
+	w.changeAfterDelay(600*time.Millisecond, counts, counts, calm)
 	written(1, 900*time.Millisecond)
 	written(2, 1500*time.Millisecond)
 	written(2, 30*time.Second)
-	w.changeAfter(time.Minute, counts, calm)
+	w.changeAfterDelay(time.Minute, counts, calm)
 	written(3, time.Minute+300*time.Millisecond) // the last report is longer ago than ReportEach
-	w.changeAfter(
+	w.changeAfterDelay(
 		time.Minute+400*time.Millisecond,
 		withChange(completeDecision(), func(d *deployment.Decision) { d.Report = true }),
 		completeDecision(),
@@ -135,7 +138,7 @@ func TestEndedRolloutWritesNothing(t *testing.T) {
 	}{
 		{"the template changed, and the set of the new one is there", func(d *deployment.Decision) { d.Rollout.Revision = 8 }, workflows.OutcomeSuperseded, "the template changed"},
 		{"the template changed, and has no set yet", func(d *deployment.Decision) {
-			d.Rollout.Revision, d.Rollout.Create = 0, &rollout.Creation{Revision: 8}
+			d.Rollout.Revision, d.Rollout.Create = 0, &rollout.SetCreation{Revision: 8}
 		}, workflows.OutcomeSuperseded, "the template changed"},
 		{"the template changed, and gets no set now", func(d *deployment.Decision) { d.Rollout.Revision, d.Rollout.NoSet = 0, true }, workflows.OutcomeSuperseded, "the template changed"},
 		{"the deployment is being deleted", func(d *deployment.Decision) { d.Pending.Need, d.Rollout.Revision = attention.Deletion, 0 }, workflows.OutcomeSuperseded, "the deployment is being deleted"},
@@ -148,7 +151,7 @@ func TestEndedRolloutWritesNothing(t *testing.T) {
 			})
 			w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
 			w.mockWrites(0)
-			w.changeAfter(time.Minute, withChange(d, row.change))
+			w.changeAfterDelay(time.Minute, withChange(d, row.change))
 			result := w.runRollout(t)
 			require.Equal(t, []string{row.outcome, row.why}, []string{result.Outcome, result.Why})
 			require.Equal(t, int64(7), result.Revision)
@@ -165,7 +168,13 @@ func rollbackDecision(automatic bool) deployment.Decision {
 		Version: "4",
 		Rollout: rollout.Decision{
 			Revision: 7, Why: "return to revision 6", Rollback: &rollout.Rollback{
-				Set: &rollout.Target{Name: "s-6", UID: "uid-6"}, Revision: 6, Automatic: automatic, Why: "return to revision 6",
+				Set: &rollout.ObjectTarget{
+					Name: "s-6",
+					UID:  "uid-6",
+				},
+				Revision:  6,
+				Automatic: automatic,
+				Why:       "return to revision 6",
 			},
 		},
 	}
@@ -181,20 +190,24 @@ func TestRolloutEndsWithARollback(t *testing.T) {
 	require.Equal(t, []string{"RollBackDeployment"}, w.activityLog)
 	require.Equal(
 		t,
-		deployment.RollBack{Deployment: workflowstest.Ref, Version: "4", Rollback: *rollbackDecision(false).Rollout.Rollback},
+		deployment.RollbackInput{
+			Deployment: workflowstest.ObjectRef,
+			Version:    "4",
+			Rollback:   *rollbackDecision(false).Rollout.Rollback,
+		},
 		w.activityInputs[0],
 	)
 }
 
-// beforeRollback returns the decision before a rollback: the failed machines are not recorded yet.
-func beforeRollback(d deployment.Decision) deployment.Decision {
+// decisionBeforeRollback returns the decision before a rollback: the failed machines are not recorded yet.
+func decisionBeforeRollback(d deployment.Decision) deployment.Decision {
 	d.Rollout.Rollback, d.Rollout.Record = nil, &rollout.Progress{Revision: 7, Failed: []string{"m-1"}}
 	return d
 }
 
 // Failed machines are recorded before the template is written, because they may be gone afterwards.
 func TestFailedMachinesAreRecordedBeforeARollback(t *testing.T) {
-	w := newDeploymentWorld(t, beforeRollback(rollbackDecision(true)), rollbackDecision(true))
+	w := newDeploymentWorld(t, decisionBeforeRollback(rollbackDecision(true)), rollbackDecision(true))
 	w.mockWrites(0)
 	require.Equal(t, workflows.OutcomeRolledBack, w.runRollout(t).Outcome)
 	require.Equal(t, []string{"ReportDeployment", "RollBackDeployment"}, w.activityLog)
@@ -203,7 +216,7 @@ func TestFailedMachinesAreRecordedBeforeARollback(t *testing.T) {
 		&rollout.Progress{Revision: 7, Failed: []string{"m-1"}},
 		w.activityInputs[0].(deployment.Report).Record,
 	)
-	require.Equal(t, workflowstest.Ref.UID, w.activityInputs[0].(deployment.Report).Step.RolloutOf)
+	require.Equal(t, workflowstest.ObjectRef.UID, w.activityInputs[0].(deployment.Report).Step.RolloutOf)
 	require.Equal(
 		t,
 		"21",
@@ -212,20 +225,24 @@ func TestFailedMachinesAreRecordedBeforeARollback(t *testing.T) {
 	)
 	require.Equal(
 		t,
-		deployment.RollBack{Deployment: workflowstest.Ref, Version: "4", Rollback: *rollbackDecision(true).Rollout.Rollback},
+		deployment.RollbackInput{
+			Deployment: workflowstest.ObjectRef,
+			Version:    "4",
+			Rollback:   *rollbackDecision(true).Rollout.Rollback,
+		},
 		w.activityInputs[1],
 	)
 }
 
 func TestUnneededAutomaticRollbackIsNotDone(t *testing.T) {
-	w := newDeploymentWorld(t, beforeRollback(rollbackDecision(true)), goneDecision())
+	w := newDeploymentWorld(t, decisionBeforeRollback(rollbackDecision(true)), goneDecision())
 	w.mockWrites(0)
 	require.Equal(t, run.OutcomeGone, w.runRollout(t).Outcome)
 	require.Equal(t, []string{"ReportDeployment"}, w.activityLog)
 }
 
 func TestFailedMachineIsDecidedAgainAfterARecordConflict(t *testing.T) {
-	w := newDeploymentWorld(t, beforeRollback(rollbackDecision(true)), goneDecision())
+	w := newDeploymentWorld(t, decisionBeforeRollback(rollbackDecision(true)), goneDecision())
 	w.mockWrites(0)
 	w.nextErrors["ReportDeployment"] = conflictError()
 	require.Equal(t, run.OutcomeGone, w.runRollout(t).Outcome)
@@ -275,7 +292,10 @@ func TestRolloutFailsAfterANonRetryableError(t *testing.T) {
 	w := newDeploymentWorld(t, resizeDecision("grow"))
 	w.mockWrites(0)
 	w.nextErrors["ChangeSets"] = temporal.NewNonRetryableApplicationError("no", "Odd", nil)
-	w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7})
+	w.env.ExecuteWorkflow(
+		workflows.Rollout,
+		workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
+	)
 	require.ErrorContains(t, w.env.GetWorkflowError(), "Odd")
 }
 
@@ -322,13 +342,13 @@ func TestRolloutDecidesAgainAtTheRecheckTime(t *testing.T) {
 			func(a *deployment.Decision) { a.Rollout.Recheck = w.startTime.Add(d) },
 		)
 	}
-	w.script = []deployment.Decision{
+	w.decisionScript = []deployment.Decision{
 		at(time.Minute),
 		at(3 * time.Minute),
 		at(time.Minute),
 		waitDecision(rollout.HeldByMachines),
 	}
-	w.changeAfter(time.Hour, completeDecision())
+	w.changeAfterDelay(time.Hour, completeDecision())
 	require.Equal(t, workflows.OutcomeCompleted, w.runRollout(t).Outcome)
 	require.Equal(
 		t,
@@ -347,16 +367,19 @@ func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
 	w.mockWrites(0)
 	w.env.RegisterDelayedCallback(func() {
 		w.env.SetContinueAsNewSuggested(true)
-		workflowstest.Changed(w.env)
+		workflowstest.SignalChange(w.env)
 	}, time.Minute)
-	w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7})
+	w.env.ExecuteWorkflow(
+		workflows.Rollout,
+		workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
+	)
 	var next *workflow.ContinueAsNewError
 	require.ErrorAs(t, w.env.GetWorkflowError(), &next)
 	var in workflows.RolloutInput
 	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(next.Input, &in))
 	require.Equal(
 		t,
-		run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{kube.SetsResource: "31"}, Continued: true},
+		run.Input{Ref: workflowstest.ObjectRef, Versions: kube.MinVersions{kube.SetsResource: "31"}, Continued: true},
 		in.Input,
 	)
 	require.Equal(t, int64(7), in.Revision)
@@ -401,7 +424,7 @@ func TestRolloutOfADeploymentThatBecameInvalidIsStuck(t *testing.T) {
 		},
 	)
 	w.recordSearchAttributes()
-	w.changeAfter(time.Minute, goneDecision())
+	w.changeAfterDelay(time.Minute, goneDecision())
 	w.runRollout(t)
 	require.Equal(t, []any{"invalid", true}, []any{w.searchAttributes["Step"], w.searchAttributes["Stuck"]})
 }

@@ -20,7 +20,7 @@ import (
 // the rollout writes the deployment's sets and status. Without an open rollout, only the deployment's workflow writes
 // the sets and the status.
 type setWriter struct {
-	*run.Object
+	*run.WorkflowState
 	adapter
 	rolloutInStatus string // workflow ID that the status must name; empty: any
 	endedRollout    string // ID of an ended rollout that the status may still name; empty: none
@@ -32,7 +32,7 @@ type setWriter struct {
 	marksRetryTime time.Time       // retry time of marks that could not be written
 	// reason of the API server's refusal to create the set of the current template; empty: not refused, or no set is
 	// needed
-	setRefusal string
+	refusalOfSet string
 }
 
 // Decide runs the activity that decides the next changes of the sets.
@@ -40,27 +40,27 @@ func (w *setWriter) Decide(ctx workflow.Context) (d deployment.Decision, err err
 	if w.openMarks != nil && w.openMarks.IsReady() {
 		w.awaitMarks(ctx)
 	}
-	d, err = w.decideDeployment.RunLocalFirst(ctx, w.Object, "what is next for the sets?", w.decisionInput(ctx))
+	d, err = w.decideDeployment.RunLocalFirst(ctx, w.WorkflowState, "what is next for the sets?", w.decisionInput(ctx))
 	w.Live = false
 	w.RaiseMinVersions(d.Seen)
 	if err == nil && d.Rollout.Create == nil {
-		w.setRefusal = ""
+		w.refusalOfSet = ""
 	}
 	return d, err
 }
 
 func (w *setWriter) decisionInput(ctx workflow.Context) deployment.Input {
-	return deployment.Input{Read: w.Read(ctx), WorkflowID: w.rolloutInStatus, Over: w.endedRollout}
+	return deployment.Input{ReadInput: w.NewRead(ctx), WorkflowID: w.rolloutInStatus, Over: w.endedRollout}
 }
 
 // applyDecision carries out a decision, and reports whether there was anything to do. applyDecision writes the
 // rollout's record before the changes that follow from the record.
 func (w *setWriter) applyDecision(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	if d.Prepare || d.Release {
-		return true, run.Write(ctx, w.Object, "finalizer: "+d.Pending.Why, w.finalizeDeployment, w.Read(ctx))
+		return true, run.WriteObject(ctx, w.WorkflowState, "finalizer: "+d.Pending.Why, w.finalizeDeployment, w.NewRead(ctx))
 	}
 	if d.Rollout.Record != nil {
-		if err := w.report(ctx, d, d.Rollout.Record); err != nil {
+		if err := w.writeReport(ctx, d, d.Rollout.Record); err != nil {
 			return true, err
 		}
 	}
@@ -72,12 +72,12 @@ func (w *setWriter) applyDecision(ctx workflow.Context, d deployment.Decision) (
 			return true, err
 		}
 	}
-	acted, err = w.carryOut(ctx, d)
+	acted, err = w.makeWrites(ctx, d)
 	if err != nil {
 		return acted, err
 	}
 	if d.Replace {
-		granted, err := w.grantReplacements.RunLocalFirst(ctx, w.Object, d.Pending.Why, w.Read(ctx))
+		granted, err := w.grantReplacements.RunLocalFirst(ctx, w.WorkflowState, d.Pending.Why, w.NewRead(ctx))
 		if err != nil {
 			return true, err
 		}
@@ -87,7 +87,7 @@ func (w *setWriter) applyDecision(ctx workflow.Context, d deployment.Decision) (
 		}
 	}
 	if w.mustReport(d, workflow.Now(ctx)) {
-		return true, w.report(ctx, d, nil)
+		return true, w.writeReport(ctx, d, nil)
 	}
 	return acted || d.Rollout.Record != nil, nil
 }
@@ -99,7 +99,7 @@ func (w *setWriter) mustReport(d deployment.Decision, now time.Time) bool {
 
 // isStatusStale reports whether the status is out of date or, for a waiting rollout, shows another step.
 func (w *setWriter) isStatusStale(d deployment.Decision) bool {
-	waits := w.rolloutInStatus != "" && d.Pending.Need != attention.Nothing && !d.Rollout.Acts()
+	waits := w.rolloutInStatus != "" && d.Pending.Need != attention.Nothing && !d.Rollout.HasActions()
 	return d.Report || waits && w.reportedStep != "" && w.reportedStep != w.Shown.Name
 }
 
@@ -112,9 +112,9 @@ func (w *setWriter) earliestReportTime(d deployment.Decision) time.Time {
 	return w.lastReportTime.Add(w.reportInterval)
 }
 
-// report writes the status, and the record of the rollout if record is not nil.
-func (w *setWriter) report(ctx workflow.Context, d deployment.Decision, record *rollout.Progress) error {
-	report := deployment.Report{Input: w.decisionInput(ctx), Record: record, NoSet: w.setRefusal}
+// writeReport writes the status, and the record of the rollout if record is not nil.
+func (w *setWriter) writeReport(ctx workflow.Context, d deployment.Decision, record *rollout.Progress) error {
+	report := deployment.Report{Input: w.decisionInput(ctx), Record: record, NoSet: w.refusalOfSet}
 	w.reportedStep = ""
 	if d.Pending.Need != attention.Nothing {
 		report.Step, w.reportedStep = w.Operation(), w.Shown.Name
@@ -122,7 +122,7 @@ func (w *setWriter) report(ctx workflow.Context, d deployment.Decision, record *
 			report.Step.RolloutOf = w.Ref.UID
 		}
 	}
-	if err := run.Write(ctx, w.Object, "status: "+d.Pending.Why, w.reportDeployment, report); err != nil {
+	if err := run.WriteObject(ctx, w.WorkflowState, "status: "+d.Pending.Why, w.reportDeployment, report); err != nil {
 		return err
 	}
 	w.lastReportTime = workflow.Now(ctx)
@@ -134,23 +134,23 @@ func (w *setWriter) restoreTemplate(ctx workflow.Context, d deployment.Decision)
 	if err := w.SetSearchAttributes(ctx); err != nil {
 		return err
 	}
-	order := deployment.RollBack{Deployment: w.Ref, Version: d.Version, Rollback: *d.Rollout.Rollback}
+	order := deployment.RollbackInput{Deployment: w.Ref, Version: d.Version, Rollback: *d.Rollout.Rollback}
 	var done kube.MinVersions
-	err := workflow.ExecuteActivity(run.Batch(ctx, d.Rollout.Rollback.Why, 1), w.adapter.rollBackDeployment, order).
+	err := workflow.ExecuteActivity(run.BatchOptions(ctx, d.Rollout.Rollback.Why, 1), w.adapter.rollBackDeployment, order).
 		Get(ctx, &done)
 	w.RaiseMinVersions(done)
 	return err
 }
 
-// carryOut makes the writes of a decision: only the marks of machines, only a new set, or all other writes
+// makeWrites makes the writes of a decision: only the marks of machines, only a new set, or all other writes
 // concurrently. Node writes delay the other writes by at most seven seconds: a local attempt (2 s) and the time of
-// run.QuickBatch (5 s).
-func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
+// run.QuickBatchOptions (5 s).
+func (w *setWriter) makeWrites(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	why := d.Rollout.Why
 	ofSets := d.Rollout.SetChanges.Len()
 	switch {
 	case d.Rollout.Trigger != nil || len(d.Rollout.Mark)+len(d.Rollout.Unmark) > 0:
-		marks := deployment.Marks{
+		marks := deployment.MachineMarks{
 			Deployment: w.Ref,
 			Version:    d.Version,
 			Trigger:    d.Rollout.Trigger,
@@ -159,44 +159,54 @@ func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted
 		}
 		return true, w.awaitWrites(
 			ctx,
-			workflow.ExecuteActivity(run.Batch(ctx, why, len(d.Rollout.Mark)+len(d.Rollout.Unmark)), w.markMachines, marks).Get,
+			workflow.ExecuteActivity(
+				run.BatchOptions(ctx, why, len(d.Rollout.Mark)+len(d.Rollout.Unmark)),
+				w.markMachines,
+				marks,
+			).Get,
 		)
 	case d.Rollout.Create != nil:
-		creation := deployment.SetCreation{Deployment: w.Ref, Version: d.Version, Creation: *d.Rollout.Create}
-		err := w.awaitWrites(ctx, workflow.ExecuteActivity(run.Batch(ctx, why, 1), w.createSet, creation).Get)
-		w.setRefusal = run.Refused(err)
+		creation := deployment.SetCreation{Deployment: w.Ref, Version: d.Version, SetCreation: *d.Rollout.Create}
+		err := w.awaitWrites(ctx, workflow.ExecuteActivity(run.BatchOptions(ctx, why, 1), w.createSet, creation).Get)
+		w.refusalOfSet = run.RefusalMessage(err)
 		return true, err
 	}
-	started, atNodes := []run.Writing{}, w.startNodeWrites(ctx, d.Rollout)
+	started, atNodes := []run.PendingWrite{}, w.startNodeWrites(ctx, d.Rollout)
 	if len(d.Rollout.Ask) > 0 {
-		questions := capi.Questions{Deployment: w.Ref, Sets: d.Rollout.Ask}
-		started = append(started, workflow.ExecuteActivity(run.Question(ctx, why), w.askExtension, questions).Get)
+		questions := capi.ExtensionQuestions{Deployment: w.Ref, Sets: d.Rollout.Ask}
+		started = append(
+			started,
+			workflow.ExecuteActivity(run.ExtensionQuestionOptions(ctx, why), w.askExtension, questions).Get,
+		)
 	}
 	if ofSets > 0 || d.Rollout.Revise != nil {
 		sets := deployment.SetChanges{Deployment: w.Ref, Generation: d.Generation, SetChanges: d.Rollout.SetChanges}
 		sets.Ask = nil
-		started = append(started, w.changeSets.Start(ctx, run.Batch(ctx, why, ofSets), w.Object, why, ofSets, sets))
+		started = append(
+			started,
+			w.changeSets.Start(ctx, run.BatchOptions(ctx, why, ofSets), w.WorkflowState, why, ofSets, sets),
+		)
 	}
 	if n := d.Rollout.MachineChanges.Len(); n > 0 {
 		machines := deployment.MachineChanges{Deployment: w.Ref, MachineChanges: d.Rollout.MachineChanges}
-		started = append(started, workflow.ExecuteActivity(run.Batch(ctx, why, n), w.changeMachines, machines).Get)
+		started = append(started, workflow.ExecuteActivity(run.BatchOptions(ctx, why, n), w.changeMachines, machines).Get)
 	}
 	err = w.awaitWrites(ctx, started...)
-	if failed := timeoutAsRefused(w.awaitWrites(ctx, atNodes...)); err == nil {
+	if failed := timeoutAsRefusal(w.awaitWrites(ctx, atNodes...)); err == nil {
 		err = failed
 	}
 	return len(started)+len(atNodes) > 0, err
 }
 
-// Settle waits for open marks, because the next writer writes the same nodes.
-func (w *setWriter) Settle(ctx workflow.Context, _ bool) { w.awaitMarks(ctx) }
+// FinishOpenWork waits for open marks, because the next writer writes the same nodes.
+func (w *setWriter) FinishOpenWork(ctx workflow.Context, _ bool) { w.awaitMarks(ctx) }
 
 // reportRefusal shows and reports a write that the API server refused. reportRefusal returns err, and the run loop
 // waits.
 func (w *setWriter) reportRefusal(ctx workflow.Context, d deployment.Decision, err error) error {
-	if run.FailedWith(err, kube.TypeRefused) {
+	if run.IsFailureOfType(err, kube.TypeRefused) {
 		w.ShowRefusal(ctx, err)
-		_ = w.report(ctx, d, nil) // ignore the error: the API server may refuse the status as well
+		_ = w.writeReport(ctx, d, nil) // ignore the error: the API server may refuse the status as well
 	}
 	return err
 }
@@ -208,7 +218,7 @@ func (w *setWriter) mayTakeLong(d rollout.Decision) bool {
 }
 
 // awaitWrites waits for all writes, raises the minimum versions to the written versions, and returns the first error.
-func (w *setWriter) awaitWrites(ctx workflow.Context, writes ...run.Writing) (first error) {
+func (w *setWriter) awaitWrites(ctx workflow.Context, writes ...run.PendingWrite) (first error) {
 	for _, get := range writes {
 		var versions kube.MinVersions
 		if err := get(ctx, &versions); err != nil && first == nil {
@@ -219,7 +229,7 @@ func (w *setWriter) awaitWrites(ctx workflow.Context, writes ...run.Writing) (fi
 	return first
 }
 
-func setTable(p deployment.Picture) string {
+func tableOfSets(p deployment.ProgressPicture) string {
 	if len(p.Sets) == 0 {
 		return ""
 	}
@@ -232,7 +242,7 @@ func setTable(p deployment.Picture) string {
 			fmt.Sprint(s.Machines),
 			fmt.Sprint(s.Available),
 			fmt.Sprint(s.Deleting),
-			phrase.If(s.Current, "yes"),
+			phrase.TextIf(s.Current, "yes"),
 		})
 	}
 	return fmt.Sprintf(
@@ -242,7 +252,7 @@ func setTable(p deployment.Picture) string {
 		p.Counts.Available,
 		p.Old,
 	) +
-		run.Table(rows)
+		run.FormatTable(rows)
 }
 
 // rolloutStep returns the step of a rollout that is open or has not started yet.
@@ -250,11 +260,11 @@ func rolloutStep(d deployment.Decision) run.Step {
 	s := run.Step{
 		Name:      vocabulary.StepRoll,
 		Why:       d.Rollout.Why,
-		Table:     setTable(d.Picture),
-		BlockedBy: run.Reasons(d.Picture.Blocked),
+		Table:     tableOfSets(d.Picture),
+		BlockedBy: run.ReasonList(d.Picture.Blocked),
 	}
 	switch {
-	case d.Rollout.Acts():
+	case d.Rollout.HasActions():
 	case d.Rollout.HoldBy == rollout.HeldByFault:
 		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepInvalid, []string{vocabulary.ReasonInvalid}, true
 	case d.Rollout.HoldBy == rollout.HeldByPause:
@@ -282,10 +292,10 @@ func (w *setWriter) futuresToAwait(ctx workflow.Context, d deployment.Decision) 
 	case w.openMarks != nil:
 		futures = append(futures, w.openMarks)
 	case w.marksRetryTime.After(workflow.Now(ctx)):
-		futures = append(futures, w.Timer(ctx, "marks", "then nodes are marked that could not be", w.marksRetryTime))
+		futures = append(futures, w.EnsureTimer(ctx, "marks", "then nodes are marked that could not be", w.marksRetryTime))
 	}
 	if w.isStatusStale(d) {
-		futures = append(futures, w.Timer(ctx, "report", "then the status is written", w.earliestReportTime(d)))
+		futures = append(futures, w.EnsureTimer(ctx, "report", "then the status is written", w.earliestReportTime(d)))
 	} else {
 		w.CancelTimer("report")
 	}
@@ -298,7 +308,10 @@ func (w *setWriter) futuresToAwait(ctx workflow.Context, d deployment.Decision) 
 			continue
 		}
 		soon := workflow.Now(ctx).Add(time.Second) // a due time in the past must not cause a busy loop
-		futures = append(futures, w.Timer(ctx, at.name, "then it looks again: "+d.Pending.Why, phrase.Later(at.time, soon)))
+		futures = append(
+			futures,
+			w.EnsureTimer(ctx, at.name, "then it looks again: "+d.Pending.Why, phrase.LaterTime(at.time, soon)),
+		)
 	}
 	return futures
 }

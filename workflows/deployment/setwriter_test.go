@@ -15,7 +15,7 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-var oneTarget = []rollout.Target{{Name: "x", UID: "uid-x"}}
+var oneTarget = []rollout.ObjectTarget{{Name: "x", UID: "uid-x"}}
 
 // allChangesDecision returns a decision with changes of sets, machines and nodes.
 func allChangesDecision() deployment.Decision {
@@ -54,33 +54,42 @@ func TestAllWritesAreAwaitedIfOneFails(t *testing.T) {
 
 // Each list of a decision goes to its own activity.
 func TestEachListOfADecisionHasItsActivity(t *testing.T) {
-	resize, move := []rollout.Resize{{Name: "s-7", From: 1, To: 2}}, []rollout.Move{{Machine: oneTarget[0], To: "s-7"}}
-	revise, trigger := &rollout.Revise{Target: oneTarget[0], Revision: 7}, &rollout.Trigger{Drop: []string{"m"}}
-	mark := []rollout.Mark{{Target: oneTarget[0], At: "now"}}
+	resize, move := []rollout.SetResize{
+		{Name: "s-7", From: 1, To: 2},
+	}, []rollout.MachineMove{
+		{Machine: oneTarget[0], To: "s-7"},
+	}
+	revise, trigger := &rollout.RevisionChange{
+		ObjectTarget: oneTarget[0],
+		Revision:     7,
+	}, &rollout.TriggerAnnotationUpdate{
+		Drop: []string{"m"},
+	}
+	mark := []rollout.ChoiceMark{{ObjectTarget: oneTarget[0], At: "now"}}
 	for _, row := range []struct {
 		name  string
 		d     rollout.Decision
 		order any
 	}{
-		{"trigger", rollout.Decision{Trigger: trigger}, deployment.Marks{Deployment: workflowstest.Ref, Version: "4", Trigger: trigger}},
-		{"mark", rollout.Decision{MachineChanges: rollout.MachineChanges{Mark: mark}}, deployment.Marks{Deployment: workflowstest.Ref, Version: "4", Mark: mark}},
-		{"unmark", rollout.Decision{MachineChanges: rollout.MachineChanges{Unmark: oneTarget}}, deployment.Marks{Deployment: workflowstest.Ref, Version: "4", Unmark: oneTarget}},
-		{"open", rollout.Decision{SetChanges: rollout.SetChanges{AllowScaleUp: oneTarget}}, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{AllowScaleUp: oneTarget}}},
-		{"close", rollout.Decision{SetChanges: rollout.SetChanges{ForbidScaleUp: oneTarget}}, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{ForbidScaleUp: oneTarget}}},
-		{"revise", rollout.Decision{SetChanges: rollout.SetChanges{Revise: revise}}, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{Revise: revise}}},
-		{"sync", rollout.Decision{SetChanges: rollout.SetChanges{Sync: oneTarget}}, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{Sync: oneTarget}}},
-		{"resize", rollout.Decision{SetChanges: rollout.SetChanges{Resize: resize}}, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{Resize: resize}}},
-		{"delete", rollout.Decision{SetChanges: rollout.SetChanges{Delete: oneTarget}}, deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{Delete: oneTarget}}},
-		{"move", rollout.Decision{MachineChanges: rollout.MachineChanges{Move: move}}, deployment.MachineChanges{Deployment: workflowstest.Ref, MachineChanges: rollout.MachineChanges{Move: move}}},
-		{"accept", rollout.Decision{MachineChanges: rollout.MachineChanges{ClearUpdateResult: oneTarget}}, deployment.MachineChanges{Deployment: workflowstest.Ref, MachineChanges: rollout.MachineChanges{ClearUpdateResult: oneTarget}}},
-		{"settle", rollout.Decision{NodeChanges: rollout.NodeChanges{FinishUpdate: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{FinishUpdate: oneTarget}}},
-		{"strip", rollout.Decision{NodeChanges: rollout.NodeChanges{ClearUpdateLabels: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{ClearUpdateLabels: oneTarget}}},
-		{"candidates", rollout.Decision{NodeChanges: rollout.NodeChanges{Candidates: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{Candidates: oneTarget}}},
-		{"select", rollout.Decision{NodeChanges: rollout.NodeChanges{Select: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{Select: oneTarget}}},
-		{"taint", rollout.Decision{NodeChanges: rollout.NodeChanges{Taint: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{Taint: oneTarget}}},
-		{"untaint", rollout.Decision{NodeChanges: rollout.NodeChanges{Untaint: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{Untaint: oneTarget}}},
-		{"guard", rollout.Decision{NodeChanges: rollout.NodeChanges{ProtectFromAutoscaler: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{ProtectFromAutoscaler: oneTarget}}},
-		{"unguard", rollout.Decision{NodeChanges: rollout.NodeChanges{UnprotectFromAutoscaler: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.Ref, NodeChanges: rollout.NodeChanges{UnprotectFromAutoscaler: oneTarget}}},
+		{"trigger", rollout.Decision{Trigger: trigger}, deployment.MachineMarks{Deployment: workflowstest.ObjectRef, Version: "4", Trigger: trigger}},
+		{"mark", rollout.Decision{MachineChanges: rollout.MachineChanges{Mark: mark}}, deployment.MachineMarks{Deployment: workflowstest.ObjectRef, Version: "4", Mark: mark}},
+		{"unmark", rollout.Decision{MachineChanges: rollout.MachineChanges{Unmark: oneTarget}}, deployment.MachineMarks{Deployment: workflowstest.ObjectRef, Version: "4", Unmark: oneTarget}},
+		{"open", rollout.Decision{SetChanges: rollout.SetChanges{AllowScaleUp: oneTarget}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{AllowScaleUp: oneTarget}}},
+		{"close", rollout.Decision{SetChanges: rollout.SetChanges{ForbidScaleUp: oneTarget}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{ForbidScaleUp: oneTarget}}},
+		{"revise", rollout.Decision{SetChanges: rollout.SetChanges{Revise: revise}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{Revise: revise}}},
+		{"sync", rollout.Decision{SetChanges: rollout.SetChanges{Sync: oneTarget}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{Sync: oneTarget}}},
+		{"resize", rollout.Decision{SetChanges: rollout.SetChanges{Resize: resize}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{Resize: resize}}},
+		{"delete", rollout.Decision{SetChanges: rollout.SetChanges{Delete: oneTarget}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{Delete: oneTarget}}},
+		{"move", rollout.Decision{MachineChanges: rollout.MachineChanges{Move: move}}, deployment.MachineChanges{Deployment: workflowstest.ObjectRef, MachineChanges: rollout.MachineChanges{Move: move}}},
+		{"accept", rollout.Decision{MachineChanges: rollout.MachineChanges{ClearUpdateResult: oneTarget}}, deployment.MachineChanges{Deployment: workflowstest.ObjectRef, MachineChanges: rollout.MachineChanges{ClearUpdateResult: oneTarget}}},
+		{"settle", rollout.Decision{NodeChanges: rollout.NodeChanges{FinishUpdate: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{FinishUpdate: oneTarget}}},
+		{"strip", rollout.Decision{NodeChanges: rollout.NodeChanges{ClearUpdateLabels: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{ClearUpdateLabels: oneTarget}}},
+		{"candidates", rollout.Decision{NodeChanges: rollout.NodeChanges{Candidates: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{Candidates: oneTarget}}},
+		{"select", rollout.Decision{NodeChanges: rollout.NodeChanges{Select: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{Select: oneTarget}}},
+		{"taint", rollout.Decision{NodeChanges: rollout.NodeChanges{Taint: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{Taint: oneTarget}}},
+		{"untaint", rollout.Decision{NodeChanges: rollout.NodeChanges{Untaint: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{Untaint: oneTarget}}},
+		{"guard", rollout.Decision{NodeChanges: rollout.NodeChanges{ProtectFromAutoscaler: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{ProtectFromAutoscaler: oneTarget}}},
+		{"unguard", rollout.Decision{NodeChanges: rollout.NodeChanges{UnprotectFromAutoscaler: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{UnprotectFromAutoscaler: oneTarget}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newDeploymentWorld(
@@ -113,9 +122,12 @@ func TestReplacementsAreGrantedWhileARolloutIsOpen(t *testing.T) {
 
 func TestHeldReplacementsAreDecidedAgainDuringARollout(t *testing.T) {
 	w := newDeploymentWorld(t)
-	w.script = []deployment.Decision{withChange(waitDecision(rollout.HeldByMachines), func(d *deployment.Decision) {
-		d.ReplaceHeld, d.ReplaceHeldUntil, d.Rollout.Recheck = true, w.startTime.Add(time.Minute), w.startTime.Add(time.Hour)
-	}), completeDecision()}
+	w.decisionScript = []deployment.Decision{
+		withChange(waitDecision(rollout.HeldByMachines), func(d *deployment.Decision) {
+			d.ReplaceHeld, d.ReplaceHeldUntil, d.Rollout.Recheck = true, w.startTime.Add(time.Minute), w.startTime.Add(time.Hour)
+		}),
+		completeDecision(),
+	}
 	w.runRollout(t)
 	require.Equal(t, []time.Duration{0, time.Minute}, w.decisionTimes)
 }
@@ -153,7 +165,7 @@ func TestStepOfARollout(t *testing.T) {
 			) // the last decision shows no step
 			w.mockWrites(0)
 			w.recordSearchAttributes()
-			w.env.RegisterDelayedCallback(func() { workflowstest.Changed(w.env) }, time.Minute)
+			w.env.RegisterDelayedCallback(func() { workflowstest.SignalChange(w.env) }, time.Minute)
 			w.runRollout(t)
 			stuck, _ := w.searchAttributes["Stuck"].(bool)
 			blockedBy, _ := w.searchAttributes["BlockedBy"].([]string)
@@ -175,8 +187,8 @@ func TestStaleStatusIsWrittenWithItsCause(t *testing.T) {
 	}
 	// the workflow reports once, then waits
 	w := newDeploymentWorld(t, deployment.Decision{Pending: pending, Report: true}, deployment.Decision{Pending: pending})
-	w.changeAfter(10*time.Second, goneDecision())
-	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+	w.changeAfterDelay(10*time.Second, goneDecision())
+	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 	require.NoError(t, w.env.GetWorkflowError())
 	report, is := w.activityInputs[0].(deployment.Report)
 	require.True(t, is)
@@ -201,8 +213,8 @@ func TestStepOfADeployment(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w := newDeploymentWorld(t, row.d)
 			w.recordSearchAttributes()
-			w.changeAfter(10*time.Second, goneDecision())
-			w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+			w.changeAfterDelay(10*time.Second, goneDecision())
+			w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 			require.NoError(t, w.env.GetWorkflowError())
 			require.Equal(
 				t,

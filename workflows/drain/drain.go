@@ -26,10 +26,10 @@ type Input struct {
 	Ref      kube.Ref // the machine whose node is drained
 	Versions kube.MinVersions
 	NodeName string
-	Purpose  string              `json:",omitempty"` // empty if the machine is being deleted
-	Seen     *activities.Evicted `json:",omitempty"` // after continue-as-new: result of the last eviction
-	Held     bool                `json:",omitempty"` // the status shows that the drain is held
-	Retry    string              `json:",omitempty"` // the last retry request that the drain has carried out
+	Purpose  string                     `json:",omitempty"` // empty if the machine is being deleted
+	Seen     *activities.EvictionResult `json:",omitempty"` // after continue-as-new: result of the last eviction
+	Held     bool                       `json:",omitempty"` // the status shows that the drain is held
+	Retry    string                     `json:",omitempty"` // the last retry request that the drain has carried out
 }
 
 // Result is the result of a drain.
@@ -44,24 +44,24 @@ type Result struct {
 	Versions kube.MinVersions `json:",omitempty"`
 }
 
-// Calm returns false: a drain that has ended does not continue.
-func (Result) Calm() bool { return false }
+// IsCalm returns false: a drain that has ended does not continue.
+func (Result) IsCalm() bool { return false }
 
 type nodeDrain struct {
-	*run.Object
+	*run.WorkflowState
 	adapter
 	Input
 	lastDecision        activities.Decision
-	lastEviction        activities.Evicted // result of the last eviction
-	passedDeadline      time.Time          // deadline that has passed: the next decision uses at least this time
+	lastEviction        activities.EvictionResult // result of the last eviction
+	passedDeadline      time.Time                 // deadline that has passed: the next decision uses at least this time
 	acceptedEvictions   int
-	writtenMeans        drain.Means // means that the drain wrote to the status but has not read back yet
-	unansweredDecisions int         // consecutive decisions without an answer from the node's cluster
+	writtenMeans        drain.RemovalMeans // means that the drain wrote to the status but has not read back yet
+	unansweredDecisions int                // consecutive decisions without an answer from the node's cluster
 }
 
-func (d *nodeDrain) Next() any {
+func (d *nodeDrain) NextInput() any {
 	in := d.Input
-	in.Versions, in.Seen = d.Object.Versions, &d.lastEviction
+	in.Versions, in.Seen = d.WorkflowState.Versions, &d.lastEviction
 	return in
 }
 
@@ -76,9 +76,9 @@ func Drain(ctx workflow.Context, in Input) (Result, error) {
 
 func runDrain(ctx workflow.Context, a adapter, in Input) (Result, error) {
 	d := &nodeDrain{
-		Object:  run.NewObject(ctx, a.kind, a.resource, run.Input{Ref: in.Ref, Versions: in.Versions}),
-		adapter: a,
-		Input:   in,
+		WorkflowState: run.NewWorkflowState(ctx, a.kind, a.resource, run.Input{Ref: in.Ref, Versions: in.Versions}),
+		adapter:       a,
+		Input:         in,
 	}
 	if in.Seen != nil {
 		d.lastEviction = *in.Seen
@@ -86,21 +86,21 @@ func runDrain(ctx workflow.Context, a adapter, in Input) (Result, error) {
 	if err := workflow.SetQueryHandlerWithOptions(
 		ctx,
 		QueryPods,
-		func() (drain.Picture, error) { return d.lastEviction.Picture, nil },
+		func() (drain.Overview, error) { return d.lastEviction.Picture, nil },
 		workflow.QueryHandlerOptions{Description: "the pods of the node as the drain last saw them"},
 	); err != nil {
 		return Result{}, err
 	}
-	result, err := run.Loop(ctx, d)
+	result, err := run.RunLoop(ctx, d)
 	if temporal.IsCanceledError(err) {
-		return result, cmp.Or(d.holdCancelled(ctx), err)
+		return result, cmp.Or(d.holdCancelledDrain(ctx), err)
 	}
 	return result, err
 }
 
 // writeStatus writes the report into the machine's status.
 func (d *nodeDrain) writeStatus(ctx workflow.Context, summary string, report machine.Report) error {
-	return run.Report(ctx, d.Object, summary, d.reportDrain, report)
+	return run.ReportMachineStatus(ctx, d.WorkflowState, summary, d.reportDrain, report)
 }
 
 // Step carries out a decision. A non-nil result ends the drain.
@@ -120,7 +120,7 @@ func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Resul
 	if begun, err := d.recordMeans(ctx, next); err != nil || begun {
 		return nil, err
 	}
-	outcome, err := d.evict(ctx, next)
+	outcome, err := d.runEviction(ctx, next)
 	switch {
 	case err != nil:
 		return nil, err
@@ -139,20 +139,20 @@ const QueryPods = "pods"
 
 func (d *nodeDrain) Decide(ctx workflow.Context) (next activities.Decision, err error) {
 	in := activities.Input{
-		Read:    d.Read(ctx),
-		Purpose: d.Purpose,
-		Grace:   d.lastEviction.Grace,
-		Unasked: d.lastEviction.Outcome == "",
+		ReadInput: d.NewRead(ctx),
+		Purpose:   d.Purpose,
+		Grace:     d.lastEviction.Grace,
+		Unasked:   d.lastEviction.Outcome == "",
 	}
-	in.At = phrase.Later(in.At, d.passedDeadline)
-	next, err = d.decideDrain.RunLocalFirst(ctx, d.Object, "by which means, and until when?", in)
+	in.At = phrase.LaterTime(in.At, d.passedDeadline)
+	next, err = d.decideDrain.RunLocalFirst(ctx, d.WorkflowState, "by which means, and until when?", in)
 	d.Live = false
 	d.lastDecision = next
 	d.NodeName = cmp.Or(next.ClusterAPI.NodeName, d.NodeName)
 	return next, err
 }
 
-func (d *nodeDrain) phase() string {
+func (d *nodeDrain) machinePhase() string {
 	if d.Purpose == "" {
 		return vocabulary.PhaseTerminating
 	}
@@ -178,14 +178,14 @@ func (d *nodeDrain) waitWhileHeld(ctx workflow.Context, next activities.Decision
 	}
 	s := run.Step{
 		Name:      vocabulary.StepHeld,
-		Why:       "held" + phrase.By(next.Hold),
+		Why:       "held" + phrase.ActorText(next.Hold),
 		Table:     podTable(d.lastEviction.Picture, workflow.Now(ctx)),
-		Phase:     d.phase(),
+		Phase:     d.machinePhase(),
 		Node:      d.NodeName,
 		BlockedBy: []string{vocabulary.BlockedHold},
 		Stuck:     true,
 	}
-	d.Show(ctx, s)
+	d.ShowStep(ctx, s)
 	if !d.Held {
 		report := d.newReport(ctx, vocabulary.ReasonBlocked, s.Why)
 		report.Operation = nil // a hold is no failure
@@ -222,7 +222,7 @@ func (d *nodeDrain) recordMeans(ctx workflow.Context, next activities.Decision) 
 	}
 	d.showStep(ctx, next)
 	reason := vocabulary.ReasonDraining
-	if !next.Step.Means.Ordered() {
+	if !next.Step.Means.KeepsPodOrder() {
 		reason = vocabulary.ReasonForcing
 	}
 	report := d.newReport(ctx, reason, next.Why)
@@ -244,16 +244,16 @@ func (d *nodeDrain) recordMeans(ctx workflow.Context, next activities.Decision) 
 	return true, nil
 }
 
-// evict removes pods by the decided means until the activity ends, the blockers change, or another decision is
+// runEviction removes pods by the decided means until the activity ends, the blockers change, or another decision is
 // needed.
-func (d *nodeDrain) evict(ctx workflow.Context, next activities.Decision) (outcome string, err error) {
+func (d *nodeDrain) runEviction(ctx workflow.Context, next activities.Decision) (outcome string, err error) {
 	d.showStep(ctx, next)
 	hurry := d.lastEviction.Outcome != "" && next.Retry != d.Retry
 	d.Retry = next.Retry
 	in := activities.Eviction{
 		Hurry:    hurry,
 		Started:  next.Started,
-		Machine:  d.Object.Ref,
+		Machine:  d.WorkflowState.Ref,
 		NodeName: d.NodeName,
 		Means:    next.Step.Means,
 		Until:    next.Step.Until,
@@ -262,8 +262,8 @@ func (d *nodeDrain) evict(ctx workflow.Context, next activities.Decision) (outco
 		Gone:     d.lastEviction.Picture.Counts.Gone,
 		Departed: d.lastEviction.Departed,
 	}
-	var seen activities.Evicted
-	cancelled, err := d.WhileWanted(ctx, vocabulary.StepEvictPods, d.evictPods, in, &seen, func() (bool, error) {
+	var seen activities.EvictionResult
+	cancelled, err := d.RunWhileWanted(ctx, vocabulary.StepEvictPods, d.evictPods, in, &seen, func() (bool, error) {
 		now, err := d.Decide(ctx)
 		same := now.Result == "" && now.Hold == next.Hold && now.Retry == next.Retry && now.Step.Means == next.Step.Means
 		return same && now.Step.Until.Equal(next.Step.Until), err
@@ -278,7 +278,11 @@ func (d *nodeDrain) evict(ctx workflow.Context, next activities.Decision) (outco
 }
 
 // storeEviction stores the result of the last eviction, and reports changed blockers in status and event.
-func (d *nodeDrain) storeEviction(ctx workflow.Context, next activities.Decision, seen activities.Evicted) error {
+func (d *nodeDrain) storeEviction(
+	ctx workflow.Context,
+	next activities.Decision,
+	seen activities.EvictionResult,
+) error {
 	before := d.lastEviction
 	d.lastEviction = seen
 	d.acceptedEvictions += seen.Accepted
@@ -292,7 +296,7 @@ func (d *nodeDrain) storeEviction(ctx workflow.Context, next activities.Decision
 		reason = vocabulary.ReasonBlocked
 		event.Warning, event.Reason = true, vocabulary.ReasonDrainBlocked
 	}
-	if !next.Step.Means.Ordered() {
+	if !next.Step.Means.KeepsPodOrder() {
 		reason = vocabulary.ReasonForcing
 	}
 	report := d.newReport(ctx, reason, seen.Picture.Why)
@@ -313,7 +317,7 @@ func (d *nodeDrain) showStep(ctx workflow.Context, next activities.Decision) {
 	s := run.Step{
 		Name:     stepName(next.Step.Means),
 		Why:      next.Why,
-		Phase:    d.phase(),
+		Phase:    d.machinePhase(),
 		Node:     d.NodeName,
 		Deadline: next.Step.Until,
 	}
@@ -332,13 +336,13 @@ func (d *nodeDrain) showStep(ctx workflow.Context, next activities.Decision) {
 	if !volumes.IsZero() && volumes.Before(s.Deadline) {
 		s.Deadline = volumes
 	}
-	s.Cause = cmp.Or(phrase.List(causes, maxCauses, "; "), d.lastEviction.Picture.Why, describeMeans(next.Step.Means))
+	s.Cause = cmp.Or(phrase.JoinNames(causes, maxCauses, "; "), d.lastEviction.Picture.Why, describeMeans(next.Step.Means))
 	s.BlockedBy = names
-	d.Show(ctx, s)
+	d.ShowStep(ctx, s)
 }
 
 // describeMeans describes the work of a drain that has not read its pods yet.
-func describeMeans(means drain.Means) string {
+func describeMeans(means drain.RemovalMeans) string {
 	switch means {
 	case drain.DeleteInOrder:
 		return "deletes the pods of its node in order"
@@ -352,7 +356,7 @@ func describeMeans(means drain.Means) string {
 }
 
 // stepName returns the name of the step that removes pods by these means.
-func stepName(means drain.Means) string {
+func stepName(means drain.RemovalMeans) string {
 	switch means {
 	case drain.DeleteInOrder:
 		return vocabulary.StepDeleteInOrder
@@ -365,7 +369,7 @@ func stepName(means drain.Means) string {
 	}
 }
 
-func podTable(p drain.Picture, now time.Time) string {
+func podTable(p drain.Overview, now time.Time) string {
 	if len(p.Rows) == 0 {
 		return ""
 	}
@@ -377,7 +381,7 @@ func podTable(p drain.Picture, now time.Time) string {
 		)
 	}
 	c := p.Counts
-	return run.Table(rows) +
+	return run.FormatTable(rows) +
 		fmt.Sprintf(
 			"\n\n%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay",
 			c.Gone,
@@ -388,11 +392,13 @@ func podTable(p drain.Picture, now time.Time) string {
 		)
 }
 
-func formatClock(t, now time.Time) string { return phrase.If(!t.IsZero(), "%s", phrase.Clock(t, now)) }
+func formatClock(t, now time.Time) string {
+	return phrase.TextIf(!t.IsZero(), "%s", phrase.ClockText(t, now))
+}
 
 func (d *nodeDrain) newReport(ctx workflow.Context, reason, message string) machine.Report {
 	report := machine.Report{
-		Read: d.Read(ctx), Step: d.Operation(),
+		Read: d.NewRead(ctx), Step: d.Operation(),
 		Conditions: []machine.Condition{{Type: vocabulary.ConditionDrained, Reason: reason, Message: message}},
 	}
 	if d.Purpose == "" {
@@ -441,7 +447,7 @@ func (d *nodeDrain) recordOutcome(ctx workflow.Context, outcome, why string) (*R
 			result.Why += "; left behind: " + strings.Join(d.lastEviction.Left, ", ")
 		}
 	}
-	d.Show(ctx, run.Step{Name: last, Why: result.Why, Phase: d.phase(), Node: d.NodeName})
+	d.ShowStep(ctx, run.Step{Name: last, Why: result.Why, Phase: d.machinePhase(), Node: d.NodeName})
 	if err := d.SetSearchAttributes(ctx); err != nil {
 		return result, err
 	}
@@ -459,6 +465,6 @@ func (d *nodeDrain) recordOutcome(ctx workflow.Context, outcome, why string) (*R
 	if err := d.writeStatus(ctx, result.Why, report); err != nil {
 		return result, err
 	}
-	result.Versions = d.Object.Versions
+	result.Versions = d.WorkflowState.Versions
 	return result, d.releaseHook(ctx, true, result.Why)
 }

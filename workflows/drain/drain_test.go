@@ -20,8 +20,8 @@ import (
 
 func TestDrainThatNothingBlocks(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty, Accepted: 7})
-	result := e.Run(t)
+	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty, Accepted: 7})
+	result := e.RunDrain(t)
 	require.Equal(
 		t,
 		workflows.Result{
@@ -34,27 +34,27 @@ func TestDrainThatNothingBlocks(t *testing.T) {
 	)
 	require.Equal(t, drain.Evict, e.Asked[0].Means)
 	require.WithinDuration(t, e.Ladder.Started.Add(time.Hour), e.Asked[0].Until, 0)
-	conditions, events := e.Reported()
+	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Drained"}, conditions)
 	require.Equal(t, []string{"Drained"}, events)
 	require.Equal(t, "Drained", e.Reports[1].Deletion.Result)
 }
 
-func TestTheLadderIsClimbedByDeadlines(t *testing.T) {
+func TestDrainMeansChangeAtTheirDeadlines(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	left := activities.Evicted{Outcome: activities.OutcomeDeadline, Grace: time.Minute, Left: []string{"shop/web"}}
-	e.Answer(left, left, left)
-	result := e.Run(t)
+	left := activities.EvictionResult{Outcome: activities.OutcomeDeadline, Grace: time.Minute, Left: []string{"shop/web"}}
+	e.AddEvictionAnswers(left, left, left)
+	result := e.RunDrain(t)
 	require.Equal(t, vocabulary.DrainForced, result.Outcome)
 	require.Equal(t, []string{"shop/web"}, result.LeftBehind, "what still runs is not taken for drained")
 	start := e.Ladder.Started
-	var means []drain.Means
+	var means []drain.RemovalMeans
 	for i, until := range []time.Duration{time.Hour, time.Hour + 90*time.Second, time.Hour + 2*time.Minute} {
 		require.WithinDuration(t, start.Add(until), e.Asked[i].Until, 0)
 		means = append(means, e.Asked[i].Means)
 	}
-	require.Equal(t, []drain.Means{drain.Evict, drain.Delete, drain.Kill}, means)
-	conditions, events := e.Reported()
+	require.Equal(t, []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill}, means)
+	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Forcing", "Forcing", "Forced"}, conditions)
 	require.Equal(t, []string{"DrainForced", "DrainForced", "DrainForced"}, events)
 }
@@ -65,24 +65,28 @@ func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Ladder.NoEviction = "the API server does not serve policy/v1"
 	work := []drain.Blocker{{Kind: drain.BlockedByWork, Pods: 1, Why: "waits for shop/job to complete", Bad: true}}
-	e.Answer(
-		activities.Evicted{
+	e.AddEvictionAnswers(
+		activities.EvictionResult{
 			Outcome:  activities.OutcomeChanged,
 			Blockers: work,
-			Picture:  drain.Picture{Why: "waits for shop/job to complete"},
+			Picture:  drain.Overview{Why: "waits for shop/job to complete"},
 		},
-		activities.Evicted{Outcome: activities.OutcomeChanged, Picture: drain.Picture{Why: "1 pod left"}},
-		activities.Evicted{Outcome: activities.OutcomeDeadline, Left: []string{"shop/web"}},
-		activities.Evicted{Outcome: activities.OutcomeEmpty},
+		activities.EvictionResult{Outcome: activities.OutcomeChanged, Picture: drain.Overview{Why: "1 pod left"}},
+		activities.EvictionResult{Outcome: activities.OutcomeDeadline, Left: []string{"shop/web"}},
+		activities.EvictionResult{Outcome: activities.OutcomeEmpty},
 	)
-	result := e.Run(t)
+	result := e.RunDrain(t)
 	require.Equal(t, vocabulary.DrainDrained, result.Outcome)
-	var means []drain.Means
+	var means []drain.RemovalMeans
 	for _, asked := range e.Asked {
 		means = append(means, asked.Means)
 	}
-	require.Equal(t, []drain.Means{drain.DeleteInOrder, drain.DeleteInOrder, drain.DeleteInOrder, drain.Delete}, means)
-	conditions, events := e.Reported()
+	require.Equal(
+		t,
+		[]drain.RemovalMeans{drain.DeleteInOrder, drain.DeleteInOrder, drain.DeleteInOrder, drain.Delete},
+		means,
+	)
+	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Blocked", "Draining", "Forcing", "Drained"}, conditions)
 	require.Equal(t, []string{"CannotEvict", "DrainBlocked", "DrainMoves", "DrainForced", "Drained"}, events)
 	begun := e.Reports[0]
@@ -101,16 +105,16 @@ func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 func TestNewAndRemovedBlockersAreReported(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	budget := []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}}
-	picture := func(why string) drain.Picture { return drain.Picture{Why: why} }
-	e.Answer(
-		activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: budget, Picture: picture("shop/web needs 3")},
-		activities.Evicted{Outcome: activities.OutcomeChanged, Picture: picture("2 pods left")},
-		activities.Evicted{Outcome: activities.OutcomeEmpty},
+	picture := func(why string) drain.Overview { return drain.Overview{Why: why} }
+	e.AddEvictionAnswers(
+		activities.EvictionResult{Outcome: activities.OutcomeChanged, Blockers: budget, Picture: picture("shop/web needs 3")},
+		activities.EvictionResult{Outcome: activities.OutcomeChanged, Picture: picture("2 pods left")},
+		activities.EvictionResult{Outcome: activities.OutcomeEmpty},
 	)
-	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
 	require.Equal(t, budget, e.Asked[1].Shown, "the blockers that were reported")
 	require.Empty(t, e.Asked[2].Shown)
-	conditions, events := e.Reported()
+	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Blocked", "Draining", "Drained"}, conditions)
 	require.Equal(t, []string{"DrainBlocked", "DrainMoves", "Drained"}, events)
 	require.Equal(t, []string{"PodDisruptionBudget shop/web"}, e.Reports[1].Step.BlockedBy)
@@ -124,12 +128,12 @@ func TestADrainThatOnlyVolumesBlockGoesOnWhenTheirWaitEnds(t *testing.T) {
 	volume := drain.Blocker{Kind: drain.BlockedByVolume, Name: "pv-1", Pods: 1, Until: until}
 	later := drain.Blocker{Kind: drain.BlockedByVolume, Name: "pv-2", Pods: 1, Until: until.Add(time.Minute)}
 	budget := drain.Blocker{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1}
-	e.Answer(
-		activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{later, volume}},
-		activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{budget, volume}},
-		activities.Evicted{Outcome: activities.OutcomeEmpty},
+	e.AddEvictionAnswers(
+		activities.EvictionResult{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{later, volume}},
+		activities.EvictionResult{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{budget, volume}},
+		activities.EvictionResult{Outcome: activities.OutcomeEmpty},
 	)
-	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
 	require.WithinDuration(t, until, e.Reports[1].Step.Deadline, 0)
 	require.Greater(t, e.Reports[2].Step.Deadline.Sub(until), 10*time.Minute)
 }
@@ -145,41 +149,41 @@ func TestADrainThatAVolumeBlocksIsStuck(t *testing.T) {
 		return true
 	})).Return(nil)
 	volume := drain.Blocker{Kind: drain.BlockedByVolume, Name: "pv-1", Pods: 1, Until: e.Env.Now().Add(2 * time.Minute)}
-	e.Answer(
-		activities.Evicted{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{volume}},
-		activities.Evicted{Outcome: activities.OutcomeEmpty},
+	e.AddEvictionAnswers(
+		activities.EvictionResult{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{volume}},
+		activities.EvictionResult{Outcome: activities.OutcomeEmpty},
 	)
-	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
 	require.Equal(t, []bool{true, false}, slices.Compact(stuck))
 }
 
 // The first report comes before the pods are read. While pods leave one after the other, no further report is
 // written.
 func TestFirstReportDescribesTheMeans(t *testing.T) {
-	for why, ladder := range map[string]drain.Ladder{
+	for why, ladder := range map[string]drain.EscalationLadder{
 		"evicts the pods of its node":           {Timeout: time.Hour},
 		"deletes the pods of its node in order": {Timeout: time.Hour, NoEviction: "the API server does not serve policy/v1"},
 		"kills the pods of its node":            {Timeout: time.Hour, Force: "label force-deletion is set"},
 	} {
 		e := workflowstest.NewDrainWorld(t)
 		e.Ladder = ladder
-		e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
-		e.Run(t)
+		e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
+		e.RunDrain(t)
 		require.Equal(t, why, e.Reports[0].Step.Cause)
 	}
 }
 
 func TestForceDuringADrainTakesEffectAtOnce(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Busy()
-	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+	e.AddLongEviction()
+	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	e.Env.RegisterDelayedCallback(func() {
 		unlock := e.Lock()
 		e.Ladder.Force = "label force-deletion asks for it"
 		unlock()
-		workflowstest.Changed(e.Env)
+		workflowstest.SignalChange(e.Env)
 	}, time.Minute)
-	result := e.Run(t)
+	result := e.RunDrain(t)
 	require.Equal(t, vocabulary.DrainForced, result.Outcome)
 	require.Len(t, e.Asked, 2)
 	require.Equal(t, drain.Kill, e.Asked[1].Means)
@@ -189,9 +193,9 @@ func TestForceDuringADrainTakesEffectAtOnce(t *testing.T) {
 // drain records the means again.
 func TestDrainRecordsItsMeansAgainAfterAConflict(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Failing = failFirstReports(2, kube.Conflict(workflowstest.Ref))
-	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
-	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+	e.Failing = failFirstReports(2, kube.ConflictError(workflowstest.ObjectRef))
+	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
+	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
 }
 
 // failFirstReports returns a function that fails the first n reports.
@@ -209,26 +213,26 @@ func TestRefusedReportsAreRepeated(t *testing.T) {
 	t.Run("a hold", func(t *testing.T) {
 		e := workflowstest.NewDrainWorld(t)
 		e.Hold, e.Failing = "alice: look at it first", failFirstReports(1, refused)
-		e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+		e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 		e.Env.RegisterDelayedCallback(func() {
 			unlock := e.Lock()
 			e.Hold = ""
 			unlock()
-			workflowstest.Changed(e.Env)
+			workflowstest.SignalChange(e.Env)
 		}, time.Hour)
-		require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
-		_, events := e.Reported()
+		require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
+		_, events := e.ReportedReasons()
 		require.Contains(t, events, "DeletionHeld")
 	})
 	t.Run("what blocks", func(t *testing.T) {
 		e := workflowstest.NewDrainWorld(t)
-		blocked := activities.Evicted{
+		blocked := activities.EvictionResult{
 			Outcome:  activities.OutcomeChanged,
 			Blockers: []drain.Blocker{{Kind: "PodDisruptionBudget", Name: "a/b"}},
 		}
-		e.Answer(blocked)
-		e.Answer(blocked)
-		e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+		e.AddEvictionAnswers(blocked)
+		e.AddEvictionAnswers(blocked)
+		e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 		fail := failFirstReports(1, refused)
 		e.Failing = func(r machine.Report) error {
 			if len(e.Asked) == 0 {
@@ -236,7 +240,7 @@ func TestRefusedReportsAreRepeated(t *testing.T) {
 			}
 			return fail(r)
 		}
-		require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+		require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
 		require.Empty(t, e.Asked[1].Shown, "the status does not show it")
 		require.NotEmpty(t, e.Asked[2].Shown)
 	})
@@ -245,16 +249,16 @@ func TestRefusedReportsAreRepeated(t *testing.T) {
 func TestCancelledDecisionLeavesNoRecord(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Result = activities.Cancelled
-	require.Equal(t, activities.Cancelled, e.Run(t).Outcome)
+	require.Equal(t, activities.Cancelled, e.RunDrain(t).Outcome)
 	require.Empty(t, e.Reports)
 	require.Empty(t, e.Asked)
 }
 
 func TestCancelledDrainEvictsNoFurtherPods(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Busy()
+	e.AddLongEviction()
 	e.Env.RegisterDelayedCallback(e.Env.CancelWorkflow, time.Minute)
-	e.Env.ExecuteWorkflow(workflows.Drain, workflows.Input{Ref: workflowstest.Ref, NodeName: "n"})
+	e.Env.ExecuteWorkflow(workflows.Drain, workflows.Input{Ref: workflowstest.ObjectRef, NodeName: "n"})
 	require.Error(t, e.Env.GetWorkflowError())
 	require.Len(t, e.Asked, 1)
 	require.Len(t, e.Reports, 1, "it has begun, and says nothing of an end")
@@ -262,14 +266,14 @@ func TestCancelledDrainEvictsNoFurtherPods(t *testing.T) {
 
 func TestHeldDrainEvictsNoPodsUntilItIsResumed(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Busy()
-	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+	e.AddLongEviction()
+	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	after := func(d time.Duration, change func()) {
 		e.Env.RegisterDelayedCallback(func() {
 			unlock := e.Lock()
 			change()
 			unlock()
-			workflowstest.Changed(e.Env)
+			workflowstest.SignalChange(e.Env)
 		}, d)
 	}
 	after(time.Minute, func() { e.Hold = "alice: look at it first" })
@@ -277,9 +281,9 @@ func TestHeldDrainEvictsNoPodsUntilItIsResumed(t *testing.T) {
 		require.Len(t, e.Asked, 1)
 		e.Hold = ""
 	})
-	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
 	require.Len(t, e.Asked, 2)
-	conditions, events := e.Reported()
+	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Blocked", "Draining", "Drained"}, conditions)
 	require.Equal(t, []string{"DeletionHeld", "DeletionResumed", "Drained"}, events)
 }
@@ -288,71 +292,71 @@ func TestHeldDrainEvictsNoPodsUntilItIsResumed(t *testing.T) {
 // reported before the hold.
 func TestResumedDrainReportsItsBlockersAgain(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	budget := activities.Evicted{
-		Outcome: activities.OutcomeChanged, Picture: drain.Picture{Why: "shop/web needs 3"},
+	budget := activities.EvictionResult{
+		Outcome: activities.OutcomeChanged, Picture: drain.Overview{Why: "shop/web needs 3"},
 		Blockers: []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}},
 	}
-	e.Answer(budget)
-	e.Busy()
-	e.Answer(budget)
-	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+	e.AddEvictionAnswers(budget)
+	e.AddLongEviction()
+	e.AddEvictionAnswers(budget)
+	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	for at, hold := range map[time.Duration]string{time.Minute: "alice: look at it first", 30 * time.Minute: ""} {
 		e.Env.RegisterDelayedCallback(func() {
 			unlock := e.Lock()
 			e.Hold = hold
 			unlock()
-			workflowstest.Changed(e.Env)
+			workflowstest.SignalChange(e.Env)
 		}, at)
 	}
-	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
 	require.Len(t, e.Asked, 4)
 	require.Equal(t, budget.Blockers, e.Asked[1].Shown, "it was told")
 	require.Empty(t, e.Asked[2].Shown, "it is told again")
-	conditions, events := e.Reported()
+	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Blocked", "Blocked", "Draining", "Blocked", "Drained"}, conditions)
 	require.Equal(t, []string{"DrainBlocked", "DeletionHeld", "DeletionResumed", "DrainBlocked", "Drained"}, events)
 }
 
 func TestRetryAsksEverybodyAgain(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Answer(activities.Evicted{Outcome: activities.OutcomeChanged})
-	e.Busy()
-	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeChanged})
+	e.AddLongEviction()
+	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	e.Env.RegisterDelayedCallback(func() {
 		unlock := e.Lock()
 		e.Retry = "2026-11-21T12:00:00Z alice"
 		unlock()
-		workflowstest.Changed(e.Env)
+		workflowstest.SignalChange(e.Env)
 	}, time.Minute)
-	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
+	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
 	require.Equal(t, []bool{false, false, true}, []bool{e.Asked[0].Hurry, e.Asked[1].Hurry, e.Asked[2].Hurry})
 }
 
 // As in machine-controller-manager, lastOperation is Failed while a person must remove a blocker, and while pods
 // remain after the deadline. lastOperation is Processing again when the drain makes progress.
 func TestLastOperationOfAStuckDrainIsFailed(t *testing.T) {
-	blocked := func(bad bool) activities.Evicted {
-		return activities.Evicted{
-			Outcome: activities.OutcomeChanged, Picture: drain.Picture{Why: "1 pod is blocked"},
+	blocked := func(bad bool) activities.EvictionResult {
+		return activities.EvictionResult{
+			Outcome: activities.OutcomeChanged, Picture: drain.Overview{Why: "1 pod is blocked"},
 			Blockers: []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Bad: bad}},
 		}
 	}
-	moves := activities.Evicted{Outcome: activities.OutcomeChanged, Picture: drain.Picture{Why: "moves"}}
+	moves := activities.EvictionResult{Outcome: activities.OutcomeChanged, Picture: drain.Overview{Why: "moves"}}
 	late := blocked(false)
-	empty := activities.Evicted{Outcome: activities.OutcomeEmpty}
+	empty := activities.EvictionResult{Outcome: activities.OutcomeEmpty}
 	late.Outcome = activities.OutcomeDeadline
 	for name, row := range map[string]struct {
-		seen []activities.Evicted
+		seen []activities.EvictionResult
 		want []string
 	}{
-		"a budget that allows nothing at present": {[]activities.Evicted{blocked(false), empty}, []string{"Processing", "Processing", "Processing"}},
-		"a budget that somebody has to change":    {[]activities.Evicted{blocked(true), moves, empty}, []string{"Processing", "Failed", "Processing", "Processing"}},
-		"its deadline has passed":                 {[]activities.Evicted{late, empty}, []string{"Processing", "Failed", "Processing"}},
+		"a budget that allows nothing at present": {[]activities.EvictionResult{blocked(false), empty}, []string{"Processing", "Processing", "Processing"}},
+		"a budget that somebody has to change":    {[]activities.EvictionResult{blocked(true), moves, empty}, []string{"Processing", "Failed", "Processing", "Processing"}},
+		"its deadline has passed":                 {[]activities.EvictionResult{late, empty}, []string{"Processing", "Failed", "Processing"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := workflowstest.NewDrainWorld(t)
-			e.Answer(row.seen...)
-			e.Run(t)
+			e.AddEvictionAnswers(row.seen...)
+			e.RunDrain(t)
 			var states []string
 			for _, r := range e.Reports {
 				require.Equal(t, vocabulary.OperationDelete, r.Operation.Type)

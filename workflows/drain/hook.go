@@ -31,10 +31,10 @@ func (d *nodeDrain) prepareClusterAPIDrain(
 	switch next.ClusterAPI.Step {
 	default: // the drain needs no preparation
 	case drain.HookReturn:
-		d.Show(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.phase(), Node: d.NodeName})
+		d.ShowStep(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.machinePhase(), Node: d.NodeName})
 		return &Result{Outcome: activities.Cancelled, Why: next.Why}, true, d.releaseHook(ctx, false, next.Why)
 	case drain.HookAwait:
-		d.Show(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.phase(), Node: d.NodeName})
+		d.ShowStep(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.machinePhase(), Node: d.NodeName})
 		return nil, true, d.AwaitChange(ctx)
 	case drain.HookPaused:
 		return nil, true, d.reportAndWait(ctx, next, vocabulary.BlockedPaused)
@@ -43,14 +43,19 @@ func (d *nodeDrain) prepareClusterAPIDrain(
 			ctx,
 			next,
 			vocabulary.BlockedTargetUnavailable,
-			d.Timer(ctx, "again", "asks the cluster again then", workflow.Now(ctx).Add(run.RefusalWait(d.unansweredDecisions))),
+			d.EnsureTimer(
+				ctx,
+				"again",
+				"asks the cluster again then",
+				workflow.Now(ctx).Add(run.WaitAfterRefusal(d.unansweredDecisions)),
+			),
 		)
 	case drain.HookDrain:
 		if next.ClusterAPI.Queue != "" && next.Hold == "" {
 			return nil, true, d.awaitTurn(ctx, next)
 		}
 		if next.ClusterAPI.Cordon {
-			_, _, err := d.cordonNode.UnlessChanged(ctx, d.Object, "cordons node "+d.NodeName, d.Read(ctx))
+			_, _, err := d.cordonNode.RunUnlessChanged(ctx, d.WorkflowState, "cordons node "+d.NodeName, d.NewRead(ctx))
 			return nil, true, err
 		}
 	}
@@ -65,8 +70,8 @@ func (d *nodeDrain) reportAndWait(
 	futures ...workflow.Future,
 ) error {
 	again := d.Shown.Name == vocabulary.StepDrain && d.Shown.Cause == next.Why
-	d.Show(ctx, run.Step{
-		Name: vocabulary.StepDrain, Why: next.Why, Cause: next.Why, Phase: d.phase(), Node: d.NodeName,
+	d.ShowStep(ctx, run.Step{
+		Name: vocabulary.StepDrain, Why: next.Why, Cause: next.Why, Phase: d.machinePhase(), Node: d.NodeName,
 		BlockedBy: []string{blocker}, Stuck: true,
 	})
 	if !again {
@@ -80,16 +85,19 @@ func (d *nodeDrain) reportAndWait(
 // awaitTurn waits for the machine's turn to drain. The bridge signals the next machines.
 func (d *nodeDrain) awaitTurn(ctx workflow.Context, next activities.Decision) error {
 	again := d.Shown.Name == vocabulary.StepQueued
-	d.Show(ctx, run.Step{Name: vocabulary.StepQueued, Why: next.ClusterAPI.Queue, Phase: d.phase(), Node: d.NodeName})
+	d.ShowStep(
+		ctx,
+		run.Step{Name: vocabulary.StepQueued, Why: next.ClusterAPI.Queue, Phase: d.machinePhase(), Node: d.NodeName},
+	)
 	if !again { // decide again after this write: a turn that became free before it woke no run
 		return d.writeStatus(ctx, next.ClusterAPI.Queue, d.newReport(ctx, vocabulary.ReasonDraining, next.ClusterAPI.Queue))
 	}
 	return d.AwaitChange(ctx)
 }
 
-// holdCancelled records on a Cluster API machine that a person cancelled the drain in Temporal. For a machine of
+// holdCancelledDrain records on a Cluster API machine that a person cancelled the drain in Temporal. For a machine of
 // Millwright, the machine's own workflow records the cancellation.
-func (d *nodeDrain) holdCancelled(ctx workflow.Context) error {
+func (d *nodeDrain) holdCancelledDrain(ctx workflow.Context) error {
 	if d.kind != run.KindClusterAPIDrain {
 		return nil
 	}
@@ -98,11 +106,11 @@ func (d *nodeDrain) holdCancelled(ctx workflow.Context) error {
 	why := "the drain was cancelled in Temporal"
 	_, err := d.recordHold.RunLocalFirst(
 		ctx,
-		d.Object,
+		d.WorkflowState,
 		"holds the drain: "+why,
-		activities.Holding{Read: d.Read(ctx), Why: why},
+		activities.HoldInput{Read: d.NewRead(ctx), Why: why},
 	)
-	if run.FailedWith(err, kube.TypeObjectGone) {
+	if run.IsFailureOfType(err, kube.TypeObjectGone) {
 		return nil
 	}
 	return err
@@ -113,11 +121,11 @@ func (d *nodeDrain) releaseHook(ctx workflow.Context, drained bool, why string) 
 	if d.kind != run.KindClusterAPIDrain {
 		return nil
 	}
-	return run.Write(
+	return run.WriteObject(
 		ctx,
-		d.Object,
+		d.WorkflowState,
 		"removes the hook: "+why,
 		d.removeHook,
-		capi.HookRelease{Read: d.Read(ctx), Drained: drained},
+		capi.HookRelease{Read: d.NewRead(ctx), Drained: drained},
 	)
 }

@@ -17,15 +17,15 @@ import (
 
 func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain, Cordon: true}}
+	e.Hook = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain, Cordon: true}}
 	budget := []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}}
-	e.Answer(
-		activities.Evicted{
+	e.AddEvictionAnswers(
+		activities.EvictionResult{
 			Outcome:  activities.OutcomeChanged,
 			Blockers: budget,
-			Picture:  drain.Picture{Why: "shop/web needs 3"},
+			Picture:  drain.Overview{Why: "shop/web needs 3"},
 		},
-		activities.Evicted{Outcome: activities.OutcomeEmpty, Accepted: 1},
+		activities.EvictionResult{Outcome: activities.OutcomeEmpty, Accepted: 1},
 	)
 	require.Equal(
 		t,
@@ -35,10 +35,10 @@ func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
 			Accepted: 1,
 			Versions: kube.MinVersions{"machines.cluster.x-k8s.io": "9"},
 		},
-		e.RunClusterAPI(t),
+		e.RunClusterAPIDrain(t),
 	)
 	require.Equal(t, 1, e.Cordons, "before the first pod")
-	conditions, events := e.Reported()
+	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Blocked", "Drained"}, conditions)
 	require.Equal(t, []string{"DrainBlocked", "Drained"}, events)
 	require.Equal(t, "n", e.Asked[0].NodeName)
@@ -48,8 +48,15 @@ func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
 
 func TestTheHookIsRemovedAtOnceIfClusterAPIWouldNotDrain(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookReturn}, Why: "the machine has no node"}
-	require.Equal(t, workflows.Result{Outcome: activities.Cancelled, Why: "the machine has no node"}, e.RunClusterAPI(t))
+	e.Hook = activities.Decision{
+		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookReturn},
+		Why:        "the machine has no node",
+	}
+	require.Equal(
+		t,
+		workflows.Result{Outcome: activities.Cancelled, Why: "the machine has no node"},
+		e.RunClusterAPIDrain(t),
+	)
 	require.Empty(t, e.Asked)
 	require.Empty(t, e.Reports)
 	require.Len(t, e.Released, 1)
@@ -59,11 +66,11 @@ func TestTheHookIsRemovedAtOnceIfClusterAPIWouldNotDrain(t *testing.T) {
 func TestASkippedDrainForClusterAPI(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Hook, e.Result = activities.Decision{
-		ClusterAPI: activities.Hook{Step: drain.HookOver},
+		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookOver},
 		Why:        "ann: test",
 	}, vocabulary.DrainSkipped
-	require.Equal(t, vocabulary.DrainSkipped, e.RunClusterAPI(t).Outcome)
-	conditions, events := e.Reported()
+	require.Equal(t, vocabulary.DrainSkipped, e.RunClusterAPIDrain(t).Outcome)
+	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Skipped"}, conditions)
 	require.Equal(t, []string{"DrainSkipped"}, events)
 	require.True(t, e.Released[0].Drained, "nor does Cluster API drain")
@@ -71,8 +78,10 @@ func TestASkippedDrainForClusterAPI(t *testing.T) {
 
 func TestAMachineThatNeedsNoDrainKeepsItsHook(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook, e.Result = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookNothing}}, activities.Cancelled
-	require.Equal(t, activities.Cancelled, e.RunClusterAPI(t).Outcome)
+	e.Hook, e.Result = activities.Decision{
+		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookNothing},
+	}, activities.Cancelled
+	require.Equal(t, activities.Cancelled, e.RunClusterAPIDrain(t).Outcome)
 	require.Empty(t, e.Released)
 }
 
@@ -85,26 +94,26 @@ func TestDrainForClusterAPIWaitsBeforeItEvicts(t *testing.T) {
 		steps   []string
 		blocked []string
 	}{
-		"Cluster API":          {activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookAwait}, Why: "not yet"}, true, nil, nil},
-		"its turn":             {activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain, Queue: "queued: place 1 of 1"}}, true, []string{vocabulary.StepQueued}, nil},
-		"the end of a pause":   {activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookPaused}, Why: "Cluster c is paused"}, true, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedPaused}},
-		"the cluster of nodes": {activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookUnknown}, Why: "no answer"}, false, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedTargetUnavailable}},
+		"Cluster API":          {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookAwait}, Why: "not yet"}, true, nil, nil},
+		"its turn":             {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain, Queue: "queued: place 1 of 1"}}, true, []string{vocabulary.StepQueued}, nil},
+		"the end of a pause":   {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookPaused}, Why: "Cluster c is paused"}, true, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedPaused}},
+		"the cluster of nodes": {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookUnknown}, Why: "no answer"}, false, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedTargetUnavailable}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := workflowstest.NewDrainWorld(t)
 			e.Hook = row.wait
-			e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+			e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 			e.Env.RegisterDelayedCallback(func() {
 				unlock := e.Lock()
 				require.Empty(t, e.Asked, "no pod is touched")
 				require.Zero(t, e.Cordons)
-				e.Hook = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain}}
+				e.Hook = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain}}
 				unlock()
 				if row.signal {
-					workflowstest.Changed(e.Env)
+					workflowstest.SignalChange(e.Env)
 				}
 			}, time.Hour)
-			require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPI(t).Outcome)
+			require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPIDrain(t).Outcome)
 			var steps []string
 			for _, r := range e.Reports[:len(row.steps)] {
 				steps = append(steps, r.Step.Name)
@@ -120,23 +129,26 @@ func TestDrainForClusterAPIWaitsBeforeItEvicts(t *testing.T) {
 // The interval between questions to a cluster without an answer grows. An answer resets the interval.
 func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookUnknown}, Why: "no answer"}
-	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+	e.Hook = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookUnknown}, Why: "no answer"}
+	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	next := func(after time.Duration, hook activities.Decision) {
 		e.Env.RegisterDelayedCallback(func() {
 			unlock := e.Lock()
 			e.Hook = hook
 			unlock()
-			workflowstest.Changed(e.Env)
+			workflowstest.SignalChange(e.Env)
 		}, after)
 	}
 	next(
 		20*time.Minute,
-		activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookPaused}, Why: "Cluster c is paused"},
+		activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookPaused}, Why: "Cluster c is paused"},
 	)
-	next(21*time.Minute, activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookUnknown}, Why: "no answer"})
-	next(22*time.Minute, activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain}})
-	require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPI(t).Outcome)
+	next(
+		21*time.Minute,
+		activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookUnknown}, Why: "no answer"},
+	)
+	next(22*time.Minute, activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain}})
+	require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPIDrain(t).Outcome)
 	var after []time.Duration
 	for _, at := range e.Looks {
 		if d := at.Sub(e.Looks[0]).Round(time.Second); !slices.Contains(after, d) {
@@ -169,27 +181,27 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 func TestAHeldDrainForClusterAPI(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Hook, e.Hold = activities.Decision{
-		ClusterAPI: activities.Hook{Step: drain.HookDrain, Queue: "queued: place 1 of 1"},
+		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain, Queue: "queued: place 1 of 1"},
 	}, "ann: lunch"
-	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
+	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	e.Env.RegisterDelayedCallback(func() {
 		unlock := e.Lock()
 		e.Hold, e.Hook.ClusterAPI.Queue = "", ""
 		unlock()
-		workflowstest.Changed(e.Env)
+		workflowstest.SignalChange(e.Env)
 	}, time.Hour)
-	require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPI(t).Outcome)
-	_, events := e.Reported()
+	require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPIDrain(t).Outcome)
+	_, events := e.ReportedReasons()
 	require.Equal(t, []string{"DeletionHeld", "DeletionResumed", "Drained"}, events)
 }
 
 // A drain that was cancelled in Temporal starts again only after a person resumes it.
 func TestADrainForClusterAPIThatIsCancelledInTemporalIsHeld(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain}}
-	e.Busy()
+	e.Hook = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain}}
+	e.AddLongEviction()
 	e.Env.RegisterDelayedCallback(e.Env.CancelWorkflow, time.Minute)
-	e.Env.ExecuteWorkflow(workflows.ClusterAPIDrain, workflows.Input{Ref: workflowstest.Ref})
+	e.Env.ExecuteWorkflow(workflows.ClusterAPIDrain, workflows.Input{Ref: workflowstest.ObjectRef})
 	require.Error(t, e.Env.GetWorkflowError())
 	require.Len(t, e.Halts, 1)
 	require.Equal(t, "the drain was cancelled in Temporal", e.Halts[0].Why)

@@ -8,21 +8,21 @@ import (
 	"millwright/workflows/run"
 )
 
-// adapter contains the activities for the machines of one API. An activity of type run.Local may run as a local
-// activity: see run.Local.
+// adapter contains the activities for the machines of one API. An activity of type run.LocalActivity may run as a local
+// activity: see run.LocalActivity.
 type adapter struct {
 	kind     run.Kind
 	resource kube.Resource // the cache of the machines
 
-	decideDrain run.Local[drain.Input, drain.Decision]
-	reportDrain run.Local[machine.Report, kube.Reported]
+	decideDrain run.LocalActivity[drain.Input, drain.Decision]
+	reportDrain run.LocalActivity[machine.Report, kube.ReportResult]
 	evictPods   any
 
 	// Only for Cluster API: its drain has no parent workflow, and itself cordons the node, removes the hook and
 	// records holds.
-	cordonNode run.Local[kube.Read, kube.MinVersions]
-	removeHook run.Local[capi.HookRelease, string]
-	recordHold run.Local[drain.Holding, string]
+	cordonNode run.LocalActivity[kube.ReadInput, kube.MinVersions]
+	removeHook run.LocalActivity[capi.HookRelease, string]
+	recordHold run.LocalActivity[drain.HoldInput, string]
 }
 
 // millwrightAdapter returns the adapter for machines of machine.sapcloud.io.
@@ -30,8 +30,8 @@ func millwrightAdapter() adapter {
 	a := new(drain.Activities)
 	return adapter{
 		kind: run.KindDrain, resource: kube.MachinesResource,
-		decideDrain: run.Repeatable(a.DecideDrain),
-		reportDrain: run.Repeatable(new(machine.Activities).ReportMachine),
+		decideDrain: run.NewLocalActivity(a.DecideDrain),
+		reportDrain: run.NewLocalActivity(new(machine.Activities).ReportMachine),
 		evictPods:   a.EvictPods,
 	}
 }
@@ -41,11 +41,11 @@ func clusterAPIAdapter() adapter {
 	a := new(capi.Activities)
 	return adapter{
 		kind: run.KindClusterAPIDrain, resource: capi.MachinesResource,
-		decideDrain: run.Repeatable(a.DecideClusterAPIDrain),
-		reportDrain: run.Repeatable(a.ReportClusterAPIDrain),
+		decideDrain: run.NewLocalActivity(a.DecideClusterAPIDrain),
+		reportDrain: run.NewLocalActivity(a.ReportClusterAPIDrain),
 		evictPods:   a.EvictClusterAPIPods,
-		cordonNode:  run.Repeatable(a.CordonClusterAPINode),
-		removeHook:  run.Repeatable(a.ReleaseClusterAPIHook),
-		recordHold:  run.Repeatable(a.HoldClusterAPIDrain),
+		cordonNode:  run.NewLocalActivity(a.CordonClusterAPINode),
+		removeHook:  run.NewLocalActivity(a.ReleaseClusterAPIHook),
+		recordHold:  run.NewLocalActivity(a.HoldClusterAPIDrain),
 	}
 }

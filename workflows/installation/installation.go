@@ -21,7 +21,7 @@ func Installation(ctx workflow.Context, in Input) error {
 	workflow.SetCurrentDetails(
 		ctx,
 		"The name **"+string(
-			run.InstallationOf(ctx),
+			run.InstallationOfWorkflow(ctx),
 		)+"** belongs to the control cluster whose namespace kube-system has the UID "+
 			in.ControlCluster+". Cancel this workflow before another cluster takes over the name.",
 	)

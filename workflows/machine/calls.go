@@ -36,9 +36,9 @@ func (m *machine) callProvider(
 			return nil, nil
 		case end == outcomeCallAgain:
 			call.Known = nil // the cause of the back-off has changed: call again at once
-		case answer.Problem == nil, m.needsInstanceNames(d) && answer.Nameless():
+		case answer.Problem == nil, m.needsInstanceNames(d) && answer.NamesNoInstance():
 			return &answer, nil
-		case d.Need == attention.Deletion && call.NeverTried && needsPerson(*answer.Problem):
+		case d.Need == attention.Deletion && call.NeverTried && needsPersonToRepair(*answer.Problem):
 			return &cloud.InstanceAnswer{}, nil // no instance was ever created, so the deletion succeeds
 		default:
 			if again, err := m.handleProblem(ctx, d, &call, answer, end); err != nil || !again {
@@ -68,17 +68,17 @@ func (m *machine) handleProblem(
 		}
 	}
 	switch {
-	case needsPerson(*problem) && end == outcomeStale: // a change may have solved the problem
+	case needsPersonToRepair(*problem) && end == outcomeStale: // a change may have solved the problem
 		return false, m.showProblem(ctx, d, *problem, call.LastKnownState, false)
-	case needsPerson(*problem):
+	case needsPersonToRepair(*problem):
 		return false, m.awaitRepairByPerson(ctx, d, *problem)
 	}
 	call.Known = problem
 	return true, m.showProblem(ctx, d, *problem, call.LastKnownState, false)
 }
 
-// needsPerson reports whether a problem lasts until a person changes something.
-func needsPerson(p kube.Problem) bool {
+// needsPersonToRepair reports whether a problem lasts until a person changes something.
+func needsPersonToRepair(p kube.Problem) bool {
 	return p.React == kube.UntilSpec || p.React == kube.UntilCredential
 }
 
@@ -120,7 +120,7 @@ func (m *machine) callInterruptibly(
 		if err := m.AwaitChange(ctx, futures...); err != nil {
 			return answer, end, err
 		}
-		changed := m.Receive()
+		changed := m.ReceiveSignals()
 		switch {
 		case future.IsReady():
 			return answer, end, future.Get(ctx, &answer)
@@ -150,21 +150,21 @@ func (m *machine) callOptions(
 	d activities.Decision,
 	call cloud.InstanceCall,
 ) (options workflow.Context, name string) {
-	name, why, of := m.Shown.Name, m.Shown.Why, run.Cloud
+	name, why, of := m.Shown.Name, m.Shown.Why, run.CloudCallOptions
 	if m.needsInstanceNames(d) {
 		if name, why = vocabulary.StepInstanceStatus, "is there an instance that is not on record?"; call.Known == nil {
-			of = run.OptionalQuestion
+			of = run.OptionalQuestionOptions
 		}
 	}
 	options = of(ctx, d.Provider, m.ActivityID(name), why)
 	if d.Yields {
-		options = run.Yielding(options)
+		options = run.WithLowerPriority(options)
 	}
 	return options, name
 }
 
 func (m *machine) creationTimer(ctx workflow.Context, at time.Time) workflow.Future {
-	return m.Timer(ctx, "creation", "gives up making the instance: the creation timeout", at)
+	return m.EnsureTimer(ctx, "creation", "gives up making the instance: the creation timeout", at)
 }
 
 // reconsiderCall decides after a signal whether a provider call continues, and returns the creation's deadline. A
@@ -229,14 +229,14 @@ func (m *machine) awaitUnfinishedCall(ctx workflow.Context) error {
 	if m.unfinishedCall == nil {
 		return nil
 	}
-	if m.inquiry.cancelCall != nil {
-		m.inquiry.cancelCall()
-		m.inquiry.cancelCall = nil
+	if m.instanceGoneInquiry.cancelCall != nil {
+		m.instanceGoneInquiry.cancelCall()
+		m.instanceGoneInquiry.cancelCall = nil
 	}
 	if err := m.SetSearchAttributes(ctx); err != nil { // the cancellation may take long to reach the call
 		return err
 	}
-	m.GivenUp(m.unfinishedCallName, m.unfinishedCall.Get(ctx, nil))
+	m.RecordCancelledActivity(m.unfinishedCallName, m.unfinishedCall.Get(ctx, nil))
 	m.unfinishedCall = nil
 	return ctx.Err()
 }
@@ -249,7 +249,7 @@ func (m *machine) awaitRepairByPerson(ctx workflow.Context, d activities.Decisio
 	if err := m.showProblem(ctx, d, p, "", true); err != nil {
 		return err
 	}
-	wait := m.Timer(ctx, "repair", "blocked by "+p.Reason+": "+p.Message, workflow.Now(ctx).Add(run.RecheckStuck))
+	wait := m.EnsureTimer(ctx, "repair", "blocked by "+p.Reason+": "+p.Message, workflow.Now(ctx).Add(run.RecheckStuck))
 	defer m.CancelTimer("repair")
 	return m.AwaitChange(ctx, wait)
 }
@@ -275,11 +275,11 @@ func (m *machine) showProblem(
 		s.Name,
 		map[attention.Need]string{attention.Instance: vocabulary.StepCreateInstance, attention.Deletion: vocabulary.StepDeleteInstance}[d.Need],
 	)
-	s.Why, s.Phase, s.BlockedBy, s.Stuck = p.Message, phase, run.Reasons(p.Reason), stuck
+	s.Why, s.Phase, s.BlockedBy, s.Stuck = p.Message, phase, run.ReasonList(p.Reason), stuck
 	if stuck {
 		s.Deadline = time.Time{}
 	}
-	m.Show(ctx, s)
+	m.ShowStep(ctx, s)
 	report := m.progressReport(
 		ctx,
 		phase,

@@ -13,16 +13,17 @@ import (
 	"millwright/workflows/run"
 )
 
-// create makes the instance and records its names on the object. create returns early if the machine is being deleted,
-// if the creation timeout has ended, or if the cause of a problem has changed. The caller then decides again.
-func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
+// createInstance makes the instance and records its names on the object. createInstance returns early if the machine is
+// being deleted, if the creation timeout has ended, or if the cause of a problem has changed. The caller then decides
+// again.
+func (m *machine) createInstance(ctx workflow.Context, d activities.Decision) error {
 	if d.Problem != nil {
 		return m.awaitRepairByPerson(ctx, d, *d.Problem)
 	}
 	if d.Prepare {
-		return run.Write(ctx, m.Object, "puts the finalizer on", addFinalizer, m.Read(ctx))
+		return run.WriteObject(ctx, m.WorkflowState, "puts the finalizer on", addFinalizer, m.NewRead(ctx))
 	}
-	m.Show(
+	m.ShowStep(
 		ctx,
 		run.Step{
 			Name:     vocabulary.StepCreateInstance,
@@ -31,7 +32,7 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 			Deadline: d.CreateBy,
 		},
 	)
-	call, ready, err := m.begin(ctx, d)
+	call, ready, err := m.beginCreation(ctx, d)
 	if err != nil || !ready {
 		return err
 	}
@@ -43,11 +44,11 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 	call.NodeName = answer.NodeName
 	call.LastKnownState = answer.LastKnownState
 	call.NeverTried = false
-	if over, err := m.record(ctx, d, call, answer.Tokenless); err != nil || over {
+	if over, err := m.recordCreatedInstance(ctx, d, call, answer.Tokenless); err != nil || over {
 		return err
 	}
 	if answer.Uninitialized {
-		m.Show(
+		m.ShowStep(
 			ctx,
 			run.Step{
 				Name:     vocabulary.StepInitialiseInstance,
@@ -64,12 +65,15 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 			answer.Addresses = addresses
 		}
 	}
-	return m.made(ctx, d, call, *answer)
+	return m.reportCreatedInstance(ctx, d, call, *answer)
 }
 
-// begin issues the bootstrap token of the node, and records that a creation begins. ready is false if something else
-// must be done first.
-func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud.InstanceCall, ready bool, err error) {
+// beginCreation issues the bootstrap token of the node, and records that a creation begins. ready is false if something
+// else must be done first.
+func (m *machine) beginCreation(
+	ctx workflow.Context,
+	d activities.Decision,
+) (call cloud.InstanceCall, ready bool, err error) {
 	call = m.instanceCall(d)
 	m.attemptName = fmt.Sprintf("%s/%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, workflow.Now(ctx).UnixMilli())
 	if ready, err := m.issueToken(ctx, d, &call); err != nil || !ready {
@@ -85,12 +89,12 @@ func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud
 		{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonCreating, Message: m.Shown.Why},
 	}
 	begin.WithoutToken = call.Token == kube.TokenRef{}
-	begun, err := recordCreateIntent.RunLocalFirst(ctx, m.Object, "puts on record that a creation begins", begin)
+	begun, err := recordCreateIntent.RunLocalFirst(ctx, m.WorkflowState, "puts on record that a creation begins", begin)
 	if err != nil {
 		return call, false, err
 	}
-	m.Wrote(begun.Version)
-	m.Explain(ctx, begun.Reported)
+	m.RaiseWrittenVersion(begun.Version)
+	m.AddWaitMessage(ctx, begun.Reported)
 	call.NeverTried, call.IntentRun = begun.NeverTried, begun.RunID
 	return call, true, nil
 }
@@ -105,19 +109,19 @@ func (m *machine) issueToken(
 	if !d.Token {
 		return true, nil
 	}
-	request := activities.TokenRequest{Read: m.Read(ctx), Expires: d.CreateBy, Attempt: m.attemptName}
+	request := activities.TokenRequest{Read: m.NewRead(ctx), Expires: d.CreateBy, Attempt: m.attemptName}
 	timeout := m.creationTimer(ctx, d.CreateBy)
-	token, ready, err := issueToken.UnlessChanged(ctx, m.Object, "makes the bootstrap token", request, timeout)
-	if run.FailedWith(err, kube.TypeTokenGone) { // too late for a token: wait for the timeout
+	token, ready, err := issueToken.RunUnlessChanged(ctx, m.WorkflowState, "makes the bootstrap token", request, timeout)
+	if run.IsFailureOfType(err, kube.TypeTokenGone) { // too late for a token: wait for the timeout
 		return false, m.awaitDeadline(ctx, d, timeout)
 	}
 	call.Token = token
 	return ready, err
 }
 
-// record writes the instance's names to the object. If the node name already belongs to another node, record deletes
-// the instance and sets the phase Failed; over is then true.
-func (m *machine) record(
+// recordCreatedInstance writes the instance's names to the object. If the node name already belongs to another node,
+// record deletes the instance and sets the phase Failed; over is then true.
+func (m *machine) recordCreatedInstance(
 	ctx workflow.Context,
 	d activities.Decision,
 	call cloud.InstanceCall,
@@ -129,12 +133,12 @@ func (m *machine) record(
 	}
 	stale, err := m.recordNames(
 		ctx,
-		activities.Recorded{ProviderID: call.ProviderID, NodeName: nodeName, Tokenless: tokenless},
+		activities.InstanceRecord{ProviderID: call.ProviderID, NodeName: nodeName, Tokenless: tokenless},
 	)
 	if err != nil || stale == "" {
 		return err != nil, err
 	}
-	m.Show(
+	m.ShowStep(
 		ctx,
 		run.Step{
 			Name:      vocabulary.StepDeleteInstance,
@@ -150,7 +154,7 @@ func (m *machine) record(
 		return true, err
 	}
 	return true, m.writeStatus(ctx, stale, activities.Report{
-		Read:      m.Read(ctx),
+		Read:      m.NewRead(ctx),
 		Phase:     vocabulary.PhaseFailed,
 		Operation: lastOperation(vocabulary.OperationCreate, vocabulary.StateFailed, stale),
 		Conditions: []activities.Condition{
@@ -163,11 +167,11 @@ func (m *machine) record(
 
 // recordNames writes the names of an instance to the object. stale is the reason why the node name belongs to another
 // node, or empty.
-func (m *machine) recordNames(ctx workflow.Context, in activities.Recorded) (stale string, err error) {
-	in.Read = m.Read(ctx)
-	record, err := recordInstance.RunLocalFirst(ctx, m.Object, "records instance "+in.ProviderID, in)
+func (m *machine) recordNames(ctx workflow.Context, in activities.InstanceRecord) (stale string, err error) {
+	in.Read = m.NewRead(ctx)
+	record, err := recordInstance.RunLocalFirst(ctx, m.WorkflowState, "records instance "+in.ProviderID, in)
 	if err == nil {
-		m.Wrote(record.Version)
+		m.RaiseWrittenVersion(record.Version)
 	}
 	return record.Stale, err
 }
@@ -180,9 +184,9 @@ func nodePhrase(name string) string {
 	return "node " + name
 }
 
-// made reports that the instance exists, and whether its node has joined. Without a target cluster the creation is
-// complete, and the phase is Available.
-func (m *machine) made(
+// reportCreatedInstance reports that the instance exists, and whether its node has joined. Without a target cluster the
+// creation is complete, and the phase is Available.
+func (m *machine) reportCreatedInstance(
 	ctx workflow.Context,
 	d activities.Decision,
 	call cloud.InstanceCall,
@@ -207,7 +211,7 @@ func (m *machine) made(
 		}
 		operation = lastOperation(vocabulary.OperationCreate, vocabulary.StateSuccessful, "Created machine on cloud provider")
 	}
-	m.Show(ctx, s)
+	m.ShowStep(ctx, s)
 	report := m.progressReport(ctx, s.Phase, operation)
 	report.LastKnownState = answer.LastKnownState
 	if d.Target {
@@ -224,7 +228,7 @@ func (m *machine) made(
 		{Type: vocabulary.ConditionInstanceReady, True: true, Reason: vocabulary.ReasonInstanceCreated, Message: s.Why},
 	}
 	if d.Target { // with a target cluster the event Joined follows; until then the condition reports the instance
-		next, err := decideAfterCreate.RunLocalFirst(ctx, m.Object, "has its node joined already?", report)
+		next, err := decideAfterCreate.RunLocalFirst(ctx, m.WorkflowState, "has its node joined already?", report)
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ func TestMachineWhoseCreationFailsWithInternal(t *testing.T) {
 	broken := &kube.Problem{
 		Reason:  provider.Internal.String(),
 		Message: "the cloud is broken",
-		React:   kube.ReactionTo(provider.Internal),
+		React:   kube.ReactionToCode(provider.Internal),
 	}
 	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Known == nil {
@@ -30,7 +30,7 @@ func TestMachineWhoseCreationFailsWithInternal(t *testing.T) {
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
-	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	require.Equal(
 		t,
@@ -88,7 +88,7 @@ func TestMachineWhoseStatusNamesItsBlocker(t *testing.T) {
 				w.decision.Blocked, w.decision.Unsaid = false, false
 				return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 			}
-			w.changeAfter(time.Minute, w.setNodeJoined)
+			w.changeAfterDelay(time.Minute, w.setNodeJoined)
 			require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 			said := slices.DeleteFunc(slices.Clone(w.reports), func(r machine.Report) bool { return r.Phase != "" })
 			require.Len(t, said, row.reports)

@@ -17,18 +17,18 @@ import (
 	"millwright/workflows/run"
 )
 
-// delete carries out one stage of the deletion: the stage that the decision names. The deletion is complete after the
-// stage Release. Each stage is recorded in the status before its work starts, so later runs never return to an
+// runDeletion carries out one stage of the deletion: the stage that the decision names. The deletion is complete after
+// the stage Release. Each stage is recorded in the status before its work starts, so later runs never return to an
 // earlier stage. A stage that succeeds in its first local attempt is not recorded.
-func (m *machine) delete(ctx workflow.Context, d activities.Decision) error {
+func (m *machine) runDeletion(ctx workflow.Context, d activities.Decision) error {
 	if d.Problem != nil && d.NeverTried { // no class is needed: the provider has nothing to delete
-		return m.release(ctx, d, "no instance was ever created: our finalizer is removed")
+		return m.releaseMachine(ctx, d, "no instance was ever created: our finalizer is removed")
 	}
 	if again, err := m.recordMissingNames(ctx, d); err != nil || again {
 		return err
 	}
 	s := *d.Deletion
-	if announced, err := m.announce(ctx, d); err != nil || !announced {
+	if announced, err := m.announceDeletion(ctx, d); err != nil || !announced {
 		return err
 	}
 	if s.BlockedBy == nil {
@@ -47,9 +47,9 @@ func (m *machine) delete(ctx workflow.Context, d activities.Decision) error {
 func (m *machine) tryStageLocally(ctx workflow.Context, d activities.Decision, s deletion.Step) (over bool, err error) {
 	switch {
 	case s.Stage == deletion.Drain:
-		return true, m.drain(ctx, d)
+		return true, m.drainNode(ctx, d)
 	case s.Stage == deletion.Node && s.Record && s.Abandoned == "":
-		_, over, err := deleteNode.Attempt(ctx, "removes node "+d.NodeName, m.nodeRemoval(d))
+		_, over, err := deleteNode.RunLocalAttempt(ctx, "removes node "+d.NodeName, m.nodeRemoval(d))
 		if !over { // an activity longer than a local attempt: record and show the stage
 			return false, nil
 		}
@@ -58,7 +58,7 @@ func (m *machine) tryStageLocally(ctx workflow.Context, d activities.Decision, s
 		}
 		return true, err
 	case s.Stage == deletion.Release && s.Abandoned == "":
-		return true, m.release(ctx, d, "our finalizer is removed")
+		return true, m.releaseMachine(ctx, d, "our finalizer is removed")
 	default:
 		return false, nil
 	}
@@ -70,20 +70,20 @@ func (m *machine) runStage(ctx workflow.Context, d activities.Decision, s deleti
 	case len(s.BlockedBy) > 0:
 		return m.AwaitChange(ctx)
 	case s.Stage == deletion.Detach:
-		return m.detach(ctx, d)
+		return m.awaitVolumeDetach(ctx, d)
 	case s.Stage == deletion.Instance:
 		return m.deleteInstance(ctx, d)
 	case s.Stage == deletion.Node:
 		return m.deleteNode(ctx, d)
 	default: // the status says that the instance stays
 		m.finishedStage = deletion.Node
-		return m.release(ctx, d, "our finalizer is removed")
+		return m.releaseMachine(ctx, d, "our finalizer is removed")
 	}
 }
 
-// announce sets the node condition which says that the machine is being deleted. No other write to the node comes
-// first.
-func (m *machine) announce(ctx workflow.Context, d activities.Decision) (announced bool, err error) {
+// announceDeletion sets the node condition which says that the machine is being deleted. No other write to the node
+// comes first.
+func (m *machine) announceDeletion(ctx workflow.Context, d activities.Decision) (announced bool, err error) {
 	if !d.Deletion.Announce || m.announcedNode == d.NodeName {
 		return true, nil
 	}
@@ -93,7 +93,7 @@ func (m *machine) announce(ctx workflow.Context, d activities.Decision) (announc
 		d,
 		"node "+d.NodeName+" gets the condition that its machine is deleted",
 		announceTermination,
-		m.Read(ctx),
+		m.NewRead(ctx),
 	)
 	m.RaiseMinVersions(made)
 	if len(made) > 0 { // if no node was written, the next decision tries again
@@ -109,7 +109,7 @@ func (m *machine) enterStage(ctx workflow.Context, d activities.Decision, s dele
 	}
 	now := stepOfStage(s, d)
 	again, resumed := m.Shown.Name == now.Name && m.Shown.Why == now.Why, m.Shown.Name == vocabulary.StepHeld
-	m.Show(ctx, now)
+	m.ShowStep(ctx, now)
 	if !s.Record && (again || !now.Stuck) && !resumed {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (m *machine) enterStage(ctx workflow.Context, d activities.Decision, s dele
 // are empty if a drain was necessary or its result is already recorded.
 func (m *machine) skippedDrainResult(s deletion.Step, d activities.Decision) (result, why string) {
 	switch {
-	case s.Empty && m.drainSkipped:
+	case s.Empty && m.isDrainSkipped:
 		return vocabulary.DrainSkipped, "the cluster of node " + d.NodeName + " does not answer, and a person wanted no wait for it"
 	case s.Empty:
 		return vocabulary.DrainDrained, "no pod had to leave node " + d.NodeName
@@ -161,7 +161,7 @@ func stepOfStage(s deletion.Step, d activities.Decision) run.Step {
 		BlockedBy: s.BlockedBy,
 		Stuck:     s.BlockedBy != nil,
 	}
-	if s.Held() {
+	if s.IsHeld() {
 		now.Name = vocabulary.StepHeld
 		return now
 	}
@@ -190,17 +190,17 @@ func stageNames(s deletion.Stage) (step, description string) {
 	}
 }
 
-// detach waits until no volume is attached to the node or until the stage's timeout ends. After the timeout the cloud
-// detaches the remaining volumes when it deletes the instance.
-func (m *machine) detach(ctx workflow.Context, d activities.Decision) error {
+// awaitVolumeDetach waits until no volume is attached to the node or until the stage's timeout ends. After the timeout
+// the cloud detaches the remaining volumes when it deletes the instance.
+func (m *machine) awaitVolumeDetach(ctx workflow.Context, d activities.Decision) error {
 	since := d.StageSince
 	if d.Deletion.Record { // the stage has just begun
 		since = workflow.Now(ctx)
 	}
-	in := drain.Detaching{Machine: m.Ref, NodeName: d.NodeName, Since: since, Tells: true}
+	in := drain.DetachWait{Machine: m.Ref, NodeName: d.NodeName, Since: since, Tells: true}
 	for {
-		var seen drain.Detached
-		cancelled, err := m.WhileWanted(
+		var seen drain.DetachResult
+		cancelled, err := m.RunWhileWanted(
 			ctx,
 			vocabulary.StepAwaitDetach,
 			new(drain.Activities).AwaitDetach,
@@ -229,10 +229,23 @@ func (m *machine) detach(ctx workflow.Context, d activities.Decision) error {
 const maxVolumesNamed = 2
 
 // showVolumes shows the volumes that are still attached to the node, and the end of the wait for them.
-func (m *machine) showVolumes(ctx workflow.Context, d activities.Decision, seen drain.Detached) error {
+func (m *machine) showVolumes(ctx workflow.Context, d activities.Decision, seen drain.DetachResult) error {
 	all := len(seen.Left) + seen.More
-	why := phrase.OneOf(all, "volume ", "volumes ") + phrase.ListOf(seen.Left, all, maxVolumesNamed, ", ") +
-		phrase.OneOf(all, " is", " are") + " still attached to the node"
+	why := phrase.SingularOrPlural(
+		all,
+		"volume ",
+		"volumes ",
+	) + phrase.JoinFirstNames(
+		seen.Left,
+		all,
+		maxVolumesNamed,
+		", ",
+	) +
+		phrase.SingularOrPlural(
+			all,
+			" is",
+			" are",
+		) + " still attached to the node"
 	s := run.Step{
 		Name:     vocabulary.StepAwaitDetach,
 		Why:      why,
@@ -244,7 +257,7 @@ func (m *machine) showVolumes(ctx workflow.Context, d activities.Decision, seen 
 	for _, name := range seen.Left {
 		s.BlockedBy = append(s.BlockedBy, decidedrain.BlockedByVolume+" "+name)
 	}
-	m.Show(ctx, s)
+	m.ShowStep(ctx, s)
 	_, description := stageNames(deletion.Detach)
 	report := m.progressReport(
 		ctx,
@@ -262,8 +275,8 @@ func (m *machine) deleteInstance(ctx workflow.Context, d activities.Decision) er
 	if err != nil || answer == nil {
 		return err
 	}
-	m.finishedStage, m.instanceIsAnothers = deletion.Instance, answer.Anothers != ""
-	if !m.instanceIsAnothers {
+	m.finishedStage, m.isInstanceOfOtherMachine = deletion.Instance, answer.Anothers != ""
+	if !m.isInstanceOfOtherMachine {
 		return nil
 	}
 	message := "the instance stays: " + answer.Anothers
@@ -288,13 +301,13 @@ func (m *machine) nodeRemoval(d activities.Decision) activities.NodeRemoval {
 		Machine:       m.Ref,
 		NodeName:      d.NodeName,
 		ProviderID:    d.ProviderID,
-		InstanceStays: d.Deletion.Stays || m.instanceIsAnothers,
+		InstanceStays: d.Deletion.Stays || m.isInstanceOfOtherMachine,
 	}
 }
 
-// release removes the machine's remaining objects from the target cluster, then the finalizer.
-func (m *machine) release(ctx workflow.Context, d activities.Decision, summary string) error {
-	in := activities.Releasing{Read: m.Read(ctx), Hurry: d.Deletion.Hurry}
+// releaseMachine removes the machine's remaining objects from the target cluster, then the finalizer.
+func (m *machine) releaseMachine(ctx workflow.Context, d activities.Decision, summary string) error {
+	in := activities.ReleaseInput{ReadInput: m.NewRead(ctx), Hurry: d.Deletion.Hurry}
 	_, went, err := runOnTarget(ctx, m, d, summary, releaseMachine, in)
 	if went != targetUnanswered {
 		m.finishedStage = deletion.Release
@@ -315,9 +328,9 @@ const (
 // Failed, and each signal leads to a new decision. The deletion does not wait for the target cluster if a person
 // requested skip or abandon-instance or, before the stage Instance, force.
 func runOnTarget[In, Out any](
-	ctx workflow.Context, m *machine, d activities.Decision, summary string, activity run.Local[In, Out], in In,
+	ctx workflow.Context, m *machine, d activities.Decision, summary string, activity run.LocalActivity[In, Out], in In,
 ) (out Out, went targetOutcome, err error) {
-	out, over, err := activity.Attempt(ctx, summary, in)
+	out, over, err := activity.RunLocalAttempt(ctx, summary, in)
 	switch {
 	case over && err != nil:
 		return out, targetUnanswered, err
@@ -326,28 +339,28 @@ func runOnTarget[In, Out any](
 	case d.Deletion.Hurry || d.Deletion.Force:
 		return out, targetSkipped, nil
 	}
-	if _, internal := kube.Failure(err, kube.TypeInternal); !internal { // an internal error is an answer
-		if err := m.showUnanswered(ctx, d, summary, err); err != nil {
+	if _, internal := kube.FailureOfType(err, kube.TypeInternal); !internal { // an internal error is an answer
+		if err := m.showUnansweredTarget(ctx, d, summary, err); err != nil {
 			return out, targetUnanswered, err
 		}
 	}
-	if over, err = m.UntilChanged(ctx, summary, activity.Activity, in, &out); over {
+	if over, err = m.RunUntilChanged(ctx, summary, activity.Activity, in, &out); over {
 		went = targetDone
 	}
 	return out, went, err
 }
 
-// showUnanswered shows in details and status that the target cluster does not answer an activity, or refuses it.
-func (m *machine) showUnanswered(ctx workflow.Context, d activities.Decision, summary string, err error) error {
+// showUnansweredTarget shows in details and status that the target cluster does not answer an activity, or refuses it.
+func (m *machine) showUnansweredTarget(ctx workflow.Context, d activities.Decision, summary string, err error) error {
 	s := m.Shown
 	s.Why, s.Node, s.Phase = "the target cluster does not answer: "+summary, d.NodeName, vocabulary.PhaseTerminating
-	if denied, is := kube.Failure(err, kube.TypeDenied); is {
+	if denied, is := kube.FailureOfType(err, kube.TypeDenied); is {
 		s.Why = "the target cluster does not allow it: " + summary + ": " + denied.Message()
 	}
 	s.Name = cmp.Or(s.Name, vocabulary.StepAnnounce)
 	s.BlockedBy = []string{vocabulary.BlockedTargetUnavailable}
 	s.Stuck = true
-	m.Show(ctx, s)
+	m.ShowStep(ctx, s)
 	report := m.progressReport(
 		ctx,
 		vocabulary.PhaseTerminating,

@@ -33,7 +33,7 @@ func newDeletionWorld(t *testing.T) *world {
 		MachinePlan: attention.MachinePlan{
 			Decision: attention.Decision{Need: attention.Deletion, Why: "deletion was asked for"},
 		},
-		Calling: machine.Calling{
+		CallInputs: machine.CallInputs{
 			Class:    "small",
 			Provider: "virtual",
 		},
@@ -76,7 +76,7 @@ func TestStageDetachShowsAttachedVolumes(t *testing.T) {
 	w := newDeletionWorld(t)
 	w.deletionFacts.Attached = 2
 	until := w.env.Now().Add(2 * time.Minute)
-	w.detachResults = []drain.Detached{
+	w.detachResults = []drain.DetachResult{
 		{GoesOn: true, Until: until, Left: []string{"pv-a", "pv-b", "pv-c"}, More: 40},
 		{GoesOn: true, Until: until, Left: []string{"pv-b"}},
 		{Left: []string{"pv-b"}},
@@ -129,12 +129,12 @@ func TestDeletionGoesThroughItsStages(t *testing.T) {
 
 func TestSlowNodeRemovalIsRecordedAsAStage(t *testing.T) {
 	w := newDeletionWorld(t)
-	w.deletionFacts.Recorded, w.deletionFacts.Result, w.targetAway = deletion.Instance, vocabulary.DrainDrained, true
-	w.changeAfter(time.Minute, func() {
+	w.deletionFacts.Recorded, w.deletionFacts.Result, w.targetUnreachable = deletion.Instance, vocabulary.DrainDrained, true
+	w.changeAfterDelay(time.Minute, func() {
 		stages, words := w.recordedStages()
 		require.Equal(t, deletion.Node, stages[len(stages)-1])
 		require.Contains(t, words, "Initiate node object deletion")
-		w.targetAway = false
+		w.targetUnreachable = false
 	})
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 }
@@ -177,11 +177,11 @@ func TestDeletionWaitsUntilItsHooksAreRemoved(t *testing.T) {
 	pre := "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup"
 	post := "pre-terminate.delete.hook.machine.cluster.x-k8s.io/etcd"
 	w.deletionFacts.PreDrainHooks, w.deletionFacts.PreTerminateHooks = []string{pre}, []string{post}
-	w.changeAfter(time.Hour, func() {
+	w.changeAfterDelay(time.Hour, func() {
 		require.NotContains(t, w.activityLog, "weigh")
 		w.deletionFacts.PreDrainHooks = nil
 	})
-	w.changeAfter(2*time.Hour, func() {
+	w.changeAfterDelay(2*time.Hour, func() {
 		require.Contains(t, w.activityLog, "drain m-1")
 		require.NotContains(t, w.activityLog, "delete virtual:///i-1")
 		w.deletionFacts.PreTerminateHooks = nil
@@ -215,7 +215,7 @@ func TestAtMostFiveHooksAreShown(t *testing.T) {
 		}
 		return true
 	})).Return(nil)
-	w.changeAfter(time.Hour, func() { w.deletionFacts.PreDrainHooks = nil })
+	w.changeAfterDelay(time.Hour, func() { w.deletionFacts.PreDrainHooks = nil })
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Equal(t, first, shown[0])
 	require.Equal(t, first, w.reports[0].Step.BlockedBy)
@@ -228,7 +228,7 @@ func TestMissingClassBlocksOnlyTheStageInstance(t *testing.T) {
 		Message: "MachineClass small does not exist",
 		React:   kube.UntilCredential,
 	}
-	w.changeAfter(time.Minute, func() {
+	w.changeAfterDelay(time.Minute, func() {
 		require.Contains(t, w.activityLog, "drain m-1", "the node is drained meanwhile")
 		require.NotContains(t, w.activityLog, "delete virtual:///i-1")
 		w.decision.Problem = nil
@@ -239,7 +239,7 @@ func TestMissingClassBlocksOnlyTheStageInstance(t *testing.T) {
 func TestQueuedMachineWaitsForItsTurn(t *testing.T) {
 	w := newDeletionWorld(t)
 	w.nodeLoad.Queue = "queued: place 12 of 80; 100 nodes are drained at a time"
-	w.changeAfter(time.Hour, func() {
+	w.changeAfterDelay(time.Hour, func() {
 		require.NotContains(t, w.activityLog, "drain m-1")
 		require.Equal(t, "queued", w.reports[1].Step.Name)
 		require.Equal(t, w.nodeLoad.Queue, w.reports[1].Operation.Description)
@@ -254,12 +254,12 @@ func TestQueuedMachineWaitsForItsTurn(t *testing.T) {
 func TestQueuedMachineIsNotShownAsWaitingForItsCluster(t *testing.T) {
 	w := newDeletionWorld(t)
 	w.nodeLoad.Queue = "queued: place 12 of 80; 100 nodes are drained at a time"
-	w.changeAfter(time.Minute, func() { w.targetAway = true })
-	w.changeAfter(2*time.Minute, func() {
+	w.changeAfterDelay(time.Minute, func() { w.targetUnreachable = true })
+	w.changeAfterDelay(2*time.Minute, func() {
 		require.Equal(t, []string{"TargetUnavailable"}, w.reports[len(w.reports)-1].Step.BlockedBy)
-		w.targetAway = false
+		w.targetUnreachable = false
 	})
-	w.changeAfter(time.Hour, func() {
+	w.changeAfterDelay(time.Hour, func() {
 		last := w.reports[len(w.reports)-1]
 		require.Equal(t, w.nodeLoad.Queue, last.Operation.Description)
 		require.Empty(t, last.Step.BlockedBy)
@@ -276,7 +276,7 @@ func TestHeldDeletionStaysInItsStage(t *testing.T) {
 			if stage != "" && stage != deletion.Drain {
 				w.deletionFacts.Result = vocabulary.DrainDrained
 			}
-			w.changeAfter(time.Hour, func() {
+			w.changeAfterDelay(time.Hour, func() {
 				for _, act := range []string{"weigh", "drain m-1", "delete virtual:///i-1", "delete node m-1"} {
 					require.NotContains(t, w.activityLog, act)
 				}
@@ -292,7 +292,7 @@ func TestHeldDeletionStaysInItsStage(t *testing.T) {
 func TestDrainThatSomebodyCancelsInTemporalHoldsTheDeletion(t *testing.T) {
 	w := newDeletionWorld(t)
 	w.cancelDrain = true
-	w.changeAfter(time.Hour, func() {
+	w.changeAfterDelay(time.Hour, func() {
 		require.Contains(t, w.activityLog, "hold: the drain was cancelled in Temporal")
 		require.NotContains(t, w.activityLog, "delete virtual:///i-1")
 		w.deletionFacts.Hold = ""
@@ -307,7 +307,7 @@ func TestAbandonedInstanceNeedsNoProviderCall(t *testing.T) {
 		Message: "MachineClass small does not exist",
 		React:   kube.UntilCredential,
 	}
-	w.changeAfter(
+	w.changeAfterDelay(
 		time.Hour,
 		func() { w.deletionFacts.Abandon = "annotation abandon-instance asks for it: alice: deleted by hand" },
 	)
@@ -333,7 +333,10 @@ func TestAbandonedInstanceNeedsNoProviderCall(t *testing.T) {
 // original.
 func TestDeletionLeavesTheInstanceOfAnotherMachine(t *testing.T) {
 	w := newDeletionWorld(t)
-	w.deletionFacts.Owner = ownership.Answer{Whose: ownership.Anothers, Why: "node m-1 has the mark of Machine prod/m"}
+	w.deletionFacts.Owner = ownership.OwnerAnswer{
+		Whose: ownership.Anothers,
+		Why:   "node m-1 has the mark of Machine prod/m",
+	}
 	w.deletionFacts.Node = false
 	w.deletionAnswer = cloud.InstanceAnswer{Anothers: "instance virtual:///i-1 has the UID of Machine prod/m"}
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
@@ -349,13 +352,13 @@ func TestDeletionLeavesTheInstanceOfAnotherMachine(t *testing.T) {
 // Doubt about the node's owner stops the deletion before the drain. The deletion continues when the doubt has ended.
 func TestDeletionWaitsWhileTheNodesOwnerIsInDoubt(t *testing.T) {
 	w := newDeletionWorld(t)
-	w.deletionFacts.Owner = ownership.Answer{Whose: ownership.InDoubt, Why: "two machines name node m-1"}
-	w.changeAfter(time.Hour, func() {
+	w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.InDoubt, Why: "two machines name node m-1"}
+	w.changeAfterDelay(time.Hour, func() {
 		last := w.reports[len(w.reports)-1]
 		require.Equal(t, []string{"OwnershipInDoubt"}, last.Step.BlockedBy)
 		require.Equal(t, "two machines name node m-1", last.Operation.Description)
 		require.NotContains(t, w.activityLog, "delete virtual:///i-1")
-		w.deletionFacts.Owner = ownership.Answer{Whose: ownership.Ours}
+		w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.Ours}
 	})
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Contains(t, w.activityLog, "delete virtual:///i-1")
@@ -365,9 +368,9 @@ func TestDeletionWaitsWhileTheNodesOwnerIsInDoubt(t *testing.T) {
 func TestDeletionAsksTheProviderForTheNodesOwner(t *testing.T) {
 	w := newDeletionWorld(t)
 	w.decision.Target = true
-	w.deletionFacts.Owner = ownership.Answer{Whose: ownership.InDoubt, Why: "only a label says it", Ask: true}
+	w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.InDoubt, Why: "only a label says it", Ask: true}
 	w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
-		w.deletionFacts.Owner = ownership.Answer{Whose: ownership.Ours}
+		w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.Ours}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
@@ -383,17 +386,17 @@ func TestDeletionShowsThatTheTargetClusterIsAway(t *testing.T) {
 	for _, stage := range []deletion.Stage{"", deletion.Drain, deletion.Node} {
 		t.Run("in stage "+string(stage), func(t *testing.T) {
 			w := newDeletionWorld(t)
-			w.targetAway, w.deletionFacts.Recorded = true, stage
+			w.targetUnreachable, w.deletionFacts.Recorded = true, stage
 			if stage == deletion.Node {
 				w.deletionFacts.Result = vocabulary.DrainDrained
 			}
-			w.changeAfter(time.Minute, func() {
+			w.changeAfterDelay(time.Minute, func() {
 				last := w.reports[len(w.reports)-1]
 				require.Equal(t, []string{"TargetUnavailable"}, last.Step.BlockedBy)
 				require.Contains(t, last.Operation.Description, "the target cluster does not answer: ")
 				require.Equal(t, "Failed", last.Operation.State, "as in MCM")
 				require.NotContains(t, w.activityLog, "release")
-				w.targetAway = false
+				w.targetUnreachable = false
 			})
 			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 			require.Contains(t, w.activityLog, "delete node m-1")
@@ -408,8 +411,8 @@ func TestSkipAndAbandonDoNotWaitForATargetClusterThatIsAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newDeletionWorld(t)
-			w.targetAway = true
-			w.changeAfter(time.Minute, func() {
+			w.targetUnreachable = true
+			w.changeAfterDelay(time.Minute, func() {
 				require.NotContains(t, w.activityLog, "release")
 				hurry(&w.deletionFacts)
 			})
@@ -422,16 +425,16 @@ func TestSkipAndAbandonDoNotWaitForATargetClusterThatIsAway(t *testing.T) {
 // If a permission is missing in the target cluster, the status says so.
 func TestForbiddenTargetWriteIsReportedAsForbidden(t *testing.T) {
 	w := newDeletionWorld(t)
-	w.deletionFacts.Recorded, w.deletionFacts.Result, w.targetAway = deletion.Instance, vocabulary.DrainDrained, true
-	w.targetError = kube.Answered(
+	w.deletionFacts.Recorded, w.deletionFacts.Result, w.targetUnreachable = deletion.Instance, vocabulary.DrainDrained, true
+	w.targetError = kube.ClassifyTargetError(
 		t.Context(),
 		apierrors.NewForbidden(corev1.Resource("nodes"), "m-1", errors.New("no role allows it")),
 	)
-	w.changeAfter(time.Minute, func() {
+	w.changeAfterDelay(time.Minute, func() {
 		said := w.reports[len(w.reports)-1].Operation.Description
 		require.Contains(t, said, "the target cluster does not allow it: removes node m-1: ")
 		require.Contains(t, said, "no role allows it")
-		w.targetAway = false
+		w.targetUnreachable = false
 	})
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 }
@@ -439,20 +442,20 @@ func TestForbiddenTargetWriteIsReportedAsForbidden(t *testing.T) {
 // A target cluster with a broken webhook does answer. The remedy is to repair the webhook, not to skip the drain.
 func TestTargetClusterWithABrokenWebhookCountsAsRefusing(t *testing.T) {
 	w := newDeletionWorld(t)
-	w.targetAway = true
+	w.targetUnreachable = true
 	down := apierrors.NewInternalError(errors.New("failed calling webhook"))
-	w.targetError = kube.Answered(t.Context(), down)
+	w.targetError = kube.ClassifyTargetError(t.Context(), down)
 	w.env.RegisterDelayedCallback(func() {
 		defer w.lock()()
 		require.Empty(t, w.reports, "it may pass")
-		w.targetError = kube.Refused(down.Error())
+		w.targetError = kube.RefusedError(down.Error())
 	}, 2*time.Second)
-	w.changeAfter(time.Minute, func() {
+	w.changeAfterDelay(time.Minute, func() {
 		for _, r := range w.reports {
 			require.Equal(t, []string{"Refused"}, r.Step.BlockedBy)
 			require.Contains(t, r.Step.Cause, "failed calling webhook")
 		}
-		w.targetAway = false
+		w.targetUnreachable = false
 	})
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.NotEmpty(t, w.reports)
@@ -462,13 +465,13 @@ func TestTargetClusterWithABrokenWebhookCountsAsRefusing(t *testing.T) {
 // of the Node still waits for the target cluster.
 func TestForceDoesNotWaitForATargetClusterThatIsAway(t *testing.T) {
 	w := newDeletionWorld(t)
-	w.targetAway = true
-	w.changeAfter(time.Minute, func() { w.deletionFacts.Force = "label force-deletion is set" })
-	w.changeAfter(2*time.Minute, func() {
+	w.targetUnreachable = true
+	w.changeAfterDelay(time.Minute, func() { w.deletionFacts.Force = "label force-deletion is set" })
+	w.changeAfterDelay(2*time.Minute, func() {
 		require.Contains(t, w.activityLog, "delete virtual:///i-1")
 		require.NotContains(t, w.activityLog, "release")
 		require.Equal(t, []string{"TargetUnavailable"}, w.reports[len(w.reports)-1].Step.BlockedBy)
-		w.targetAway = false
+		w.targetUnreachable = false
 	})
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	skipped := slices.IndexFunc(w.reports, func(r machine.Report) bool {
@@ -486,8 +489,8 @@ func TestWaitForVolumesEndsAfterARequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newDeletionWorld(t)
 			w.deletionFacts.Recorded, w.deletionFacts.Attached, w.deletionFacts.Result, w.volumeAttached = deletion.Detach, 1, vocabulary.DrainDrained, true
-			w.changeAfter(time.Minute, func() { wish(&w.deletionFacts) })
-			w.changeAfter(time.Hour, func() { w.deletionFacts.Hold, w.volumeAttached = "", false })
+			w.changeAfterDelay(time.Minute, func() { wish(&w.deletionFacts) })
+			w.changeAfterDelay(time.Hour, func() { w.deletionFacts.Hold, w.volumeAttached = "", false })
 			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 			if name == "hold" {
 				require.Equal(t, "held by alice (look at it first)", w.reports[0].Event.Message)

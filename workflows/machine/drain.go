@@ -15,23 +15,23 @@ import (
 	"millwright/workflows/run"
 )
 
-// drain drains the node of a machine that is being deleted, in a child workflow. If the node has neither pods nor
+// drainNode drains the node of a machine that is being deleted, in a child workflow. If the node has neither pods nor
 // attached volumes, the machine skips the stage Drain.
-func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
+func (m *machine) drainNode(ctx workflow.Context, d activities.Decision) error {
 	load, went, err := runOnTarget(
 		ctx,
 		m,
 		d,
 		"cordons node "+d.NodeName+", and counts its pods",
 		cordonAndCountPods,
-		m.Read(ctx),
+		m.NewRead(ctx),
 	)
 	if err != nil || went == targetUnanswered {
 		return err
 	}
 	m.RaiseMinVersions(load.Versions)
 	if load.Pods == 0 && load.Attached == 0 {
-		m.finishedStage, m.drainSkipped = deletion.Detach, went == targetSkipped
+		m.finishedStage, m.isDrainSkipped = deletion.Detach, went == targetSkipped
 		return nil
 	}
 	if d.Deletion.Record { // only recorded drains take turns: record the drain, then decide again
@@ -46,10 +46,10 @@ func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
 	shown := stepOfStage(*d.Deletion, d)
 	shown.Why = fmt.Sprintf(
 		"the workflow %s drains node %s: its page says what it waits for",
-		run.InstallationOf(ctx).ID(run.KindDrain, m.Ref),
+		run.InstallationOfWorkflow(ctx).ID(run.KindDrain, m.Ref),
 		d.NodeName,
 	)
-	m.Show(ctx, shown)
+	m.ShowStep(ctx, shown)
 	_, err = m.runDrain(ctx, d, "")
 	return err
 }
@@ -58,7 +58,7 @@ func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
 func (m *machine) awaitTurn(ctx workflow.Context, d activities.Decision, why string) error {
 	// Stuck means here: the node's cluster did not answer for a while, and the status still says so.
 	again := m.Shown.Name == vocabulary.StepQueued && !m.Shown.Stuck
-	m.Show(ctx, run.Step{Name: vocabulary.StepQueued, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName})
+	m.ShowStep(ctx, run.Step{Name: vocabulary.StepQueued, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName})
 	if !again { // decide again after this write: a turn that became free before it woke no run
 		return m.writeStatus(
 			ctx,
@@ -73,8 +73,8 @@ func (m *machine) awaitTurn(ctx workflow.Context, d activities.Decision, why str
 	return m.AwaitChange(ctx)
 }
 
-// drainPreserved drains the node of a machine that is Failed and preserved.
-func (m *machine) drainPreserved(ctx workflow.Context, d activities.Decision) error {
+// drainPreservedNode drains the node of a machine that is Failed and preserved.
+func (m *machine) drainPreservedNode(ctx workflow.Context, d activities.Decision) error {
 	if err := m.showPreservation(ctx, d, vocabulary.StepDrain); err != nil {
 		return err
 	}
@@ -82,10 +82,10 @@ func (m *machine) drainPreserved(ctx workflow.Context, d activities.Decision) er
 	return err
 }
 
-// drainForUpdate cordons and drains a node that is updated in place. drainForUpdate returns false if the machine needs
-// something else first.
-func (m *machine) drainForUpdate(ctx workflow.Context, d activities.Decision) (bool, error) {
-	made, done, err := cordonNode.UnlessChanged(ctx, m.Object, "cordons node "+d.NodeName, m.Read(ctx))
+// drainNodeForUpdate cordons and drains a node that is updated in place. drainNodeForUpdate returns false if the
+// machine needs something else first.
+func (m *machine) drainNodeForUpdate(ctx workflow.Context, d activities.Decision) (bool, error) {
+	made, done, err := cordonNode.RunUnlessChanged(ctx, m.WorkflowState, "cordons node "+d.NodeName, m.NewRead(ctx))
 	if err != nil || !done {
 		return false, err
 	}
@@ -117,18 +117,18 @@ func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose 
 }
 
 func (m *machine) awaitHandover(ctx workflow.Context, why string) error {
-	return m.AwaitChange(ctx, m.Timer(ctx, "handover", why, workflow.Now(ctx).Add(run.DrainHandover)))
+	return m.AwaitChange(ctx, m.EnsureTimer(ctx, "handover", why, workflow.Now(ctx).Add(run.DrainHandover)))
 }
 
 // recordDrainHold records on the object that a person stopped the drain. If the machine is being deleted, its node
 // stays cordoned until another request. If the node waits for an update, it is uncordoned and may get new pods.
 func (m *machine) recordDrainHold(ctx workflow.Context, d activities.Decision, purpose string) error {
-	hold := drain.Holding{Read: m.Read(ctx), Why: "the drain was cancelled in Temporal"}
-	if err := run.Write(ctx, m.Object, "holds the drain: "+hold.Why, holdDrain, hold); err != nil ||
+	hold := drain.HoldInput{Read: m.NewRead(ctx), Why: "the drain was cancelled in Temporal"}
+	if err := run.WriteObject(ctx, m.WorkflowState, "holds the drain: "+hold.Why, holdDrain, hold); err != nil ||
 		purpose != vocabulary.DrainForUpdate {
 		return err
 	}
-	made, _, err := uncordonNode.UnlessChanged(ctx, m.Object, "uncordons node "+d.NodeName, m.Read(ctx))
+	made, _, err := uncordonNode.RunUnlessChanged(ctx, m.WorkflowState, "uncordons node "+d.NodeName, m.NewRead(ctx))
 	m.RaiseMinVersions(made)
 	return err
 }
@@ -151,12 +151,12 @@ func (m *machine) awaitDrain(
 		return false, result, err
 	}
 	for wanted := true; !future.IsReady(); {
-		if err := m.awaitMachine(ctx, d, future); err != nil {
+		if err := m.awaitMachineChange(ctx, d, future); err != nil {
 			return false, result, err
 		}
-		if m.Receive() && !future.IsReady() {
+		if m.ReceiveSignals() && !future.IsReady() {
 			// the drain must read the same versions; if the drain has ended meanwhile, the error is harmless
-			_ = future.SignalChildWorkflow(ctx, run.SignalChanged, run.Changed{UID: m.Ref.UID, Versions: m.Versions}).
+			_ = future.SignalChildWorkflow(ctx, run.SignalChanged, run.ChangeSignal{UID: m.Ref.UID, Versions: m.Versions}).
 				Get(ctx, nil)
 		}
 		if purpose != "" && !future.IsReady() {

@@ -22,7 +22,7 @@ import (
 func (m *machine) needsInstanceNames(d activities.Decision) bool {
 	s := d.Deletion
 	unproven := s != nil && (s.Skipped != "" && (d.NodeName == "" || d.ProviderID == "") || s.Ask)
-	return unproven && !m.namesSettled && d.Target && !d.NeverTried && !s.Stays
+	return unproven && !m.areNamesSettled && d.Target && !d.NeverTried && !s.Stays
 }
 
 // recordMissingNames asks the provider for the names of an instance that is not recorded, and records the answer.
@@ -32,10 +32,10 @@ func (m *machine) recordMissingNames(ctx workflow.Context, d activities.Decision
 	switch hurry := d.Deletion.Hurry; {
 	case !m.needsInstanceNames(d):
 		return false, nil
-	case d.Deletion.Held():
+	case d.Deletion.IsHeld():
 		return true, m.awaitHoldEnd(ctx, d)
 	case hurry && (m.askedForNamesOnce || d.Problem != nil):
-		m.namesSettled = true
+		m.areNamesSettled = true
 		return false, nil
 	case d.Problem != nil:
 		m.askedForNamesOnce = true
@@ -45,13 +45,13 @@ func (m *machine) recordMissingNames(ctx workflow.Context, d activities.Decision
 	if err != nil || answer == nil {
 		return true, err
 	}
-	m.namesSettled = true
+	m.areNamesSettled = true
 	if answer.NodeName == "" && answer.ProviderID == "" {
 		return false, nil
 	}
 	stale, err := m.recordNames(
 		ctx,
-		activities.Recorded{ProviderID: answer.ProviderID, NodeName: answer.NodeName, Told: true},
+		activities.InstanceRecord{ProviderID: answer.ProviderID, NodeName: answer.NodeName, Told: true},
 	)
 	return err == nil && stale == "", err
 }
@@ -73,18 +73,18 @@ func (m *machine) askForNames(ctx workflow.Context, d activities.Decision) (*clo
 	}
 	for {
 		answer, err := m.callProvider(ctx, d, new(cloud.Provider).InstanceStatus, call)
-		if call.Known != nil || ctx.Err() != nil || !isUnanswered(err) {
+		if call.Known != nil || ctx.Err() != nil || !isQuestionUnanswered(err) {
 			return answer, err
 		}
-		call.Known = kube.NoAnswer("provider " + d.Provider + " has not said whether there is an instance")
+		call.Known = kube.NoAnswerProblem("provider " + d.Provider + " has not said whether there is an instance")
 		if err := m.showProblem(ctx, d, *call.Known, "", false); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// isUnanswered reports whether the question's first half minute has passed without an answer of the provider.
-func isUnanswered(err error) bool {
+// isQuestionUnanswered reports whether the question's first half minute has passed without an answer of the provider.
+func isQuestionUnanswered(err error) bool {
 	failed, is := errors.AsType[*temporal.ActivityError](err)
 	return is && failed.ActivityType().GetName() == "InstanceStatus"
 }
@@ -92,7 +92,7 @@ func isUnanswered(err error) bool {
 // awaitHoldEnd waits until an operator's hold ends. No stage may begin before the provider has answered, because a
 // later stage would skip the drain for good.
 func (m *machine) awaitHoldEnd(ctx workflow.Context, d activities.Decision) error {
-	m.Show(ctx, stepOfStage(*d.Deletion, d))
+	m.ShowStep(ctx, stepOfStage(*d.Deletion, d))
 	report := m.progressReport(
 		ctx,
 		vocabulary.PhaseTerminating,
@@ -113,7 +113,7 @@ func (m *machine) askNodeOwner(ctx workflow.Context, d activities.Decision) (set
 		return false, nil
 	}
 	m.askedNodeOwnerOnce = true
-	m.Show(
+	m.ShowStep(
 		ctx,
 		stepForDecision(
 			d,
@@ -125,14 +125,14 @@ func (m *machine) askNodeOwner(ctx workflow.Context, d activities.Decision) (set
 		return false, err
 	}
 	var answer cloud.InstanceAnswer
-	question := run.ShortQuestion(ctx, d.Provider, m.Shown.Why)
+	question := run.ShortQuestionOptions(ctx, d.Provider, m.Shown.Why)
 	err = workflow.ExecuteActivity(question, new(cloud.Provider).InstanceStatus, m.instanceCall(d)).Get(ctx, &answer)
 	if err != nil || answer.Problem != nil || answer.NodeName == "" {
 		return false, ctx.Err()
 	}
 	_, err = m.recordNames(
 		ctx,
-		activities.Recorded{ProviderID: cmp.Or(answer.ProviderID, d.ProviderID), NodeName: answer.NodeName, Told: true},
+		activities.InstanceRecord{ProviderID: cmp.Or(answer.ProviderID, d.ProviderID), NodeName: answer.NodeName, Told: true},
 	)
 	return err == nil, err
 }

@@ -15,9 +15,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// newNamelessWorld returns a world with a machine that is being deleted. The machine's creation was interrupted
+// newWorldWithoutNames returns a world with a machine that is being deleted. The machine's creation was interrupted
 // before the names of its instance were recorded.
-func newNamelessWorld(t *testing.T) *world {
+func newWorldWithoutNames(t *testing.T) *world {
 	w := newDeletionWorld(t)
 	w.decision.ProviderID, w.decision.NodeName, w.decision.Target = "", "", true
 	return w
@@ -43,12 +43,12 @@ func unansweredError(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 	)
 }
 
-func instanceFound() cloud.InstanceAnswer {
+func foundInstanceAnswer() cloud.InstanceAnswer {
 	return cloud.InstanceAnswer{ProviderID: "virtual:///m-1", NodeName: "m-1"}
 }
 
 func TestUnrecordedInstanceIsDrained(t *testing.T) {
-	w := newNamelessWorld(t)
+	w := newWorldWithoutNames(t)
 	w.unrecordedInstance = "virtual:///m-1"
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Equal(
@@ -78,7 +78,7 @@ func TestProviderIsAskedOnceForAnInstanceThatDoesNotExist(t *testing.T) {
 		"no name":       {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newNamelessWorld(t)
+			w := newWorldWithoutNames(t)
 			w.deletionFacts.Node = false
 			w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) { return answer, nil }
 			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
@@ -89,7 +89,7 @@ func TestProviderIsAskedOnceForAnInstanceThatDoesNotExist(t *testing.T) {
 
 // A refusal is shown with the provider's message, and the question is repeated: a node that joins later is drained.
 func TestAnInstanceIsAskedForUntilTheProviderAnswers(t *testing.T) {
-	w := newNamelessWorld(t)
+	w := newWorldWithoutNames(t)
 	looks := 0
 	w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		switch looks++; looks {
@@ -100,7 +100,7 @@ func TestAnInstanceIsAskedForUntilTheProviderAnswers(t *testing.T) {
 			require.Equal(t, "Unavailable", in.Known.Reason)
 			return problemAnswer("Internal", kube.Retry), nil
 		default:
-			return instanceFound(), nil
+			return foundInstanceAnswer(), nil
 		}
 	}
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
@@ -127,15 +127,15 @@ func TestAnInstanceIsAskedForUntilTheProviderAnswers(t *testing.T) {
 
 // A provider that does not answer is shown after 30 seconds, and the deletion waits for the provider.
 func TestAProviderThatIsSilentIsWaitedFor(t *testing.T) {
-	w := newNamelessWorld(t)
+	w := newWorldWithoutNames(t)
 	silent := true
 	w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if silent {
 			return unansweredError(in)
 		}
-		return instanceFound(), nil
+		return foundInstanceAnswer(), nil
 	}
-	w.changeAfter(time.Hour, func() {
+	w.changeAfterDelay(time.Hour, func() {
 		require.NotContains(t, w.activityLog, "delete ")
 		require.Equal(t, []string{"DeadlineExceeded"}, w.reports[0].Step.BlockedBy)
 		require.Equal(
@@ -162,9 +162,9 @@ func TestAnInstanceIsAskedForAgainWhenTheCauseIsMended(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newNamelessWorld(t)
+			w := newWorldWithoutNames(t)
 			fail(w)
-			w.changeAfter(time.Minute, func() {
+			w.changeAfterDelay(time.Minute, func() {
 				require.Len(t, w.reports[0].Step.BlockedBy, 1)
 				require.Equal(t, "instance-status", w.reports[0].Step.Name)
 				require.NotContains(t, w.activityLog, "delete ")
@@ -187,10 +187,10 @@ func TestAPersonEndsTheQuestionForAnInstance(t *testing.T) {
 	} {
 		for how, look := range map[string]func(cloud.InstanceCall) (cloud.InstanceAnswer, error){"silent": unansweredError, "stuck": stuck} {
 			t.Run(name+", "+how, func(t *testing.T) {
-				w := newNamelessWorld(t)
+				w := newWorldWithoutNames(t)
 				w.deletionFacts.Node, w.instanceStatus = false, look
 				start := w.env.Now()
-				w.changeAfter(10*time.Minute, func() {
+				w.changeAfterDelay(10*time.Minute, func() {
 					require.NotContains(t, w.activityLog, "release")
 					request(&w.deletionFacts)
 				})
@@ -206,15 +206,15 @@ func TestAPersonEndsTheQuestionForAnInstance(t *testing.T) {
 func TestAMachineThatIsNotDrainedAsksForItsInstanceOnce(t *testing.T) {
 	for name, answers := range map[string]bool{"it answers": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {
-			w := newNamelessWorld(t)
+			w := newWorldWithoutNames(t)
 			w.deletionFacts.Skip = "annotation exclude asks for it"
 			w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 				if answers {
-					return instanceFound(), nil
+					return foundInstanceAnswer(), nil
 				}
 				return unansweredError(in)
 			}
-			w.changeAfter(5*time.Second, func() {}) // a signal does not end the question
+			w.changeAfterDelay(5*time.Second, func() {}) // a signal does not end the question
 			start := w.env.Now()
 			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 			require.LessOrEqual(t, w.env.Now().Sub(start), time.Minute)
@@ -226,9 +226,9 @@ func TestAMachineThatIsNotDrainedAsksForItsInstanceOnce(t *testing.T) {
 
 // During a hold, the provider is not asked and no stage is recorded.
 func TestAHeldDeletionAsksForItsInstanceAfterTheHold(t *testing.T) {
-	w := newNamelessWorld(t)
+	w := newWorldWithoutNames(t)
 	w.deletionFacts.Hold, w.unrecordedInstance = "alice: look at it first", "virtual:///m-1"
-	w.changeAfter(time.Hour, func() {
+	w.changeAfterDelay(time.Hour, func() {
 		require.NotContains(t, w.activityLog, "look")
 		require.Equal(t, []string{"Hold"}, w.reports[0].Step.BlockedBy)
 		require.Equal(t, "held by alice (look at it first)", w.reports[0].Event.Message)
@@ -252,7 +252,7 @@ func TestProviderIsAskedForTheOwnerOfADoubtfulNode(t *testing.T) {
 		w := doubtful(t)
 		w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			w.decision.Need, w.decision.InDoubt, w.decision.Ask = attention.Nothing, false, false
-			return instanceFound(), nil
+			return foundInstanceAnswer(), nil
 		}
 		require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 		require.Equal(t, 1, w.countActivities("look"))
@@ -263,7 +263,7 @@ func TestProviderIsAskedForTheOwnerOfADoubtfulNode(t *testing.T) {
 	t.Run("the provider does not know", func(t *testing.T) {
 		w := doubtful(t)
 		w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) { return cloud.InstanceAnswer{}, nil }
-		w.changeAfter(3*time.Hour, func() { w.decision.Need, w.decision.InDoubt = attention.Nothing, false })
+		w.changeAfterDelay(3*time.Hour, func() { w.decision.Need, w.decision.InDoubt = attention.Nothing, false })
 		w.runMachine(t)
 		require.Equal(t, 1, w.countActivities("look"), "once")
 		require.Empty(t, w.instanceRecords)

@@ -14,9 +14,9 @@ import (
 func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) error {
 	s := stepForDecision(d, vocabulary.StepUpdateInPlace, d.InPlace.Why)
 	changes := s.Name != m.Shown.Name
-	m.Show(ctx, s)
+	m.ShowStep(ctx, s)
 	if changes || (d.Health != nil && d.Health.Due != nil) {
-		report := verdictReport(m.Read(ctx), *d.Health)
+		report := verdictReport(m.NewRead(ctx), *d.Health)
 		report.Step = m.Operation()
 		if err := m.writeStatus(ctx, d.InPlace.Why, report); err != nil {
 			return err
@@ -24,9 +24,9 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 	}
 	switch d.InPlace.Step {
 	case inplace.Nothing:
-		return m.awaitMachine(ctx, d)
+		return m.awaitMachineChange(ctx, d)
 	case inplace.Drain:
-		empty, err := m.drainForUpdate(ctx, d)
+		empty, err := m.drainNodeForUpdate(ctx, d)
 		if err != nil || !empty {
 			return err
 		}
@@ -44,15 +44,15 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 		return m.writeStatus(ctx, "phase InPlaceUpdating", report)
 	default: // only the node's condition must be written
 	}
-	mark := activities.InPlaceMark{Read: m.Read(ctx), Reason: d.InPlace.Reason, Message: d.InPlace.Message}
-	made, err := markInPlace.RunLocalFirst(ctx, m.Object, "the node says "+mark.Reason, mark)
+	mark := activities.InPlaceMark{Read: m.NewRead(ctx), Reason: d.InPlace.Reason, Message: d.InPlace.Message}
+	made, err := markInPlace.RunLocalFirst(ctx, m.WorkflowState, "the node says "+mark.Reason, mark)
 	if err != nil {
 		return err
 	}
 	m.RaiseMinVersions(made)
 	if again := m.markedUpdateState == d.InPlace.Why; again || len(made) == 0 { // the agent on the node acts next
 		m.markedUpdateState = ""
-		return m.awaitMachine(ctx, d)
+		return m.awaitMachineChange(ctx, d)
 	}
 	m.markedUpdateState = d.InPlace.Why
 	return nil

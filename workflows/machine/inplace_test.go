@@ -27,13 +27,13 @@ func (w *world) setUpdateStep(step inplace.Step, reason string) {
 	}
 }
 
-// newUpdateWorld returns a world in which a node goes through an in-place update as the workflow requests.
-func newUpdateWorld(t *testing.T) *world {
+// newInPlaceUpdateWorld returns a world in which a node goes through an in-place update as the workflow requests.
+func newInPlaceUpdateWorld(t *testing.T) *world {
 	w := newWorld(t)
 	w.decision.Phase, w.decision.NodeName, w.decision.Health = "Running", "m-1", &health.Verdict{}
 	any1 := []any{mock.Anything, mock.Anything}
-	node := func(what string) func(context.Context, kube.Read) (kube.MinVersions, error) {
-		return func(context.Context, kube.Read) (kube.MinVersions, error) {
+	node := func(what string) func(context.Context, kube.ReadInput) (kube.MinVersions, error) {
+		return func(context.Context, kube.ReadInput) (kube.MinVersions, error) {
 			defer w.lock()()
 			w.logActivity(what)
 			return kube.MinVersions{"nodes": "7"}, nil
@@ -65,9 +65,9 @@ func newUpdateWorld(t *testing.T) *world {
 }
 
 func TestNodeIsDrainedAndMarkedReadyForUpdate(t *testing.T) {
-	w := newUpdateWorld(t)
+	w := newInPlaceUpdateWorld(t)
 	w.setUpdateStep(inplace.Drain, "DrainSuccessful")
-	w.changeAfter(10*time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(10*time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(t, []string{
 		"decide",
@@ -87,7 +87,7 @@ func TestNodeIsDrainedAndMarkedReadyForUpdate(t *testing.T) {
 // During a drain for an update, the health timeout may end and a deletion may be requested.
 func TestTimeoutAndDeletionDuringADrainForAnUpdate(t *testing.T) {
 	t.Run("its health timeout ends on time", func(t *testing.T) {
-		w := newUpdateWorld(t)
+		w := newInPlaceUpdateWorld(t)
 		w.podsRemain = true
 		w.setUpdateStep(inplace.Drain, "DrainSuccessful")
 		deadline := w.env.Now().Add(30 * time.Second)
@@ -95,23 +95,23 @@ func TestTimeoutAndDeletionDuringADrainForAnUpdate(t *testing.T) {
 		w.env.RegisterDelayedCallback(w.setHealthFailed, 29*time.Second)
 		w.runMachine(t)
 		require.Equal(t, "Failed", w.lastReport().Phase)
-		require.Equal(t, deadline.Unix(), w.failedAt.Unix())
+		require.Equal(t, deadline.Unix(), w.failureTime.Unix())
 	})
 	t.Run("it is deleted at once", func(t *testing.T) {
-		w := newUpdateWorld(t)
+		w := newInPlaceUpdateWorld(t)
 		w.podsRemain = true
 		w.setUpdateStep(inplace.Drain, "DrainSuccessful")
-		w.changeAfter(30*time.Second, func() { w.decision.Need, w.podsRemain = attention.Deletion, false })
+		w.changeAfterDelay(30*time.Second, func() { w.decision.Need, w.podsRemain = attention.Deletion, false })
 		require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	})
 }
 
 // If a person cancels the drain in Temporal, the pods are not evicted.
 func TestDrainForAnUpdateThatSomebodyCancels(t *testing.T) {
-	w := newUpdateWorld(t)
+	w := newInPlaceUpdateWorld(t)
 	w.cancelDrain = true
 	w.setUpdateStep(inplace.Drain, "DrainSuccessful")
-	w.changeAfter(10*time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(10*time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(
 		t,
@@ -130,9 +130,9 @@ func TestDrainForAnUpdateThatSomebodyCancels(t *testing.T) {
 
 // The workflow does not repeat a write of the node condition whose result is not visible on the node.
 func TestInvisibleUpdateConditionIsNotRewritten(t *testing.T) {
-	w := newUpdateWorld(t)
+	w := newInPlaceUpdateWorld(t)
 	w.setUpdateStep(inplace.Condition, "CandidateForUpdate")
-	w.changeAfter(time.Minute, func() { w.decision.Need = attention.Nothing })
+	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Nothing })
 	w.runMachine(t)
 	require.LessOrEqual(t, w.countActivities("mark CandidateForUpdate"), 2)
 }
@@ -140,9 +140,9 @@ func TestInvisibleUpdateConditionIsNotRewritten(t *testing.T) {
 // If nothing was written, the condition is not written repeatedly either. A node that cannot be written may also need
 // an update.
 func TestUnchangedUpdateConditionIsNotWritten(t *testing.T) {
-	w := newUpdateWorld(t)
+	w := newInPlaceUpdateWorld(t)
 	w.decision.Need, w.decision.Otherwise, w.decision.Why = attention.Sync, attention.InPlace, "node lacks label a"
-	w.changeAfter(time.Minute, func() { w.decision.Need = attention.Nothing })
+	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Nothing })
 	w.runMachine(t)
 	require.Zero(t, w.countActivities("mark "))
 }

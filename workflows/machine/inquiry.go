@@ -11,10 +11,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// goneInquiry is the question to the provider whether the instance of an unhealthy machine is gone. An open question
-// is also the machine's unfinished call. The question delays nothing: signals and deadlines are handled meanwhile,
-// and the next provider call cancels the question.
-type goneInquiry struct {
+// instanceGoneInquiry is the question to the provider whether the instance of an unhealthy machine is gone. An open
+// question is also the machine's unfinished call. The question delays nothing: signals and deadlines are handled
+// meanwhile, and the next provider call cancels the question.
+type instanceGoneInquiry struct {
 	isSettled bool // the provider need not be asked (again) in this outage
 	// the provider can answer only after a person has repaired something; the next signal may report the repair
 	needsRepair bool
@@ -23,7 +23,7 @@ type goneInquiry struct {
 }
 
 // resetIfStuck allows a stuck question to be asked again, because something has changed.
-func (q *goneInquiry) resetIfStuck() {
+func (q *instanceGoneInquiry) resetIfStuck() {
 	if q.needsRepair {
 		q.isSettled, q.needsRepair = false, false
 	}
@@ -34,14 +34,14 @@ func (q *goneInquiry) resetIfStuck() {
 // the provider answers: while the circuit breaker is open, only the provider can say whether a machine with an
 // unreachable node still has its instance.
 func (m *machine) askWhetherInstanceIsGone(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
-	q := &m.inquiry
+	q := &m.instanceGoneInquiry
 	if q.cancelCall == nil {
 		if err := m.awaitUnfinishedCall(ctx); err != nil {
 			return err
 		}
-		of, call := run.OptionalQuestion, m.instanceCall(d)
+		of, call := run.OptionalQuestionOptions, m.instanceCall(d)
 		if call.Known = q.lastProblem; q.lastProblem != nil {
-			of = run.Cloud
+			of = run.CloudCallOptions
 		}
 		options, end := workflow.WithCancel(
 			of(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is instance "+d.ProviderID+" still there?"),
@@ -51,7 +51,7 @@ func (m *machine) askWhetherInstanceIsGone(ctx workflow.Context, d activities.De
 		q.cancelCall = end
 	}
 	open := m.unfinishedCall
-	if err := m.awaitHealth(ctx, d, v, open); err != nil || !open.IsReady() {
+	if err := m.awaitHealthChange(ctx, d, v, open); err != nil || !open.IsReady() {
 		return err
 	}
 	m.unfinishedCall, q.cancelCall = nil, nil
@@ -61,10 +61,10 @@ func (m *machine) askWhetherInstanceIsGone(ctx workflow.Context, d activities.De
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		q.lastProblem = kube.NoAnswer("provider " + d.Provider + " has not said whether the instance is gone")
-	case answer.Problem == nil || answer.Nameless():
+		q.lastProblem = kube.NoAnswerProblem("provider " + d.Provider + " has not said whether the instance is gone")
+	case answer.Problem == nil || answer.NamesNoInstance():
 		q.isSettled, q.lastProblem = true, nil
-	case needsPerson(*answer.Problem):
+	case needsPersonToRepair(*answer.Problem):
 		q.isSettled, q.needsRepair, q.lastProblem = true, true, nil
 	default:
 		q.lastProblem = answer.Problem
@@ -74,7 +74,7 @@ func (m *machine) askWhetherInstanceIsGone(ctx workflow.Context, d activities.De
 	}
 	message := "the provider has no instance " + d.ProviderID + " any more"
 	return m.writeStatus(ctx, message, activities.Report{
-		Read:         m.Read(ctx),
+		Read:         m.NewRead(ctx),
 		InstanceGone: true,
 		Step:         m.Operation(),
 		Conditions: []activities.Condition{

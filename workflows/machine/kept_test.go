@@ -20,7 +20,7 @@ import (
 func (w *world) setPreserved(until time.Time) {
 	w.decision.Need, w.decision.Phase, w.decision.PreserveUntil = attention.Kept, "Running", until
 	w.env.OnActivity("PreserveMachine", mock.Anything, mock.Anything).
-		Return(func(_ context.Context, in kube.Read) (kube.MinVersions, error) {
+		Return(func(_ context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 			defer w.lock()()
 			w.logActivity("preserve")
 			if w.nodeWriteError != nil {
@@ -40,7 +40,7 @@ func TestPreservationEndsOnTime(t *testing.T) {
 	until := w.env.Now().Add(96 * time.Hour)
 	w.setPreserved(until)
 	for at := time.Hour; at < 96*time.Hour; at += 20 * time.Hour {
-		w.changeAfter(at, func() {}) // no signal shortens the preservation
+		w.changeAfterDelay(at, func() {}) // no signal shortens the preservation
 	}
 	w.preservationEnd = until
 	w.runMachine(t)
@@ -75,7 +75,7 @@ func TestRecoveredMachineWithdrawsItsReplacementGrant(t *testing.T) {
 	w.env.OnActivity("WithdrawReplacement", mock.Anything, mock.Anything).Return(w.logWrite("withdraw"))
 	w.decision.Need, w.decision.Phase, w.decision.Withdraw = attention.Health, "Failed", true
 	w.decision.Health = &health.Verdict{
-		Change: &health.Change{Phase: "Running", Operation: "HealthCheck", State: "Successful", Message: "well again"},
+		Change: &health.PhaseChange{Phase: "Running", Operation: "HealthCheck", State: "Successful", Message: "well again"},
 	}
 	w.runMachine(t)
 	require.Equal(t, []string{"decide", "withdraw", "report Running", "decide"}, w.activityLog)
@@ -91,7 +91,7 @@ func TestMachineWhoseNodeCannotBeWrittenStillFails(t *testing.T) {
 	deadline := w.decision.CreateBy
 	w.runMachine(t)
 	require.Equal(t, "Failed", w.lastReport().Phase)
-	require.Equal(t, deadline.Unix(), w.failedAt.Unix())
+	require.Equal(t, deadline.Unix(), w.failureTime.Unix())
 	require.Equal(t, 2, w.countActivities("sync"))
 }
 
@@ -105,7 +105,7 @@ func TestNodeOfAPreservedMachineIsDrained(t *testing.T) {
 			w.decision.NodeName = "m-1"
 			w.preservationEnd = w.decision.PreserveUntil
 			w.drainResult = drain.Result{Outcome: outcome}
-			w.onDrained = func() { w.decision.Need = attention.Kept }
+			w.onDrainEnd = func() { w.decision.Need = attention.Kept }
 			w.runMachine(t)
 			require.Equal(t, []string{"decide", "report ", "drain m-1Preservation", "decide", "report "}, w.activityLog[:5])
 		})
@@ -133,7 +133,7 @@ func TestARefusedWriteOfTheNodeIsReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.setPreserved(w.env.Now().Add(time.Hour))
-			w.decision.Need, w.decision.NodeName, w.nodeWriteError = need, "n", kube.Refused(
+			w.decision.Need, w.decision.NodeName, w.nodeWriteError = need, "n", kube.RefusedError(
 				"metadata.labels: Invalid value: a b",
 			)
 			w.env.RegisterDelayedCallback(func() {
@@ -156,9 +156,9 @@ func TestARefusedWriteOfTheNodeIsReported(t *testing.T) {
 func TestAPreservationDoesNotForgetARefusedSync(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Need, w.decision.Otherwise, w.decision.NodeName = attention.Sync, attention.Preserve, "n"
-	w.nodeWriteError = kube.Refused("metadata.labels: Invalid value: a b")
+	w.nodeWriteError = kube.RefusedError("metadata.labels: Invalid value: a b")
 	w.env.OnActivity("PreserveMachine", mock.Anything, mock.Anything).
-		Return(func(context.Context, kube.Read) (kube.MinVersions, error) {
+		Return(func(context.Context, kube.ReadInput) (kube.MinVersions, error) {
 			defer w.lock()()
 			w.decision.Otherwise = attention.Nothing
 			return kube.MinVersions{kube.MachinesResource: "9"}, nil

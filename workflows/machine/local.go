@@ -7,30 +7,30 @@ import (
 	"millwright/workflows/run"
 )
 
-// The activities that may run as local activities; run.Local has the rule.
+// The activities that may run as local activities; run.LocalActivity has the rule.
 var (
 	// Decisions: they write nothing.
-	decideMachine     = run.Repeatable(new(activities.Activities).DecideMachine)
-	decideAfterCreate = run.Repeatable(new(activities.Activities).DecideAfterCreate)
+	decideMachine     = run.NewLocalActivity(new(activities.Activities).DecideMachine)
+	decideAfterCreate = run.NewLocalActivity(new(activities.Activities).DecideAfterCreate)
 
 	// Writes of the object itself: a second run finds the result of the first run.
-	reportMachine       = run.Repeatable(new(activities.Activities).ReportMachine)
-	addFinalizer        = run.Repeatable(new(activities.Activities).AddFinalizer)
-	recordCreateIntent  = run.Repeatable(new(activities.Activities).RecordCreateIntent)
-	recordInstance      = run.Repeatable(new(activities.Activities).RecordInstance)
-	holdDrain           = run.Repeatable(new(drain.Activities).HoldDrain)
-	withdrawReplacement = run.Repeatable(new(deployment.Activities).WithdrawReplacement)
+	reportMachine       = run.NewLocalActivity(new(activities.Activities).ReportMachine)
+	addFinalizer        = run.NewLocalActivity(new(activities.Activities).AddFinalizer)
+	recordCreateIntent  = run.NewLocalActivity(new(activities.Activities).RecordCreateIntent)
+	recordInstance      = run.NewLocalActivity(new(activities.Activities).RecordInstance)
+	holdDrain           = run.NewLocalActivity(new(drain.Activities).HoldDrain)
+	withdrawReplacement = run.NewLocalActivity(new(deployment.Activities).WithdrawReplacement)
 
 	// Writes in the target cluster: their content depends only on the machine.
-	announceTermination = run.Repeatable(new(activities.Activities).AnnounceTermination)
-	cordonAndCountPods  = run.Repeatable(new(drain.Activities).CordonAndCountPods)
-	cordonNode          = run.Repeatable(new(activities.Activities).CordonNode)
-	uncordonNode        = run.Repeatable(new(activities.Activities).UncordonNode)
-	syncNode            = run.Repeatable(new(activities.Activities).SyncNode)
-	preserveMachine     = run.Repeatable(new(activities.Activities).PreserveMachine)
-	markInPlace         = run.Repeatable(new(activities.Activities).MarkInPlace)
-	issueToken          = run.Repeatable(new(activities.Activities).IssueToken)
-	finishJoin          = run.Repeatable(new(activities.Activities).FinishJoin)
-	deleteNode          = run.Local[activities.NodeRemoval, any]{Activity: new(activities.Activities).DeleteNode}
-	releaseMachine      = run.Repeatable(new(activities.Activities).ReleaseMachine)
+	announceTermination = run.NewLocalActivity(new(activities.Activities).AnnounceTermination)
+	cordonAndCountPods  = run.NewLocalActivity(new(drain.Activities).CordonAndCountPods)
+	cordonNode          = run.NewLocalActivity(new(activities.Activities).CordonNode)
+	uncordonNode        = run.NewLocalActivity(new(activities.Activities).UncordonNode)
+	syncNode            = run.NewLocalActivity(new(activities.Activities).SyncNode)
+	preserveMachine     = run.NewLocalActivity(new(activities.Activities).PreserveMachine)
+	markInPlace         = run.NewLocalActivity(new(activities.Activities).MarkInPlace)
+	issueToken          = run.NewLocalActivity(new(activities.Activities).IssueToken)
+	finishJoin          = run.NewLocalActivity(new(activities.Activities).FinishJoin)
+	deleteNode          = run.LocalActivity[activities.NodeRemoval, any]{Activity: new(activities.Activities).DeleteNode}
+	releaseMachine      = run.NewLocalActivity(new(activities.Activities).ReleaseMachine)
 )

@@ -18,29 +18,29 @@ import (
 )
 
 type machine struct {
-	*run.Object
+	*run.WorkflowState
 	attemptName        string          // name of the creation attempt, for its bootstrap token
 	unfinishedCall     workflow.Future // an open inquiry, or a cancelled provider call that has not ended; nil: none
 	unfinishedCallName string          // activity name of the unfinished call
 
-	isBlocked          bool        // something blocks the machine's step, according to the last decision
-	blockersUnreported bool        // the status does not name the blockers of the step
-	inquiry            goneInquiry // the question to the provider whether the instance is gone
+	isBlocked           bool                // something blocks the machine's step, according to the last decision
+	blockersUnreported  bool                // the status does not name the blockers of the step
+	instanceGoneInquiry instanceGoneInquiry // the question to the provider whether the instance is gone
 
-	rereadLive         bool   // a node sync wrote nothing, and the facts were read again live
+	hasRereadLive      bool   // a node sync wrote nothing, and the facts were read again live
 	unsyncableReason   string // the missing parts that the node cannot get at present; empty: unknown
 	askedNodeOwnerOnce bool   // the provider was asked for the owner of the node
 	syncRefusal        string // the API server's message that refused the last node sync; empty: no refusal
 	nodeRefusals       int    // refused node writes since the last successful sync
 	markedUpdateState  string // the in-place update state in the last write of the node's condition
 
-	finishedStage      deletion.Stage // the last deletion stage that this run has finished
-	askedForNamesOnce  bool           // the provider was asked for the names of an unrecorded instance
-	namesSettled       bool           // the question for the names has an answer, or a person skips it
-	callCauses         string         // the causes of the current provider call, see Decision.Call
-	instanceIsAnothers bool           // the instance belongs to another Machine, and stays
-	announcedNode      string         // the node whose condition this run has set to "machine is being deleted"
-	drainSkipped       bool           // node not drained: its cluster did not answer, and a person skips the wait
+	finishedStage            deletion.Stage // the last deletion stage that this run has finished
+	askedForNamesOnce        bool           // the provider was asked for the names of an unrecorded instance
+	areNamesSettled          bool           // the question for the names has an answer, or a person skips it
+	callCauses               string         // the causes of the current provider call, see Decision.Call
+	isInstanceOfOtherMachine bool           // the instance belongs to another Machine, and stays
+	announcedNode            string         // the node whose condition this run has set to "machine is being deleted"
+	isDrainSkipped           bool           // node not drained: its cluster did not answer, and a person skips the wait
 }
 
 // Machine reconciles one Machine that has work: it creates and initialises the instance, waits for the node, follows
@@ -48,22 +48,22 @@ type machine struct {
 // machine is calm or gone. A deletion can interrupt every step. A run may be terminated at any time: the next run
 // continues from the state of the object and the provider.
 func Machine(ctx workflow.Context, in run.Input) (run.Result, error) {
-	return run.Loop(ctx, &machine{Object: run.NewObject(ctx, run.KindMachine, kube.MachinesResource, in)})
+	return run.RunLoop(ctx, &machine{WorkflowState: run.NewWorkflowState(ctx, run.KindMachine, kube.MachinesResource, in)})
 }
 
-// Settle waits for the end of an unfinished call before the run continues as new, because the next run would not know
-// about the call.
-func (m *machine) Settle(ctx workflow.Context, again bool) {
+// FinishOpenWork waits for the end of an unfinished call before the run continues as new, because the next run would
+// not know about the call.
+func (m *machine) FinishOpenWork(ctx workflow.Context, again bool) {
 	if again {
 		_ = m.awaitUnfinishedCall(ctx)
 	}
 }
 
 func (m *machine) Decide(ctx workflow.Context) (activities.Decision, error) {
-	in := m.Read(ctx)
+	in := m.NewRead(ctx)
 	in.Done = m.finishedStage
 	m.Live = false
-	d, err := decideMachine.RunLocalFirst(ctx, m.Object, "what does it need next?", in)
+	d, err := decideMachine.RunLocalFirst(ctx, m.WorkflowState, "what does it need next?", in)
 	if err == nil {
 		m.isBlocked, m.blockersUnreported = d.Blocked, d.Unsaid
 	}
@@ -72,14 +72,14 @@ func (m *machine) Decide(ctx workflow.Context) (activities.Decision, error) {
 
 // writeStatus writes the report into the machine's status.
 func (m *machine) writeStatus(ctx workflow.Context, summary string, report activities.Report) error {
-	return run.Report(ctx, m.Object, summary, reportMachine, report)
+	return run.ReportMachineStatus(ctx, m.WorkflowState, summary, reportMachine, report)
 }
 
 // Step carries out the machine's next step. A non-nil result means that no work is left. If the API server refuses a
 // write, Step reports the refusal in the status.
 func (m *machine) Step(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
-	result, err := m.carryOut(ctx, d)
-	if run.FailedWith(err, kube.TypeRefused) {
+	result, err := m.carryOutDecision(ctx, d)
+	if run.IsFailureOfType(err, kube.TypeRefused) {
 		m.ShowRefusal(ctx, err)
 		// ignore the error: the API server may refuse the status as well
 		_ = m.writeStatus(ctx, m.Shown.Why, m.progressReport(ctx, "", nil))
@@ -87,28 +87,28 @@ func (m *machine) Step(ctx workflow.Context, d activities.Decision) (*run.Result
 	return result, err
 }
 
-func (m *machine) carryOut(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
+func (m *machine) carryOutDecision(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
 	switch {
 	case d.Gone:
-		return run.Gone(d.Why)
+		return run.GoneResult(d.Why)
 	case d.Need == attention.Deletion:
-		if err := m.delete(ctx, d); err != nil || m.finishedStage != deletion.Release {
+		if err := m.runDeletion(ctx, d); err != nil || m.finishedStage != deletion.Release {
 			return nil, err
 		}
-		return run.Gone("instance, node and finalizer are gone")
+		return run.GoneResult("instance, node and finalizer are gone")
 	case d.Health != nil && d.Health.Change != nil:
 		return nil, m.reportVerdict(ctx, d, *d.Health, activities.Report{})
 	case d.Need != attention.Nothing:
 		return nil, m.handleNeed(ctx, d)
 	}
-	m.Show(ctx, stepForDecision(d, "", d.Why))
+	m.ShowStep(ctx, stepForDecision(d, "", d.Why))
 	if d.Busy { // the status still shows a finished step
-		return nil, m.writeStatus(ctx, "calm: "+d.Why, activities.Report{Read: m.Read(ctx)})
+		return nil, m.writeStatus(ctx, "calm: "+d.Why, activities.Report{Read: m.NewRead(ctx)})
 	}
 	if m.unfinishedCall != nil && !m.unfinishedCall.IsReady() { // the next run would not know about an unfinished call
 		return nil, m.AwaitChange(ctx, m.unfinishedCall)
 	}
-	return run.Calm(d.Why)
+	return run.CalmResult(d.Why)
 }
 
 func (m *machine) handleNeed(ctx workflow.Context, d activities.Decision) error {
@@ -117,18 +117,18 @@ func (m *machine) handleNeed(ctx workflow.Context, d activities.Decision) error 
 		if d.Health.Due != nil {
 			return m.awaitRecovery(ctx, d, *d.Health)
 		}
-		return m.copyConditions(ctx, d)
+		return m.copyNodeConditions(ctx, d)
 	case attention.Instance:
-		return m.create(ctx, d)
+		return m.createInstance(ctx, d)
 	case attention.Name:
-		_, err := m.recordNames(ctx, activities.Recorded{ProviderID: d.ProviderID, NodeName: d.NodeFound, Told: true})
+		_, err := m.recordNames(ctx, activities.InstanceRecord{ProviderID: d.ProviderID, NodeName: d.NodeFound, Told: true})
 		return err
 	case attention.Node:
-		return m.awaitNode(ctx, d)
+		return m.awaitNodeJoin(ctx, d)
 	case attention.Recovery:
 		return m.awaitRecovery(ctx, d, *d.Health)
 	case attention.Sync:
-		return m.syncOrContinue(ctx, d)
+		return m.syncNodeOrContinue(ctx, d)
 	case attention.Preserve:
 		return m.writePreservation(ctx, d)
 	case attention.Kept: // a preserved machine waits until the preservation ends
@@ -138,7 +138,7 @@ func (m *machine) handleNeed(ctx workflow.Context, d activities.Decision) error 
 		return m.awaitDeadline(ctx, d)
 	case attention.Drain:
 		if d.InPlace.Step != inplace.Drain {
-			return m.drainPreserved(ctx, d)
+			return m.drainPreservedNode(ctx, d)
 		}
 		return m.updateInPlace(ctx, d)
 	default:
@@ -159,11 +159,11 @@ func (m *machine) reportVerdict(
 	v health.Verdict,
 	before activities.Report,
 ) error {
-	m.Show(ctx, run.Step{Phase: v.Change.Phase, Node: d.NodeName, Why: v.Why})
+	m.ShowStep(ctx, run.Step{Phase: v.Change.Phase, Node: d.NodeName, Why: v.Why})
 	if err := m.withdrawGrant(ctx, d); err != nil {
 		return err
 	}
-	report := verdictReport(m.Read(ctx), v)
+	report := verdictReport(m.NewRead(ctx), v)
 	report.LastKnownState, report.NodeName = before.LastKnownState, before.NodeName
 	report.Conditions = append(before.Conditions, report.Conditions...)
 	if v.Change.Phase == vocabulary.PhaseFailed {
@@ -172,11 +172,11 @@ func (m *machine) reportVerdict(
 	if err := m.writeStatus(ctx, "phase "+v.Change.Phase+": "+v.Why, report); err != nil {
 		return err
 	}
-	m.inquiry.isSettled = false
+	m.instanceGoneInquiry.isSettled = false
 	if v.Change.Joined || (v.Change.Phase == vocabulary.PhaseFailed && d.Phase != vocabulary.PhaseUnknown) {
 		// If the target cluster does not answer and finishJoin is interrupted, the remaining tokens expire.
-		version, _, err := finishJoin.UnlessChanged(ctx, m.Object, "the bootstrap tokens go", m.Read(ctx))
-		m.Wrote(version)
+		version, _, err := finishJoin.RunUnlessChanged(ctx, m.WorkflowState, "the bootstrap tokens go", m.NewRead(ctx))
+		m.RaiseWrittenVersion(version)
 		return err
 	}
 	return nil
@@ -187,41 +187,47 @@ func (m *machine) withdrawGrant(ctx workflow.Context, d activities.Decision) err
 	if !d.Withdraw {
 		return nil
 	}
-	return run.Write(ctx, m.Object, "the granted replacement is withdrawn", withdrawReplacement, m.Read(ctx))
+	return run.WriteObject(
+		ctx,
+		m.WorkflowState,
+		"the granted replacement is withdrawn",
+		withdrawReplacement,
+		m.NewRead(ctx),
+	)
 }
 
-// copyConditions writes the node's conditions into the status. If the status already contains them, the node has
+// copyNodeConditions writes the node's conditions into the status. If the status already contains them, the node has
 // changed since the decision, and the bridge's signal about the change wakes the run.
-func (m *machine) copyConditions(ctx workflow.Context, d activities.Decision) error {
-	report := activities.Report{Read: m.Read(ctx)}
+func (m *machine) copyNodeConditions(ctx workflow.Context, d activities.Decision) error {
+	report := activities.Report{Read: m.NewRead(ctx)}
 	if m.Shown.Name != "" {
 		report.Step = m.Operation()
 	}
-	reported, err := reportMachine.RunLocalFirst(ctx, m.Object, d.Why, report)
+	reported, err := reportMachine.RunLocalFirst(ctx, m.WorkflowState, d.Why, report)
 	if err != nil {
 		return err
 	}
-	m.Wrote(reported.Version)
-	if m.Explain(ctx, reported); reported.Version == d.Version {
-		return m.awaitMachine(ctx, d)
+	m.RaiseWrittenVersion(reported.Version)
+	if m.AddWaitMessage(ctx, reported); reported.Version == d.Version {
+		return m.awaitMachineChange(ctx, d)
 	}
 	return nil
 }
 
-// awaitMachine waits until a signal arrives, a future is ready, or a deadline of the machine has passed.
-func (m *machine) awaitMachine(ctx workflow.Context, d activities.Decision, futures ...workflow.Future) error {
+// awaitMachineChange waits until a signal arrives, a future is ready, or a deadline of the machine has passed.
+func (m *machine) awaitMachineChange(ctx workflow.Context, d activities.Decision, futures ...workflow.Future) error {
 	if d.Health != nil && d.Health.Deadline.After(workflow.Now(ctx)) {
 		name := "health"
 		if d.Phase == vocabulary.PhasePending {
 			name = "creation"
 		}
-		futures = append(futures, m.Timer(ctx, name, "the health timeout ends", d.Health.Deadline))
+		futures = append(futures, m.EnsureTimer(ctx, name, "the health timeout ends", d.Health.Deadline))
 	}
 	return m.awaitDeadline(ctx, d, futures...)
 }
 
 // verdictReport returns the status report of a health verdict.
-func verdictReport(read kube.Read, v health.Verdict) activities.Report {
+func verdictReport(read kube.ReadInput, v health.Verdict) activities.Report {
 	report := activities.Report{Read: read, Clock: v.Clock}
 	if c := v.Change; c != nil {
 		report.Joined = c.Joined
@@ -236,12 +242,12 @@ func verdictReport(read kube.Read, v health.Verdict) activities.Report {
 	return report
 }
 
-// awaitNode waits until the node joins, the machine is being deleted, or the creation timeout has ended.
-func (m *machine) awaitNode(ctx workflow.Context, d activities.Decision) error {
+// awaitNodeJoin waits until the node joins, the machine is being deleted, or the creation timeout has ended.
+func (m *machine) awaitNodeJoin(ctx workflow.Context, d activities.Decision) error {
 	s := stepForDecision(d, vocabulary.StepAwaitNode, d.Why)
 	s.Deadline = d.CreateBy
-	m.Show(ctx, s)
-	deadline := m.Timer(
+	m.ShowStep(ctx, s)
+	deadline := m.EnsureTimer(
 		ctx,
 		"creation",
 		"gives up waiting for "+nodePhrase(d.NodeName)+": the creation timeout",
@@ -258,30 +264,30 @@ func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v h
 		s.Name = vocabulary.StepAwaitUpdate
 	}
 	if v.Due != nil && v.Due.True {
-		s.Name, s.BlockedBy = vocabulary.StepAwaitReplacement, run.Reasons(v.Due.Reason)
+		s.Name, s.BlockedBy = vocabulary.StepAwaitReplacement, run.ReasonList(v.Due.Reason)
 		if v.Held {
 			s.BlockedBy = []string{vocabulary.ConditionReplacementHeld}
 		}
 	}
 	changes := s.Name != m.Shown.Name || s.Why != m.Shown.Why
-	m.Show(ctx, s)
+	m.ShowStep(ctx, s)
 	if changes || d.Unsaid || d.Need == attention.Health || v.Due != nil {
-		report := verdictReport(m.Read(ctx), v)
+		report := verdictReport(m.NewRead(ctx), v)
 		report.Step = m.Operation()
 		if err := m.writeStatus(ctx, v.Why, report); err != nil {
 			return err
 		}
 	}
-	if v.Look && !m.inquiry.isSettled && d.Provider != "" {
+	if v.Look && !m.instanceGoneInquiry.isSettled && d.Provider != "" {
 		return m.askWhetherInstanceIsGone(ctx, d, v)
 	}
-	err := m.awaitHealth(ctx, d, v)
-	m.inquiry.resetIfStuck()
+	err := m.awaitHealthChange(ctx, d, v)
+	m.instanceGoneInquiry.resetIfStuck()
 	return err
 }
 
-// awaitHealth waits until a signal arrives, a future is ready, or a deadline of the machine has passed.
-func (m *machine) awaitHealth(
+// awaitHealthChange waits until a signal arrives, a future is ready, or a deadline of the machine has passed.
+func (m *machine) awaitHealthChange(
 	ctx workflow.Context,
 	d activities.Decision,
 	v health.Verdict,
@@ -294,14 +300,14 @@ func (m *machine) awaitHealth(
 	return m.awaitDeadline(
 		ctx,
 		d,
-		append(futures, m.Timer(ctx, "health", "the health timeout of node "+d.NodeName+" ends", v.Deadline))...)
+		append(futures, m.EnsureTimer(ctx, "health", "the health timeout of node "+d.NodeName+" ends", v.Deadline))...)
 }
 
 // awaitDeadline waits until a signal arrives or a deadline of the machine has passed. After a deadline the next
 // decision reads from the API server, because the awaited change may have happened without a signal.
 func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, deadlines ...workflow.Future) error {
 	if d.PreserveUntil.After(workflow.Now(ctx)) { // a preservation that has already ended needs no timer
-		deadlines = append(deadlines, m.Timer(ctx, "preservation", "preserved until then", d.PreserveUntil))
+		deadlines = append(deadlines, m.EnsureTimer(ctx, "preservation", "preserved until then", d.PreserveUntil))
 	}
 	if err := m.AwaitChange(ctx, deadlines...); err != nil {
 		return err
@@ -312,10 +318,10 @@ func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, dea
 	return nil
 }
 
-// syncOrContinue writes the node to match the template and the class. If the write is impossible at present,
-// syncOrContinue handles the machine's next need. Without another need, the status shows the reason, and
-// syncOrContinue waits for a change.
-func (m *machine) syncOrContinue(ctx workflow.Context, d activities.Decision) error {
+// syncNodeOrContinue writes the node to match the template and the class. If the write is impossible at present,
+// syncNodeOrContinue handles the machine's next need. Without another need, the status shows the reason, and
+// syncNodeOrContinue waits for a change.
+func (m *machine) syncNodeOrContinue(ctx workflow.Context, d activities.Decision) error {
 	switch {
 	case d.Why != m.unsyncableReason:
 		return m.writeNode(ctx, d)
@@ -334,24 +340,24 @@ func (m *machine) syncOrContinue(ctx workflow.Context, d activities.Decision) er
 	if d.InDoubt {
 		s.BlockedBy = []string{vocabulary.BlockedOwnership}
 	}
-	err := m.awaitWritable(ctx, d, s, m.syncRefusal)
+	err := m.awaitWritableNode(ctx, d, s, m.syncRefusal)
 	m.unsyncableReason = ""
 	return err
 }
 
-// awaitWritable waits until something changes or the next attempt to write the node is due. The status shows the
+// awaitWritableNode waits until something changes or the next attempt to write the node is due. The status shows the
 // reason if a person must act: the API server refused the write with the message refusal, or the node's ownership is
 // in doubt.
-func (m *machine) awaitWritable(ctx workflow.Context, d activities.Decision, s run.Step, refusal string) error {
+func (m *machine) awaitWritableNode(ctx workflow.Context, d activities.Decision, s run.Step, refusal string) error {
 	again := run.RecheckStuck
 	if refusal != "" {
 		m.nodeRefusals++
-		again = run.RefusalWait(m.nodeRefusals)
+		again = run.WaitAfterRefusal(m.nodeRefusals)
 	}
 	if s.Stuck = true; len(s.BlockedBy) == 0 {
 		s.BlockedBy = []string{vocabulary.BlockedNodeRefused}
 	}
-	m.Show(ctx, s)
+	m.ShowStep(ctx, s)
 	if refusal != "" || d.InDoubt {
 		report := m.progressReport(ctx, "", nil)
 		report.Event = &kube.Event{Warning: true, Reason: s.BlockedBy[0], Message: s.Why}
@@ -359,7 +365,7 @@ func (m *machine) awaitWritable(ctx workflow.Context, d activities.Decision, s r
 			return err
 		}
 	}
-	recheck := m.Timer(ctx, "repair", s.Why, workflow.Now(ctx).Add(again))
+	recheck := m.EnsureTimer(ctx, "repair", s.Why, workflow.Now(ctx).Add(again))
 	defer m.CancelTimer("repair")
 	return m.awaitDeadline(ctx, d, recheck)
 }
@@ -370,21 +376,21 @@ func (m *machine) awaitWritable(ctx workflow.Context, d activities.Decision, s r
 func (m *machine) writeNode(ctx workflow.Context, d activities.Decision) error {
 	s := m.Shown
 	s.Phase, s.Node, s.Why, s.BlockedBy = d.Phase, d.NodeName, d.Why, nil
-	m.Show(ctx, s)
-	made, err := syncNode.RunLocalFirst(ctx, m.Object, d.Why, m.Read(ctx))
-	m.syncRefusal = run.Refused(err)
+	m.ShowStep(ctx, s)
+	made, err := syncNode.RunLocalFirst(ctx, m.WorkflowState, d.Why, m.NewRead(ctx))
+	m.syncRefusal = run.RefusalMessage(err)
 	switch {
 	case err != nil && m.syncRefusal == "":
 		return err
 	case len(made) > 0:
-		m.rereadLive, m.nodeRefusals = false, 0
+		m.hasRereadLive, m.nodeRefusals = false, 0
 		m.RaiseMinVersions(made)
 		return nil
-	case m.syncRefusal == "" && !m.rereadLive:
-		m.rereadLive, m.Live = true, true
+	case m.syncRefusal == "" && !m.hasRereadLive:
+		m.hasRereadLive, m.Live = true, true
 		return nil
 	}
-	m.rereadLive, m.unsyncableReason = false, d.Why
+	m.hasRereadLive, m.unsyncableReason = false, d.Why
 	return nil
 }
 
@@ -394,12 +400,12 @@ func (m *machine) writePreservation(ctx workflow.Context, d activities.Decision)
 	if err := m.withdrawGrant(ctx, d); err != nil {
 		return err
 	}
-	m.Show(ctx, stepForDecision(d, vocabulary.StepPreserve, d.Why))
-	made, err := preserveMachine.RunLocalFirst(ctx, m.Object, d.Why, m.Read(ctx))
+	m.ShowStep(ctx, stepForDecision(d, vocabulary.StepPreserve, d.Why))
+	made, err := preserveMachine.RunLocalFirst(ctx, m.WorkflowState, d.Why, m.NewRead(ctx))
 	m.RaiseMinVersions(made)
-	if refusal := run.Refused(err); refusal != "" {
+	if refusal := run.RefusalMessage(err); refusal != "" {
 		s := stepForDecision(d, vocabulary.StepPreserve, "node "+d.NodeName+" cannot be written: "+refusal)
-		return m.awaitWritable(ctx, d, s, refusal)
+		return m.awaitWritableNode(ctx, d, s, refusal)
 	}
 	if err != nil || len(made) > 0 {
 		return err
@@ -415,11 +421,11 @@ func (m *machine) showPreservation(ctx workflow.Context, d activities.Decision, 
 	}
 	s, changes := stepForDecision(d, name, d.Why), name != m.Shown.Name
 	s.Deadline = d.PreserveUntil
-	m.Show(ctx, s)
+	m.ShowStep(ctx, s)
 	if !changes {
 		return nil
 	}
-	return m.writeStatus(ctx, d.Why, activities.Report{Read: m.Read(ctx), Step: m.Operation()})
+	return m.writeStatus(ctx, d.Why, activities.Report{Read: m.NewRead(ctx), Step: m.Operation()})
 }
 
 func (m *machine) progressReport(
@@ -427,7 +433,7 @@ func (m *machine) progressReport(
 	phase string,
 	operation *activities.LastOperation,
 ) activities.Report {
-	return activities.Report{Read: m.Read(ctx), Phase: phase, Operation: operation, Step: m.Operation()}
+	return activities.Report{Read: m.NewRead(ctx), Phase: phase, Operation: operation, Step: m.Operation()}
 }
 
 func (m *machine) instanceCall(d activities.Decision) cloud.InstanceCall {

@@ -48,11 +48,11 @@ type world struct {
 	tokenError      error // error of IssueToken
 	syncVersions    kube.MinVersions
 	staleReason     string
-	instanceGone    bool // true: the provider has no instance
-	failedAt        time.Time
+	isInstanceGone  bool // true: the provider has no instance
+	failureTime     time.Time
 	deletionAnswer  cloud.InstanceAnswer
 	decisionTime    time.Time // workflow time of the last decision
-	decisionReads   []kube.Read
+	decisionReads   []kube.ReadInput
 	preservationEnd time.Time // end of the preservation
 
 	deletionFacts deletion.Facts // facts of the machine's deletion
@@ -61,26 +61,26 @@ type world struct {
 
 	finalizerRefusals int    // number of times that the API server refuses the finalizer
 	nodeWriteError    error  // the API server's error for a write of the node; nil: it accepts the write
-	onDrained         func() // called when a drain has ended; may be nil
+	onDrainEnd        func() // called when a drain has ended; may be nil
 
-	createIntents   []machine.Report   // the inputs of RecordCreateIntent
-	instanceRecords []machine.Recorded // the inputs of RecordInstance
+	createIntents   []machine.Report         // the inputs of RecordCreateIntent
+	instanceRecords []machine.InstanceRecord // the inputs of RecordInstance
 
-	cancelDrain bool  // true: a person cancels the drain
-	targetAway  bool  // true: the target cluster does not answer
-	targetError error // the target cluster's error; nil: it does not answer
+	cancelDrain       bool  // true: a person cancels the drain
+	targetUnreachable bool  // true: the target cluster does not answer
+	targetError       error // the target cluster's error; nil: it does not answer
 	// the successive results of AwaitDetach before the volumes are detached
-	detachResults  []drain.Detached
-	detachInputs   []drain.Detaching // the inputs of AwaitDetach
-	volumeAttached bool              // true: a volume stays attached to the node
+	detachResults  []drain.DetachResult
+	detachInputs   []drain.DetachWait // the inputs of AwaitDetach
+	volumeAttached bool               // true: a volume stays attached to the node
 	// instance that the provider knows but the object does not contain
 	unrecordedInstance     string
 	instanceStatus         func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) // InstanceStatus; nil: unrecordedInstance
 	instanceStatusDuration time.Duration                                             // duration of InstanceStatus
 }
 
-// decide returns the decision of DecideMachine: a creation whose timeout has ended is Failed.
-func (w *world) decide(at time.Time, done deletion.Stage) machine.Decision {
+// decideMachine returns the decision of DecideMachine: a creation whose timeout has ended is Failed.
+func (w *world) decideMachine(at time.Time, done deletion.Stage) machine.Decision {
 	w.decisionTime = at
 	d := w.decision
 	if d.Need == attention.Deletion {
@@ -96,17 +96,17 @@ func (w *world) decide(at time.Time, done deletion.Stage) machine.Decision {
 	creating := d.Need == attention.Instance || d.Need == attention.Node ||
 		(d.Need == attention.Sync && d.Otherwise == attention.Node)
 	if creating && d.Problem == nil && !at.Before(d.CreateBy) {
-		w.failedAt = at
+		w.failureTime = at
 		d.Health = &health.Verdict{
-			Change: &health.Change{Phase: "Failed", Operation: "Create", State: "Failed", Message: "too late"},
+			Change: &health.PhaseChange{Phase: "Failed", Operation: "Create", State: "Failed", Message: "too late"},
 		}
 	}
 	return d
 }
 
 func newWorld(t *testing.T) *world {
-	env := activitiestest.WorkflowEnvironment()
-	for _, a := range activities.OnClusters(nil) {
+	env := activitiestest.NewWorkflowEnvironment()
+	for _, a := range activities.ClusterActivities(nil) {
 		env.RegisterActivity(a)
 	}
 	env.RegisterActivity(&cloud.Provider{})
@@ -114,7 +114,7 @@ func newWorld(t *testing.T) *world {
 		MachinePlan: attention.MachinePlan{
 			Decision: attention.Decision{Need: attention.Instance, Why: "new"},
 		},
-		Calling: machine.Calling{
+		CallInputs: machine.CallInputs{
 			Class:    "small",
 			Provider: "virtual",
 			Token:    true,
@@ -124,11 +124,11 @@ func newWorld(t *testing.T) *world {
 		CreateBy:   env.Now().Add(20 * time.Minute),
 	}}
 	any1 := []any{mock.Anything, mock.Anything}
-	env.OnActivity("DecideMachine", any1...).Return(func(_ context.Context, in kube.Read) (machine.Decision, error) {
+	env.OnActivity("DecideMachine", any1...).Return(func(_ context.Context, in kube.ReadInput) (machine.Decision, error) {
 		defer w.lock()()
 		w.logActivity("decide")
 		w.decisionReads = append(w.decisionReads, in)
-		return w.decide(in.At, in.Done), nil
+		return w.decideMachine(in.At, in.Done), nil
 	})
 	env.OnActivity("DecideAfterCreate", any1...).Return(func(context.Context, machine.Report) (machine.Decision, error) {
 		defer w.lock()()
@@ -143,7 +143,7 @@ func newWorld(t *testing.T) *world {
 		return kube.TokenRef{Namespace: "kube-system", Name: "bootstrap-token-1"}, w.tokenError
 	})
 	env.OnActivity("FinishJoin", any1...).Return(w.logWrite("finish"))
-	env.OnActivity("SyncNode", any1...).Return(func(context.Context, kube.Read) (kube.MinVersions, error) {
+	env.OnActivity("SyncNode", any1...).Return(func(context.Context, kube.ReadInput) (kube.MinVersions, error) {
 		defer w.lock()()
 		w.logActivity("sync")
 		return w.syncVersions, w.nodeWriteError
@@ -157,16 +157,16 @@ func newWorld(t *testing.T) *world {
 				return w.instanceStatus(in)
 			}
 			return cloud.InstanceAnswer{
-				Gone:       w.instanceGone,
+				Gone:       w.isInstanceGone,
 				ProviderID: w.unrecordedInstance,
 				NodeName:   strings.TrimPrefix(w.unrecordedInstance, "virtual:///"),
 			}, nil
 		})
-	env.OnActivity("AddFinalizer", any1...).Return(func(context.Context, kube.Read) (string, error) {
+	env.OnActivity("AddFinalizer", any1...).Return(func(context.Context, kube.ReadInput) (string, error) {
 		defer w.lock()()
 		w.logActivity("prepare")
 		if w.finalizerRefusals--; w.finalizerRefusals >= 0 {
-			return "", kube.Refused("machines is forbidden")
+			return "", kube.RefusedError("machines is forbidden")
 		}
 		w.decision.Prepare = false
 		return "2", nil
@@ -174,7 +174,7 @@ func newWorld(t *testing.T) *world {
 	env.OnActivity("RecordCreateIntent", any1...).
 		Return(func(_ context.Context, in machine.Report) (machine.CreateIntentResult, error) {
 			defer w.lock()()
-			workflowstest.Timed(t, env, in.Read)
+			workflowstest.AssertWorkflowTime(t, env, in.Read)
 			w.logActivity("begin")
 			w.createIntents = append(w.createIntents, in)
 			never := w.decision.NeverTried
@@ -188,27 +188,28 @@ func newWorld(t *testing.T) *world {
 			w.providerCalls = append(w.providerCalls, in)
 			return w.createInstance(ctx, in)
 		})
-	env.OnActivity("RecordInstance", any1...).Return(func(_ context.Context, in machine.Recorded) (machine.Record, error) {
-		defer w.lock()()
-		w.logActivity("record " + in.ProviderID)
-		w.instanceRecords = append(w.instanceRecords, in)
-		if w.staleReason == "" {
-			w.decision.ProviderID, w.decision.NodeName = in.ProviderID, in.NodeName
-			if w.decision.Need == attention.Name {
-				w.decision.Need = attention.Node
+	env.OnActivity("RecordInstance", any1...).
+		Return(func(_ context.Context, in machine.InstanceRecord) (machine.RecordResult, error) {
+			defer w.lock()()
+			w.logActivity("record " + in.ProviderID)
+			w.instanceRecords = append(w.instanceRecords, in)
+			if w.staleReason == "" {
+				w.decision.ProviderID, w.decision.NodeName = in.ProviderID, in.NodeName
+				if w.decision.Need == attention.Name {
+					w.decision.Need = attention.Node
+				}
 			}
-		}
-		return machine.Record{Version: "3", Stale: w.staleReason}, nil
-	})
+			return machine.RecordResult{Version: "3", Stale: w.staleReason}, nil
+		})
 	env.OnActivity("InitializeInstance", any1...).
 		Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			defer w.lock()()
 			w.logActivity("initialise " + in.ProviderID)
 			return cloud.InstanceAnswer{ProviderID: in.ProviderID, NodeName: in.NodeName}, nil
 		})
-	env.OnActivity("ReportMachine", any1...).Return(func(_ context.Context, in machine.Report) (kube.Reported, error) {
+	env.OnActivity("ReportMachine", any1...).Return(func(_ context.Context, in machine.Report) (kube.ReportResult, error) {
 		defer w.lock()()
-		workflowstest.Timed(t, env, in.Read)
+		workflowstest.AssertWorkflowTime(t, env, in.Read)
 		w.reports = append(w.reports, in)
 		w.logActivity("report " + in.Phase)
 		switch in.Phase {
@@ -217,11 +218,11 @@ func newWorld(t *testing.T) *world {
 		case "Running", "Failed", "Available":
 			w.decision.Need, w.decision.Phase, w.decision.Health = attention.Nothing, in.Phase, nil
 		}
-		if in.Phase == "Failed" && w.failedAt.IsZero() {
-			w.failedAt = w.decisionTime
+		if in.Phase == "Failed" && w.failureTime.IsZero() {
+			w.failureTime = w.decisionTime
 		}
 		if in.Deletion != nil {
-			w.deletionFacts.Recorded = deletion.Later(w.deletionFacts.Recorded, in.Deletion.Stage)
+			w.deletionFacts.Recorded = deletion.LaterStage(w.deletionFacts.Recorded, in.Deletion.Stage)
 			if in.Deletion.Result != "" {
 				w.deletionFacts.Result = in.Deletion.Result
 			}
@@ -229,7 +230,7 @@ func newWorld(t *testing.T) *world {
 		if w.onReport != nil {
 			w.onReport(in)
 		}
-		reported := kube.Reported{Version: "4"}
+		reported := kube.ReportResult{Version: "4"}
 		if in.Step != nil {
 			reported.WaitsFor, reported.BlockedBy = in.Step.Cause, in.Step.BlockedBy
 		}
@@ -242,46 +243,47 @@ func newWorld(t *testing.T) *world {
 			w.providerCalls = append(w.providerCalls, in)
 			return w.deletionAnswer, nil
 		})
-	env.OnActivity("AnnounceTermination", any1...).Return(func(context.Context, kube.Read) (kube.MinVersions, error) {
+	env.OnActivity("AnnounceTermination", any1...).Return(func(context.Context, kube.ReadInput) (kube.MinVersions, error) {
 		defer w.lock()()
 		w.logActivity("announce")
-		if w.targetAway {
+		if w.targetUnreachable {
 			return nil, cmp.Or[error](w.targetError, errors.New("dial tcp: connection refused"))
 		}
 		return kube.MinVersions{kube.NodesResource: "7"}, nil
 	})
-	env.OnActivity("CordonAndCountPods", any1...).Return(func(context.Context, kube.Read) (drain.NodeLoad, error) {
+	env.OnActivity("CordonAndCountPods", any1...).Return(func(context.Context, kube.ReadInput) (drain.NodeLoad, error) {
 		defer w.lock()()
 		w.logActivity("weigh")
-		if w.targetAway {
+		if w.targetUnreachable {
 			return drain.NodeLoad{}, cmp.Or[error](w.targetError, errors.New("dial tcp: connection refused"))
 		}
 		return w.nodeLoad, nil
 	})
-	env.OnActivity("HoldDrain", any1...).Return(func(_ context.Context, in drain.Holding) (string, error) {
+	env.OnActivity("HoldDrain", any1...).Return(func(_ context.Context, in drain.HoldInput) (string, error) {
 		defer w.lock()()
 		w.logActivity("hold: " + in.Why)
 		w.deletionFacts.Hold = in.Why
 		return "8", nil
 	})
-	env.OnActivity("AwaitDetach", any1...).Return(func(_ context.Context, in drain.Detaching) (drain.Detached, error) {
-		defer w.lock()()
-		w.logActivity("detach " + in.NodeName)
-		if len(w.detachResults) > 0 {
-			seen := w.detachResults[0]
-			w.detachResults = w.detachResults[1:]
-			w.detachInputs = append(w.detachInputs, in)
-			return seen, nil
-		}
-		if w.volumeAttached { // for the workflow, AwaitDetach runs on
-			return drain.Detached{}, temporal.NewApplicationErrorWithOptions(
-				"goes on",
-				"GoesOn",
-				temporal.ApplicationErrorOptions{NextRetryDelay: 24 * time.Hour},
-			)
-		}
-		return drain.Detached{}, nil
-	})
+	env.OnActivity("AwaitDetach", any1...).
+		Return(func(_ context.Context, in drain.DetachWait) (drain.DetachResult, error) {
+			defer w.lock()()
+			w.logActivity("detach " + in.NodeName)
+			if len(w.detachResults) > 0 {
+				seen := w.detachResults[0]
+				w.detachResults = w.detachResults[1:]
+				w.detachInputs = append(w.detachInputs, in)
+				return seen, nil
+			}
+			if w.volumeAttached { // for the workflow, AwaitDetach runs on
+				return drain.DetachResult{}, temporal.NewApplicationErrorWithOptions(
+					"goes on",
+					"GoesOn",
+					temporal.ApplicationErrorOptions{NextRetryDelay: 24 * time.Hour},
+				)
+			}
+			return drain.DetachResult{}, nil
+		})
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, in workflowsdrain.Input) (workflowsdrain.Result, error) {
 		defer w.lock()()
 		w.logActivity("drain " + in.NodeName + in.Purpose)
@@ -296,20 +298,20 @@ func newWorld(t *testing.T) *world {
 			return workflowsdrain.Result{}, err
 		}
 		w.deletionFacts.Result = w.drainResult.Outcome
-		if w.onDrained != nil {
-			w.onDrained()
+		if w.onDrainEnd != nil {
+			w.onDrainEnd()
 		}
 		return w.drainResult, nil
 	}, workflow.RegisterOptions{Name: "Drain"})
 	env.OnActivity("DeleteNode", any1...).Return(func(_ context.Context, in machine.NodeRemoval) error {
 		defer w.lock()()
 		w.logActivity("delete node " + in.NodeName)
-		if w.targetAway {
+		if w.targetUnreachable {
 			return cmp.Or[error](w.targetError, errors.New("dial tcp: connection refused"))
 		}
 		return nil
 	})
-	env.OnActivity("ReleaseMachine", any1...).Return(func(context.Context, machine.Releasing) (string, error) {
+	env.OnActivity("ReleaseMachine", any1...).Return(func(context.Context, machine.ReleaseInput) (string, error) {
 		defer w.lock()()
 		w.logActivity("release")
 		return "2", nil
@@ -329,28 +331,28 @@ func (w *world) lock() (unlock func()) {
 
 func (w *world) logActivity(what string) { w.activityLog = append(w.activityLog, what) }
 
-func (w *world) logWrite(what string) func(context.Context, kube.Read) (string, error) {
-	return func(context.Context, kube.Read) (string, error) {
+func (w *world) logWrite(what string) func(context.Context, kube.ReadInput) (string, error) {
+	return func(context.Context, kube.ReadInput) (string, error) {
 		defer w.lock()()
 		w.logActivity(what)
 		return "2", nil
 	}
 }
 
-// changeAfter changes the world after the time d, and signals the change.
-func (w *world) changeAfter(d time.Duration, change func()) {
+// changeAfterDelay changes the world after the time d, and signals the change.
+func (w *world) changeAfterDelay(d time.Duration, change func()) {
 	w.env.RegisterDelayedCallback(func() {
 		unlock := w.lock()
 		change()
 		unlock()
-		w.env.SignalWorkflow(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID})
+		w.env.SignalWorkflow(run.SignalChanged, run.ChangeSignal{UID: workflowstest.ObjectRef.UID})
 	}, d)
 }
 
 func (w *world) setNodeJoined() {
 	w.decision.Need = attention.Health
 	w.decision.Health = &health.Verdict{
-		Change: &health.Change{
+		Change: &health.PhaseChange{
 			Phase:     "Running",
 			Operation: "Create",
 			State:     "Successful",
@@ -372,7 +374,7 @@ func (w *world) eventReasons() (reasons []string) {
 }
 
 func (w *world) runMachine(t *testing.T) run.Result {
-	w.env.ExecuteWorkflow(workflows.Machine, run.Input{Ref: workflowstest.Ref})
+	w.env.ExecuteWorkflow(workflows.Machine, run.Input{Ref: workflowstest.ObjectRef})
 	var result run.Result
 	require.NoError(t, w.env.GetWorkflowError())
 	require.NoError(t, w.env.GetWorkflowResult(&result))
@@ -381,7 +383,7 @@ func (w *world) runMachine(t *testing.T) run.Result {
 
 func TestMachineIsCreatedInitialisedAndJoins(t *testing.T) {
 	w := newWorld(t)
-	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	require.Equal(t, []string{
 		"decide", "token", "begin", "create", "record virtual:///i-1", "initialise virtual:///i-1", "report Pending",
@@ -400,9 +402,9 @@ func TestMachineWhoseNodeIsFoundByItsProviderID(t *testing.T) {
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1"}, nil
 	}
-	w.changeAfter(time.Minute, func() { w.decision.Need, w.decision.NodeFound = attention.Name, "ip-10-0-0-1" })
+	w.changeAfterDelay(time.Minute, func() { w.decision.Need, w.decision.NodeFound = attention.Name, "ip-10-0-0-1" })
 	named := ""
-	w.changeAfter(2*time.Minute, func() {
+	w.changeAfterDelay(2*time.Minute, func() {
 		named = w.decision.NodeName
 		w.setNodeJoined()
 	})
@@ -419,7 +421,13 @@ func TestMachineWhoseNodeIsFoundByItsProviderID(t *testing.T) {
 func TestMachineWhoseNodeHasAlreadyJoined(t *testing.T) {
 	w := newWorld(t)
 	w.nodeVerdict = &health.Verdict{
-		Change: &health.Change{Phase: "Running", Operation: "Create", State: "Successful", Joined: true, Reason: "Joined"},
+		Change: &health.PhaseChange{
+			Phase:     "Running",
+			Operation: "Create",
+			State:     "Successful",
+			Joined:    true,
+			Reason:    "Joined",
+		},
 	}
 	w.onReport = func(r machine.Report) {
 		if r.Phase == "Running" {
@@ -461,7 +469,7 @@ func TestMachineWhoseNodeHasAlreadyJoined(t *testing.T) {
 func TestFinalizerIsAddedBeforeTheInstanceIsCreated(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Prepare = true
-	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(t, []string{"decide", "prepare", "decide", "token", "begin", "create"}, w.activityLog[:6])
 }
@@ -475,7 +483,7 @@ func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
 			temporal.ApplicationErrorOptions{NextRetryDelay: time.Minute},
 		)
 	}
-	w.changeAfter(90*time.Second, func() { w.decision.Need = attention.Deletion })
+	w.changeAfterDelay(90*time.Second, func() { w.decision.Need = attention.Deletion })
 	result := w.runMachine(t)
 	require.Equal(t, run.OutcomeGone, result.Outcome)
 	require.Equal(
@@ -512,7 +520,7 @@ func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
-	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(
 		t,
@@ -549,8 +557,8 @@ func TestTheConditionOfTheClassSaysThatASecretIsNotAllowed(t *testing.T) {
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
 	}
-	w.changeAfter(10*time.Minute, func() { problem = nil })
-	w.changeAfter(11*time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(10*time.Minute, func() { problem = nil })
+	w.changeAfterDelay(11*time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	shown := w.reports[0]
 	require.Equal(
@@ -574,8 +582,8 @@ func TestMachineWaitsForTheSecretThatIsMissing(t *testing.T) {
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
 	}
-	w.changeAfter(10*time.Minute, func() { problem = nil })
-	w.changeAfter(11*time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(10*time.Minute, func() { problem = nil })
+	w.changeAfterDelay(11*time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(
 		t,
@@ -604,8 +612,8 @@ func TestMachineWithoutAClassWaitsForIt(t *testing.T) {
 		Message: "MachineClass small does not exist in namespace default",
 		React:   kube.UntilCredential,
 	}
-	w.changeAfter(time.Minute, func() { w.decision.Problem = nil })
-	w.changeAfter(2*time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(time.Minute, func() { w.decision.Problem = nil })
+	w.changeAfterDelay(2*time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(
 		t,
@@ -626,10 +634,10 @@ func TestMachineTakesABurstOfSignalsAsOne(t *testing.T) {
 	w := newWorld(t)
 	w.env.RegisterDelayedCallback(func() {
 		for range 50 {
-			w.env.SignalWorkflowSkippingWorkflowTask(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID})
+			w.env.SignalWorkflowSkippingWorkflowTask(run.SignalChanged, run.ChangeSignal{UID: workflowstest.ObjectRef.UID})
 		}
 		w.setNodeJoined()
-		w.env.SignalWorkflow(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID})
+		w.env.SignalWorkflow(run.SignalChanged, run.ChangeSignal{UID: workflowstest.ObjectRef.UID})
 	}, time.Minute)
 	w.runMachine(t)
 	require.LessOrEqual(t, len(w.activityLog), 13, "50 signals woke it more than once: %v", w.activityLog)
@@ -642,7 +650,7 @@ func TestMachineRetriesAfterARepairDuringTheCall(t *testing.T) {
 	calls := 0
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if calls++; calls == 1 {
-			w.env.SignalWorkflow(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID})
+			w.env.SignalWorkflow(run.SignalChanged, run.ChangeSignal{UID: workflowstest.ObjectRef.UID})
 			return cloud.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions(
 				"slow",
 				"Unavailable",
@@ -656,7 +664,7 @@ func TestMachineRetriesAfterARepairDuringTheCall(t *testing.T) {
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
-	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(t, 3, calls)
 	require.Less(t, w.env.Now().Sub(start), 5*time.Minute, "waited although the signal had come")
@@ -673,7 +681,7 @@ func TestACallFollowsTheProviderOfItsClass(t *testing.T) {
 	w.createInstance = func(ctx context.Context, _ cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if queues = append(queues, activity.GetInfo(ctx).TaskQueue); len(queues) == 1 {
 			w.decision.Provider = "virtual"
-			w.env.SignalWorkflow(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID})
+			w.env.SignalWorkflow(run.SignalChanged, run.ChangeSignal{UID: workflowstest.ObjectRef.UID})
 			w.mu.Unlock() // decisions must be possible while the call continues
 			<-over
 			w.mu.Lock()
@@ -688,7 +696,7 @@ func TestACallFollowsTheProviderOfItsClass(t *testing.T) {
 			close(over)
 		}
 	})
-	w.changeAfter(2*time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(2*time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(t, []string{"provider-nobody", "provider-virtual"}, queues)
 }
@@ -705,7 +713,7 @@ func TestMachineReadsLiveAtItsDeadline(t *testing.T) {
 func TestAMachineWhoseWriteIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Prepare, w.finalizerRefusals = true, 1
-	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	require.Equal(t, []string{"decide", "prepare", "report ", "decide", "prepare", "decide", "token"}, w.activityLog[:7])
 	require.Equal(t, "refused", w.reports[0].Step.Name)

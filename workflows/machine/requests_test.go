@@ -21,7 +21,7 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-var forceOrder = request.Order{
+var forceOrder = request.CommandOrder{
 	Command: request.Force,
 	Actor:   "somebody in Temporal who signs as ann",
 	Reason:  "it burns",
@@ -31,15 +31,15 @@ var forceOrder = request.Order{
 func newWaitingWorld(t *testing.T) (*world, *workflowstest.Operator) {
 	w := newWorld(t)
 	w.decision.Need = attention.Node
-	w.changeAfter(10*time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(10*time.Minute, w.setNodeJoined)
 	return w, workflowstest.NewOperator(w.env, w.lock)
 }
 
 func TestRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 	w, c := newWaitingWorld(t)
 	start := w.env.Now()
-	c.After(time.Minute, func() { c.Ask(workflowstest.Force("ann")) })
-	c.After(2*time.Minute, func() {
+	c.RunAfterDelay(time.Minute, func() { c.SendUpdate(workflowstest.NewForceRequest("ann")) })
+	c.RunAfterDelay(2*time.Minute, func() {
 		require.Equal(t, []any{"written"}, c.Answered, "it waits for nothing else")
 	})
 	w.runMachine(t)
@@ -47,7 +47,7 @@ func TestRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 	require.WithinDuration(t, start.Add(time.Minute), c.Times[0], 0)
 	require.Equal(
 		t,
-		activitiesrequest.Request{Kind: request.Machine, Object: workflowstest.Ref, Order: forceOrder},
+		activitiesrequest.Request{Kind: request.Machine, Object: workflowstest.ObjectRef, Order: forceOrder},
 		c.Orders[0],
 	)
 }
@@ -55,19 +55,26 @@ func TestRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 func TestRequestWithoutAnActor(t *testing.T) {
 	w, c := newWaitingWorld(t)
 	long := strings.Repeat("why ", 100)
-	c.After(time.Minute, func() { c.Ask(run.RequestInput{Command: "hold", Reason: " a\nb ", UID: workflowstest.Ref.UID}) })
-	c.After(2*time.Minute, func() {
-		c.Ask(run.RequestInput{Command: "extend", Reason: long, For: "1h30m", InAdvance: true})
+	c.RunAfterDelay(time.Minute, func() {
+		c.SendUpdate(run.RequestInput{Command: "hold", Reason: " a\nb ", UID: workflowstest.ObjectRef.UID})
+	})
+	c.RunAfterDelay(2*time.Minute, func() {
+		c.SendUpdate(run.RequestInput{Command: "extend", Reason: long, For: "1h30m", InAdvance: true})
 	})
 	w.runMachine(t)
 	require.Equal(
 		t,
-		request.Order{Command: request.Hold, Actor: "somebody in Temporal", Reason: "a b", UID: workflowstest.Ref.UID},
+		request.CommandOrder{
+			Command: request.Hold,
+			Actor:   "somebody in Temporal",
+			Reason:  "a b",
+			UID:     workflowstest.ObjectRef.UID,
+		},
 		c.Orders[0].Order,
 	)
 	require.Equal(
 		t,
-		request.Order{
+		request.CommandOrder{
 			Command:   request.Extend,
 			Actor:     "somebody in Temporal",
 			Reason:    long[:200],
@@ -89,7 +96,7 @@ func TestInvalidRequestIsRefusedWithoutAnActivity(t *testing.T) {
 		"the request is for a machine with UID other, and this one has UID u": run.RequestInput{Command: "retry", UID: "other"},
 	} {
 		w, c := newWaitingWorld(t)
-		c.After(time.Minute, func() { c.Ask(in) })
+		c.RunAfterDelay(time.Minute, func() { c.SendUpdate(in) })
 		w.runMachine(t)
 		require.Len(t, c.Refused, 1, want)
 		require.Contains(t, c.Refused[0], "RequestRefused: "+want)
@@ -101,7 +108,7 @@ func TestInvalidRequestIsRefusedWithoutAnActivity(t *testing.T) {
 func TestInapplicableRequestIsRefused(t *testing.T) {
 	w, c := newWaitingWorld(t)
 	c.Answer = activitiesrequest.Answer{Message: "machine default/m-1 is not held"}
-	c.After(time.Minute, func() { c.Ask(run.RequestInput{Command: "resume"}) })
+	c.RunAfterDelay(time.Minute, func() { c.SendUpdate(run.RequestInput{Command: "resume"}) })
 	w.runMachine(t)
 	require.Equal(t, []any{"RequestRefused: machine default/m-1 is not held"}, c.Answered)
 	require.Len(t, c.Orders, 1)
@@ -110,10 +117,10 @@ func TestInapplicableRequestIsRefused(t *testing.T) {
 
 func TestRequestBySignal(t *testing.T) {
 	w, c := newWaitingWorld(t)
-	c.After(time.Minute, func() { c.Signal(workflowstest.Force("ann")) })
-	c.After(2*time.Minute, func() { c.Signal(map[string]any{"command": "retry", "inAdvance": "yes"}) })
-	c.After(3*time.Minute, func() { c.Signal("force!") })
-	c.After(4*time.Minute, func() { c.Signal(run.RequestInput{Command: "burn"}) })
+	c.RunAfterDelay(time.Minute, func() { c.SendSignal(workflowstest.NewForceRequest("ann")) })
+	c.RunAfterDelay(2*time.Minute, func() { c.SendSignal(map[string]any{"command": "retry", "inAdvance": "yes"}) })
+	c.RunAfterDelay(3*time.Minute, func() { c.SendSignal("force!") })
+	c.RunAfterDelay(4*time.Minute, func() { c.SendSignal(run.RequestInput{Command: "burn"}) })
 	w.runMachine(t)
 	require.Len(t, c.Orders, 4, "the activity's answer has the reason of the refusal")
 	require.Equal(t, forceOrder, c.Orders[0].Order)
@@ -126,8 +133,8 @@ func TestRequestBySignal(t *testing.T) {
 	}
 }
 
-// undecryptable returns the payload of a signal or request that no process can decrypt.
-func undecryptable() converter.RawValue {
+// undecryptablePayload returns the payload of a signal or request that no process can decrypt.
+func undecryptablePayload() converter.RawValue {
 	return converter.NewRawValue(&commonpb.Payload{
 		Metadata: map[string][]byte{"encoding": []byte("binary/encrypted"), "encryption-key-id": []byte("nobodys")},
 		Data:     []byte("x"),
@@ -140,13 +147,13 @@ func TestUndecryptablePayloadsDoNotStopTheRun(t *testing.T) {
 	w, c := newWaitingWorld(t)
 	w.env.SetDataConverter(connection.DataConverter())
 	decisions := 0
-	c.After(time.Minute, func() { c.Signal(undecryptable()) })
-	c.After(2*time.Minute, func() { c.Ask(undecryptable()) })
-	c.After(3*time.Minute, func() {
+	c.RunAfterDelay(time.Minute, func() { c.SendSignal(undecryptablePayload()) })
+	c.RunAfterDelay(2*time.Minute, func() { c.SendUpdate(undecryptablePayload()) })
+	c.RunAfterDelay(3*time.Minute, func() {
 		decisions = len(w.decisionReads)
-		w.env.SignalWorkflow(run.SignalChanged, undecryptable())
+		w.env.SignalWorkflow(run.SignalChanged, undecryptablePayload())
 	})
-	c.After(4*time.Minute, func() { c.Signal(workflowstest.Force("ann")) })
+	c.RunAfterDelay(4*time.Minute, func() { c.SendSignal(workflowstest.NewForceRequest("ann")) })
 	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	const why = `a payload is encrypted with the key "nobodys"`
 	require.Len(t, c.Orders, 2)
@@ -162,11 +169,11 @@ func TestUndecryptablePayloadsDoNotStopTheRun(t *testing.T) {
 func TestRequestsBySignalKeepTheirOrder(t *testing.T) {
 	w, c := newWaitingWorld(t)
 	c.Fails = 3
-	c.After(time.Minute, func() {
+	c.RunAfterDelay(time.Minute, func() {
 		for _, actor := range []string{"ann", "bob", "eve"} {
-			c.Unseen(workflowstest.Force(actor))
+			c.SendSignalWithoutTask(workflowstest.NewForceRequest(actor))
 		}
-		workflowstest.Changed(c.Env)
+		workflowstest.SignalChange(c.Env)
 	})
 	w.runMachine(t)
 	var actors []string
@@ -181,7 +188,7 @@ func TestRequestRaisesTheVersions(t *testing.T) {
 	w, c := newWaitingWorld(t)
 	var versions kube.MinVersions
 	w.onReport = func(in machine.Report) { versions = in.Read.Versions }
-	c.After(time.Minute, func() { c.Signal(workflowstest.Force("ann")) })
+	c.RunAfterDelay(time.Minute, func() { c.SendSignal(workflowstest.NewForceRequest("ann")) })
 	w.runMachine(t)
 	require.Equal(t, "12", versions[kube.MachinesResource])
 }
@@ -191,16 +198,16 @@ func TestRequestRaisesTheVersions(t *testing.T) {
 func TestRequestForADrainIsActedUponAfterItWasWritten(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	c := workflowstest.NewOperator(e.Env, e.Lock)
-	e.Busy()
-	e.Answer(drain.Evicted{Outcome: drain.OutcomeEmpty})
-	c.After(time.Minute, func() { c.Ask(workflowstest.Force("ann")) })
-	c.After(2*time.Minute, func() {
+	e.AddLongEviction()
+	e.AddEvictionAnswers(drain.EvictionResult{Outcome: drain.OutcomeEmpty})
+	c.RunAfterDelay(time.Minute, func() { c.SendUpdate(workflowstest.NewForceRequest("ann")) })
+	c.RunAfterDelay(2*time.Minute, func() {
 		require.Equal(t, []any{"written"}, c.Answered)
 		require.Len(t, e.Asked, 1, "nothing was done before the machine says so")
 		unlock := e.Lock()
 		e.Ladder.Force = "ann: it burns"
 		unlock()
-		workflowstest.Changed(e.Env)
+		workflowstest.SignalChange(e.Env)
 	})
-	require.Equal(t, vocabulary.DrainForced, e.Run(t).Outcome)
+	require.Equal(t, vocabulary.DrainForced, e.RunDrain(t).Outcome)
 }

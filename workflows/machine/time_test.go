@@ -53,16 +53,16 @@ func TestASignalThatChangesNothingForTheCallEndsNoBackOff(t *testing.T) {
 	w.decision.Call = "as before"
 	rewritten := func(from time.Duration) {
 		for n := range 60 {
-			w.changeAfter(from+time.Duration(n)*time.Second, func() {})
+			w.changeAfterDelay(from+time.Duration(n)*time.Second, func() {})
 		}
 	}
 	rewritten(time.Minute)
-	w.changeAfter(3*time.Minute, func() {
+	w.changeAfterDelay(3*time.Minute, func() {
 		require.Len(t, w.providerCalls, 2, "one that met the problem, and one that backs off")
 		w.decision.Call = "otherwise"
 	})
 	rewritten(4 * time.Minute)
-	w.changeAfter(6*time.Minute, func() { require.Len(t, w.providerCalls, 4, "the same two again") })
+	w.changeAfterDelay(6*time.Minute, func() { require.Len(t, w.providerCalls, 4, "the same two again") })
 	w.runMachine(t)
 	require.Equal(t, "Failed", w.lastReport().Phase)
 }
@@ -73,9 +73,9 @@ func TestABackOffDoesNotKeepALongRunOpen(t *testing.T) {
 	w := newWorld(t)
 	w.failCreations()
 	w.decision.Call = "as before"
-	w.changeAfter(3*time.Minute, func() { w.env.SetContinueAsNewSuggested(true) })
+	w.changeAfterDelay(3*time.Minute, func() { w.env.SetContinueAsNewSuggested(true) })
 	begun := w.env.Now()
-	w.env.ExecuteWorkflow(workflows.Machine, run.Input{Ref: workflowstest.Ref})
+	w.env.ExecuteWorkflow(workflows.Machine, run.Input{Ref: workflowstest.ObjectRef})
 	var next *workflow.ContinueAsNewError
 	require.ErrorAs(t, w.env.GetWorkflowError(), &next)
 	require.Less(t, w.env.Now().Sub(begun), 4*time.Minute)
@@ -86,11 +86,11 @@ func TestMachineThatNeverJoinsFailsAtItsDeadline(t *testing.T) {
 	w := newWorld(t)
 	deadline := w.decision.CreateBy
 	for at := time.Minute; at < 20*time.Minute; at += 3 * time.Minute {
-		w.changeAfter(at, func() {}) // no signal restarts the creation timeout
+		w.changeAfterDelay(at, func() {}) // no signal restarts the creation timeout
 	}
 	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	require.Equal(t, "Failed", w.lastReport().Phase)
-	require.Equal(t, deadline.Unix(), w.failedAt.Unix())
+	require.Equal(t, deadline.Unix(), w.failureTime.Unix())
 }
 
 // The creation timeout fires on time even if the next attempt is due much later.
@@ -100,19 +100,19 @@ func TestMachineThatBacksOffFailsAtItsDeadline(t *testing.T) {
 	w.failCreations()
 	w.runMachine(t)
 	require.Equal(t, "Failed", w.lastReport().Phase)
-	require.Equal(t, deadline.Unix(), w.failedAt.Unix())
+	require.Equal(t, deadline.Unix(), w.failureTime.Unix())
 }
 
 func TestMachineRetriesAtOnceAfterAChangeDuringItsBackOff(t *testing.T) {
 	w := newWorld(t)
 	start := w.env.Now()
 	w.failCreations()
-	w.changeAfter(3*time.Minute, func() {
+	w.changeAfterDelay(3*time.Minute, func() {
 		w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 		}
 	})
-	w.changeAfter(4*time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(4*time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(t, "Running", w.lastReport().Phase)
 	require.Less(t, w.env.Now().Sub(start), 6*time.Minute)
@@ -129,8 +129,8 @@ func TestMachineThatWaitsForAPersonDoesNotFail(t *testing.T) {
 			w.decision.CreateBy = w.decisionTime.Add(100 * time.Hour) // DecideMachine does this while the timeout is paused
 		}
 	}
-	w.changeAfter(50*time.Hour, func() { problem = nil })
-	w.changeAfter(51*time.Hour, w.setNodeJoined)
+	w.changeAfterDelay(50*time.Hour, func() { problem = nil })
+	w.changeAfterDelay(51*time.Hour, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(t, "Running", w.lastReport().Phase)
 	require.Zero(t, w.countActivities("report Failed"))
@@ -141,7 +141,7 @@ func TestMachineThatBacksOffIsDeletedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	start := w.env.Now()
 	w.failCreations()
-	w.changeAfter(time.Minute, func() { w.decision.Need = attention.Deletion })
+	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Deletion })
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Less(t, w.env.Now().Sub(start), 2*time.Minute)
 }
@@ -169,8 +169,8 @@ func TestEachAttemptHasATokenOfItsOwn(t *testing.T) {
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
 	}
-	w.changeAfter(time.Minute, func() { problem = nil })
-	w.changeAfter(2*time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(time.Minute, func() { problem = nil })
+	w.changeAfterDelay(2*time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Len(t, w.tokenAttempts, 2)
 	require.NotEqual(t, w.tokenAttempts[0], w.tokenAttempts[1])
@@ -184,7 +184,7 @@ func TestMachineWhoseUserDataNeedsNoToken(t *testing.T) {
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Tokenless: "class/1 secret/2 "}, nil
 	}
-	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Zero(t, w.countActivities("token"))
 	require.True(t, w.providerCalls[0].Tokenless, "the call fails if the user data has a place by now")
@@ -199,11 +199,11 @@ func TestMachineWhoseUserDataNowNeedsAToken(t *testing.T) {
 	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Tokenless {
 			w.decision.Token = true
-			return cloud.InstanceAnswer{}, kube.TokenNeeded("small")
+			return cloud.InstanceAnswer{}, kube.TokenNeededError("small")
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
-	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(t, []string{"decide", "begin", "create", "decide", "token", "begin", "create"}, w.activityLog[:7])
 	require.False(t, w.createIntents[1].WithoutToken)
@@ -255,7 +255,7 @@ func (w *world) setUnhealthy(until time.Time) {
 
 func (w *world) setHealthFailed() {
 	w.decision.Health = &health.Verdict{
-		Change: &health.Change{Phase: "Failed", Operation: "HealthCheck", State: "Failed", Message: "not healthy"},
+		Change: &health.PhaseChange{Phase: "Failed", Operation: "HealthCheck", State: "Failed", Message: "not healthy"},
 	}
 }
 
@@ -264,7 +264,7 @@ func TestHealthTimeoutFiresOnTime(t *testing.T) {
 	until := w.env.Now().Add(10 * time.Minute)
 	w.setUnhealthy(until)
 	for at := time.Minute; at < 10*time.Minute; at += time.Minute {
-		w.changeAfter(at, func() {}) // flapping conditions do not postpone the check
+		w.changeAfterDelay(at, func() {}) // flapping conditions do not postpone the check
 	}
 	w.env.RegisterDelayedCallback(w.setHealthFailed, 10*time.Minute-time.Second)
 	var failed time.Time
@@ -281,7 +281,7 @@ func TestHealthTimeoutFiresOnTime(t *testing.T) {
 func TestMachineWithoutAHealthTimeoutWaitsForItsNode(t *testing.T) {
 	w := newWorld(t)
 	w.setUnhealthy(time.Time{})
-	w.changeAfter(100*time.Hour, w.setNodeJoined)
+	w.changeAfterDelay(100*time.Hour, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(t, "Running", w.lastReport().Phase)
 }
@@ -290,7 +290,7 @@ func TestVanishedInstanceIsNoticedEarly(t *testing.T) {
 	w := newWorld(t)
 	start := w.env.Now()
 	w.setUnhealthy(start.Add(10 * time.Minute))
-	w.instanceGone = true
+	w.isInstanceGone = true
 	w.onReport = func(in machine.Report) {
 		if in.InstanceGone {
 			w.setHealthFailed()
@@ -301,12 +301,12 @@ func TestVanishedInstanceIsNoticedEarly(t *testing.T) {
 	require.Less(t, w.env.Now().Sub(start), time.Minute)
 }
 
-// newVanishedWorld returns a world whose node is unhealthy and whose instance is gone. The machine fails once that is
-// recorded.
-func newVanishedWorld(t *testing.T) *world {
+// newVanishedInstanceWorld returns a world whose node is unhealthy and whose instance is gone. The machine fails once
+// that is recorded.
+func newVanishedInstanceWorld(t *testing.T) *world {
 	w := newWorld(t)
 	w.setUnhealthy(w.env.Now().Add(10 * time.Minute))
-	w.instanceGone = true
+	w.isInstanceGone = true
 	w.onReport = func(in machine.Report) {
 		if in.InstanceGone {
 			w.setHealthFailed()
@@ -317,11 +317,11 @@ func newVanishedWorld(t *testing.T) *world {
 
 // Events of a dying node arrive while the provider is being asked.
 func TestSignalsDoNotEndTheQuestionWhetherTheInstanceIsGone(t *testing.T) {
-	w := newVanishedWorld(t)
+	w := newVanishedInstanceWorld(t)
 	start := w.env.Now()
 	w.instanceStatusDuration = 10 * time.Second
 	for at := range 9 {
-		w.changeAfter(time.Duration(at+1)*time.Second, func() {})
+		w.changeAfterDelay(time.Duration(at+1)*time.Second, func() {})
 	}
 	w.runMachine(t)
 	require.Equal(t, "Failed", w.lastReport().Phase)
@@ -339,7 +339,7 @@ func TestTheProviderIsAskedUntilItAnswers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newVanishedWorld(t)
+			w := newVanishedInstanceWorld(t)
 			var known []*kube.Problem
 			w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 				if known = append(known, in.Known); len(known) == 1 {
@@ -357,7 +357,7 @@ func TestTheProviderIsAskedUntilItAnswers(t *testing.T) {
 }
 
 func TestAQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
-	w := newVanishedWorld(t)
+	w := newVanishedInstanceWorld(t)
 	asked := 0
 	w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if asked++; asked < 3 {
@@ -367,8 +367,8 @@ func TestAQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
 		}
 		return cloud.InstanceAnswer{Gone: true}, nil
 	}
-	w.changeAfter(time.Minute, func() {})
-	w.changeAfter(2*time.Minute, func() { require.Equal(t, 2, asked, "once for each signal") })
+	w.changeAfterDelay(time.Minute, func() {})
+	w.changeAfterDelay(2*time.Minute, func() { require.Equal(t, 2, asked, "once for each signal") })
 	w.runMachine(t)
 	require.Equal(t, "Failed", w.lastReport().Phase)
 	require.Equal(t, 3, asked)
@@ -377,9 +377,9 @@ func TestAQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
 // If the machine is deleted during the question, the deletion does not wait for the answer, and makes no second call
 // beside the open one.
 func TestTheNextCallEndsTheQuestion(t *testing.T) {
-	w := newVanishedWorld(t)
+	w := newVanishedInstanceWorld(t)
 	w.instanceStatusDuration = time.Hour
-	w.changeAfter(time.Second, func() { w.decision.Need = attention.Deletion })
+	w.changeAfterDelay(time.Second, func() { w.decision.Need = attention.Deletion })
 	start := w.env.Now()
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Less(t, w.env.Now().Sub(start), time.Minute)
@@ -388,9 +388,9 @@ func TestTheNextCallEndsTheQuestion(t *testing.T) {
 func TestMachineWaitsForItsReplacementToBeGranted(t *testing.T) {
 	w := newWorld(t)
 	w.setUnhealthy(time.Time{})
-	due := &health.Due{True: true, Reason: "HealthTimeout", Message: "not healthy"}
+	due := &health.ReplacementDue{True: true, Reason: "HealthTimeout", Message: "not healthy"}
 	w.decision.Health.Due, w.decision.Health.Look = due, false
-	w.changeAfter(time.Hour, w.setHealthFailed)
+	w.changeAfterDelay(time.Hour, w.setHealthFailed)
 	w.runMachine(t)
 	require.Equal(
 		t,
@@ -406,10 +406,10 @@ func TestReplacementHeldByTheBreakerIsShown(t *testing.T) {
 	for held, by := range map[bool]string{false: "HealthTimeout", true: "ReplacementHeld"} {
 		w := newWorld(t)
 		w.setUnhealthy(time.Time{})
-		w.decision.Health.Due = &health.Due{True: true, Reason: "HealthTimeout", Message: "not healthy"}
+		w.decision.Health.Due = &health.ReplacementDue{True: true, Reason: "HealthTimeout", Message: "not healthy"}
 		w.decision.Health.Look = false
 		w.decision.Health.Held = held
-		w.changeAfter(time.Hour, w.setHealthFailed)
+		w.changeAfterDelay(time.Hour, w.setHealthFailed)
 		w.runMachine(t)
 		require.Equal(t, []string{by}, w.reports[0].Step.BlockedBy)
 		require.Equal(t, "HealthTimeout", w.reports[0].Conditions[0].Reason, "why it is due")
@@ -419,7 +419,7 @@ func TestReplacementHeldByTheBreakerIsShown(t *testing.T) {
 func TestFailedNodeSyncIsRetriedOnlyAfterAChange(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Need, w.decision.Phase = attention.Sync, "Running"
-	w.changeAfter(time.Minute, func() { w.decision.Need = attention.Nothing })
+	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Nothing })
 	w.runMachine(t)
 	require.Equal(
 		t,
@@ -455,12 +455,12 @@ func TestDeletionOfAnUntriedMachineNeedsNoSecret(t *testing.T) {
 func TestOnlyTheFirstCallHasNeverTried(t *testing.T) {
 	w := newWorld(t)
 	w.failCreations()
-	w.changeAfter(time.Second, func() {
+	w.changeAfterDelay(time.Second, func() {
 		w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 		}
 	})
-	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Greater(t, len(w.providerCalls), 1)
 	require.True(t, w.providerCalls[0].NeverTried)
@@ -484,7 +484,7 @@ func TestDeletedTokenIsIssuedAgain(t *testing.T) {
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
-	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Len(t, w.tokenAttempts, 2)
 	require.Equal(t, w.tokenAttempts[0], w.tokenAttempts[1])
@@ -501,13 +501,13 @@ func TestMachineWhoseTokenCannotBeIssued(t *testing.T) {
 		away(w)
 		w.runMachine(t)
 		require.Equal(t, "Failed", w.lastReport().Phase)
-		require.Equal(t, deadline.Unix(), w.failedAt.Unix())
+		require.Equal(t, deadline.Unix(), w.failureTime.Unix())
 	})
 	t.Run("is deleted at once", func(t *testing.T) {
 		w := newWorld(t)
 		start := w.env.Now()
 		away(w)
-		w.changeAfter(time.Minute, func() { w.decision.Need = attention.Deletion })
+		w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Deletion })
 		require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 		require.Less(t, w.env.Now().Sub(start), 2*time.Minute)
 	})

@@ -57,7 +57,7 @@ const BlockedOrphans = "OrphansHeld"
 const parallelDeletions = 5
 
 type sweep struct {
-	*run.Object
+	*run.WorkflowState
 	input  Input
 	result Result
 }
@@ -68,10 +68,10 @@ type sweep struct {
 // gets the result of the last successful sweep.
 func Collection(ctx workflow.Context, in Input) (Result, error) {
 	c := &sweep{
-		Object: run.NewObject(ctx, run.KindOrphanCollection, class.ClassesResource, run.Input{Ref: in.Class}),
-		input:  in,
+		WorkflowState: run.NewWorkflowState(ctx, run.KindOrphanCollection, class.ClassesResource, run.Input{Ref: in.Class}),
+		input:         in,
 	}
-	c.Show(ctx, run.Step{Name: vocabulary.StepFindOrphans, Why: "which instances have no Machine?"})
+	c.ShowStep(ctx, run.Step{Name: vocabulary.StepFindOrphans, Why: "which instances have no Machine?"})
 	d, err := c.findOrphans(ctx)
 	if err != nil {
 		c.reportSweep(
@@ -82,7 +82,7 @@ func Collection(ctx workflow.Context, in Input) (Result, error) {
 	}
 	if d.Gone {
 		c.result.Outcome, c.result.Why = run.OutcomeGone, "the class is gone"
-		c.Show(ctx, run.Step{Why: c.result.Why})
+		c.ShowStep(ctx, run.Step{Why: c.result.Why})
 		return c.result, c.SetSearchAttributes(ctx)
 	}
 	c.result = Result{
@@ -111,18 +111,18 @@ func (c *sweep) findOrphans(ctx workflow.Context) (d cloud.OrphanDecision, err e
 	if err := c.SetSearchAttributes(ctx); err != nil {
 		return d, err
 	}
-	err = workflow.ExecuteActivity(run.Sweeping(ctx, c.input.Provider, vocabulary.StepFindOrphans, "which instances have no Machine?"), new(cloud.Provider).FindOrphans, search).
+	err = workflow.ExecuteActivity(run.OrphanSweepOptions(ctx, c.input.Provider, vocabulary.StepFindOrphans, "which instances have no Machine?"), new(cloud.Provider).FindOrphans, search).
 		Get(ctx, &d)
 	return d, err
 }
 
 // deleteOrphans deletes the orphans that are due, parallelDeletions in parallel. If an orphan cannot be deleted,
 // deleteOrphans keeps its sighting, and the next sweep tries again.
-func (c *sweep) deleteOrphans(ctx workflow.Context, targets []orphan.Target) error {
+func (c *sweep) deleteOrphans(ctx workflow.Context, targets []orphan.DeletionTarget) error {
 	if len(targets) == 0 {
 		return nil
 	}
-	c.Show(
+	c.ShowStep(
 		ctx,
 		run.Step{
 			Name: vocabulary.StepCollectOrphans,
@@ -137,7 +137,7 @@ func (c *sweep) deleteOrphans(ctx workflow.Context, targets []orphan.Target) err
 		futures := make([]workflow.Future, len(some))
 		for i, target := range some {
 			n++
-			options := run.Sweeping(
+			options := run.OrphanSweepOptions(
 				ctx,
 				c.input.Provider,
 				"collect-orphan-"+strconv.Itoa(n),
@@ -150,7 +150,7 @@ func (c *sweep) deleteOrphans(ctx workflow.Context, targets []orphan.Target) err
 			)
 		}
 		for i, target := range some {
-			var end cloud.OrphanEnd
+			var end cloud.OrphanCallResult
 			err := futures[i].Get(ctx, &end)
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -161,15 +161,15 @@ func (c *sweep) deleteOrphans(ctx workflow.Context, targets []orphan.Target) err
 	return nil
 }
 
-func (c *sweep) recordDeletion(target orphan.Target, end cloud.OrphanEnd, err error) {
+func (c *sweep) recordDeletion(target orphan.DeletionTarget, end cloud.OrphanCallResult, err error) {
 	if err != nil {
-		c.recordKept(target, failureMessage(err))
+		c.recordKeptOrphan(target, failureMessage(err))
 		return
 	}
 	// if the instance becomes an orphan again, its sighting starts at zero
-	c.result.Sightings = orphan.WithoutDeleted(c.result.Sightings, target.ProviderIDs)
+	c.result.Sightings = orphan.SightingsWithoutDeleted(c.result.Sightings, target.ProviderIDs)
 	if end.Kept != "" {
-		c.recordKept(target, end.Kept)
+		c.recordKeptOrphan(target, end.Kept)
 		return
 	}
 	c.result.Collected = append(c.result.Collected, target.ProviderIDs...)
@@ -182,11 +182,11 @@ const maxKeptMessages = 15
 // maxReasonBytes limits an error text in a message of the result, in bytes.
 const maxReasonBytes = 200
 
-func (c *sweep) recordKept(target orphan.Target, why string) {
+func (c *sweep) recordKeptOrphan(target orphan.DeletionTarget, why string) {
 	if len(c.result.Kept) < maxKeptMessages {
 		c.result.Kept = append(
 			c.result.Kept,
-			fmt.Sprintf("%s stays: %s", strings.Join(target.ProviderIDs, ", "), phrase.Cut(why, maxReasonBytes)),
+			fmt.Sprintf("%s stays: %s", strings.Join(target.ProviderIDs, ", "), phrase.CutText(why, maxReasonBytes)),
 		)
 	}
 }
@@ -194,7 +194,7 @@ func (c *sweep) recordKept(target orphan.Target, why string) {
 // markNodes marks nodes that no machine claims. Marking is not urgent: the next sweep repeats a failed write.
 func (c *sweep) markNodes(ctx workflow.Context) {
 	sweep := activities.NodeSweep{Namespace: c.input.Class.Namespace, At: workflow.Now(ctx)}
-	if err := workflow.ExecuteActivity(run.Batch(ctx, "which nodes have no Machine?", run.ManyWrites), new(activities.Activities).MarkNodes, sweep).
+	if err := workflow.ExecuteActivity(run.BatchOptions(ctx, "which nodes have no Machine?", run.ManyWrites), new(activities.Activities).MarkNodes, sweep).
 		Get(ctx, &c.result.Nodes); err != nil {
 		workflow.GetLogger(ctx).Warn("nodes without a machine are not marked", "error", err)
 	}
@@ -218,14 +218,14 @@ func (c *sweep) publishOutcome(ctx workflow.Context, d cloud.OrphanDecision) (Re
 		s.Table = "- " + strings.Join(kept, "\n- ")
 	}
 	c.reportSweep(ctx, activities.Report{Collected: r.Collected, Held: d.Held, Unclear: r.Unclear})
-	c.Show(ctx, s)
+	c.ShowStep(ctx, s)
 	return *r, c.SetSearchAttributes(ctx)
 }
 
 // reportSweep counts the sweep and writes events of the class. If the report fails, the sweep is still complete.
 func (c *sweep) reportSweep(ctx workflow.Context, report activities.Report) {
 	report.Class = c.input.Class
-	if err := workflow.ExecuteActivity(run.QuickBatch(ctx, "report how the sweep ended", 1), new(activities.Activities).ReportOrphans, report).
+	if err := workflow.ExecuteActivity(run.QuickBatchOptions(ctx, "report how the sweep ended", 1), new(activities.Activities).ReportOrphans, report).
 		Get(ctx, nil); err != nil {
 		workflow.GetLogger(ctx).Warn("the end of the sweep was not reported", "error", err)
 	}

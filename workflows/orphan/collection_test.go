@@ -34,7 +34,7 @@ type sweepWorld struct {
 	env                 *testsuite.TestWorkflowEnvironment
 	decision            cloud.OrphanDecision
 	searchError         error          // error of the search
-	collectResults      map[string]any // by machine: an OrphanEnd or an error; missing: the instance is deleted
+	collectResults      map[string]any // by machine: an OrphanCallResult or an error; missing: the instance is deleted
 	searchInput         cloud.OrphanSearch
 	deletedMachines     []string
 	runningDeletions    int
@@ -46,7 +46,7 @@ type sweepWorld struct {
 }
 
 var sweepInput = workflows.Input{
-	Class:    workflowstest.Ref,
+	Class:    workflowstest.ObjectRef,
 	Provider: "fake",
 	Settings: orphan.Settings{Confirm: time.Minute, MinAge: time.Second, MaxPerSweep: 7},
 }
@@ -62,25 +62,25 @@ func newSweepWorld(t *testing.T) *sweepWorld {
 			return w.decision, w.searchError
 		})
 	w.env.OnActivity("CollectOrphan", mock.Anything, mock.Anything).
-		Return(func(_ context.Context, in cloud.OrphanCall) (cloud.OrphanEnd, error) {
+		Return(func(_ context.Context, in cloud.OrphanCall) (cloud.OrphanCallResult, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			require.Equal(t, workflowstest.Ref, in.Class)
+			require.Equal(t, workflowstest.ObjectRef, in.Class)
 			switch end := w.collectResults[in.Target.Machine].(type) {
-			case cloud.OrphanEnd:
+			case cloud.OrphanCallResult:
 				return end, nil
 			case error:
-				return cloud.OrphanEnd{}, end
+				return cloud.OrphanCallResult{}, end
 			default:
 				w.deletedMachines = append(w.deletedMachines, in.Target.Machine)
-				return cloud.OrphanEnd{}, nil
+				return cloud.OrphanCallResult{}, nil
 			}
 		})
 	w.env.OnActivity("MarkNodes", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in activities.NodeSweep) (int, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			require.Equal(t, workflowstest.Ref.Namespace, in.Namespace)
+			require.Equal(t, workflowstest.ObjectRef.Namespace, in.Namespace)
 			w.markNodesCalls++
 			return 2, w.markNodesError
 		})
@@ -103,7 +103,7 @@ func (w *sweepWorld) setOrphans(machines ...string) {
 	for _, name := range machines {
 		w.decision.Collect = append(
 			w.decision.Collect,
-			orphan.Target{Machine: name, UID: "uid-" + name, ProviderIDs: []string{"i-" + name}},
+			orphan.DeletionTarget{Machine: name, UID: "uid-" + name, ProviderIDs: []string{"i-" + name}},
 		)
 		w.decision.Sightings = append(
 			w.decision.Sightings,
@@ -123,7 +123,7 @@ func (w *sweepWorld) runSweep() workflows.Result {
 	return result
 }
 
-func sightings(names ...string) (all []orphan.Sighting) {
+func newSightings(names ...string) (all []orphan.Sighting) {
 	for _, name := range names {
 		all = append(all, orphan.Sighting{ProviderID: "i-" + name, UID: "uid-" + name, Since: sightingTime})
 	}
@@ -133,7 +133,7 @@ func sightings(names ...string) (all []orphan.Sighting) {
 func TestOrphanCollection(t *testing.T) {
 	w := newSweepWorld(t)
 	w.setOrphans("a", "b")
-	w.decision.Sightings = append(w.decision.Sightings, sightings("waiting")...)
+	w.decision.Sightings = append(w.decision.Sightings, newSightings("waiting")...)
 	w.decision.Notes, w.decision.Unclear = []string{"i-waiting stays for now"}, []string{"i-x carries no UID"}
 	begun := w.env.Now()
 	result := w.runSweep()
@@ -149,7 +149,7 @@ func TestOrphanCollection(t *testing.T) {
 		},
 		Kept:      []string{"i-waiting stays for now"},
 		Unclear:   []string{"i-x carries no UID"},
-		Sightings: sightings("waiting"),
+		Sightings: newSightings("waiting"),
 		Nodes:     2,
 	}, result)
 	assert.Equal(t, orphan.Settings{Confirm: time.Minute, MinAge: time.Second, MaxPerSweep: 7}, w.searchInput.Settings)
@@ -158,7 +158,7 @@ func TestOrphanCollection(t *testing.T) {
 	assert.Equal(
 		t,
 		[]activities.Report{
-			{Class: workflowstest.Ref, Collected: []string{"i-a", "i-b"}, Unclear: []string{"i-x carries no UID"}},
+			{Class: workflowstest.ObjectRef, Collected: []string{"i-a", "i-b"}, Unclear: []string{"i-x carries no UID"}},
 		},
 		w.reports,
 	)
@@ -166,11 +166,11 @@ func TestOrphanCollection(t *testing.T) {
 
 func TestASweepGetsTheSightingsOfThePreviousSweep(t *testing.T) {
 	w := newSweepWorld(t)
-	w.env.SetLastCompletionResult(workflows.Result{Outcome: workflows.OutcomeSwept, Sightings: sightings("a", "b")})
-	w.decision.Sightings = sightings("a")
+	w.env.SetLastCompletionResult(workflows.Result{Outcome: workflows.OutcomeSwept, Sightings: newSightings("a", "b")})
+	w.decision.Sightings = newSightings("a")
 	result := w.runSweep()
-	assert.Equal(t, sightings("a", "b"), w.searchInput.Sightings)
-	assert.Equal(t, sightings("a"), result.Sightings, "and hands on what it has seen itself")
+	assert.Equal(t, newSightings("a", "b"), w.searchInput.Sightings)
+	assert.Equal(t, newSightings("a"), result.Sightings, "and hands on what it has seen itself")
 	assert.Equal(t, "each of 0 instances has its Machine, or is none of ours", result.Why)
 }
 
@@ -197,8 +197,12 @@ func TestAHeldSweepDeletesNothingAndReportsTheHold(t *testing.T) {
 		result,
 	)
 	assert.Empty(t, w.deletedMachines)
-	assert.Equal(t, []activities.Report{{Class: workflowstest.Ref, Held: "3 instances and no machine at all"}}, w.reports)
-	assert.Contains(t, workflowstest.Shows(t, w.env), "held")
+	assert.Equal(
+		t,
+		[]activities.Report{{Class: workflowstest.ObjectRef, Held: "3 instances and no machine at all"}},
+		w.reports,
+	)
+	assert.Contains(t, workflowstest.CurrentDetails(t, w.env), "held")
 }
 
 // The schedule passes on the last available result. A failed sweep must therefore have no result.
@@ -212,7 +216,7 @@ func TestASweepThatGetsNoAnswerFailsAndDeletesNothing(t *testing.T) {
 		t.Run(says, func(t *testing.T) {
 			w := newSweepWorld(t)
 			w.searchError = err
-			w.env.SetLastCompletionResult(workflows.Result{Sightings: sightings("a")})
+			w.env.SetLastCompletionResult(workflows.Result{Sightings: newSightings("a")})
 			begun := w.env.Now()
 			w.env.ExecuteWorkflow(workflows.Collection, sweepInput)
 			require.Error(t, w.env.GetWorkflowError())
@@ -235,12 +239,12 @@ func TestASweepOfAClassThatIsGone(t *testing.T) {
 func TestUndeletedOrphansKeepTheirSightings(t *testing.T) {
 	w := newSweepWorld(t)
 	w.setOrphans("a", "back", "refused", "away")
-	w.collectResults["back"] = cloud.OrphanEnd{Kept: "Machine back exists"}
+	w.collectResults["back"] = cloud.OrphanCallResult{Kept: "Machine back exists"}
 	w.collectResults["refused"] = temporal.NewNonRetryableApplicationError("no", "PermissionDenied", nil)
 	w.collectResults["away"] = errors.New("connection refused")
 	result := w.runSweep()
 	assert.Equal(t, []string{"i-a"}, result.Collected)
-	assert.Equal(t, sightings("refused", "away"), result.Sightings, "what has its machine back is forgotten")
+	assert.Equal(t, newSightings("refused", "away"), result.Sightings, "what has its machine back is forgotten")
 	require.Len(t, result.Kept, 3)
 	assert.Equal(
 		t,
@@ -273,7 +277,7 @@ func TestASweepDeletesAtMostFiveOrphansInParallel(t *testing.T) {
 		}
 	})
 	result := w.runSweep()
-	assert.Equal(t, names[20:], w.deletedInOrder(names))
+	assert.Equal(t, names[20:], w.deletedMachinesInOrder(names))
 	assert.LessOrEqual(t, w.maxRunningDeletions, 5)
 	assert.Len(t, result.Kept, 15)
 	text, err := json.Marshal(result)
@@ -281,9 +285,9 @@ func TestASweepDeletesAtMostFiveOrphansInParallel(t *testing.T) {
 	assert.Less(t, len(text), 16<<10)
 }
 
-// deletedInOrder returns the deleted machines in the order of names, because the deletions of one batch end in any
-// order.
-func (w *sweepWorld) deletedInOrder(names []string) (deleted []string) {
+// deletedMachinesInOrder returns the deleted machines in the order of names, because the deletions of one batch end in
+// any order.
+func (w *sweepWorld) deletedMachinesInOrder(names []string) (deleted []string) {
 	for _, name := range names {
 		for _, d := range w.deletedMachines {
 			if d == name {

@@ -12,29 +12,29 @@ import (
 	"millwright/activities/kube"
 )
 
-// Writing waits until a started activity that writes has ended, and decodes its result.
-type Writing func(ctx workflow.Context, result any) error
+// PendingWrite waits until a started activity that writes has ended, and decodes its result.
+type PendingWrite func(ctx workflow.Context, result any) error
 
 // ActivityID returns an activity ID for the next activity with this name. The ID is the name, or name-N if this run
-// has already used up N-1 IDs of this name (see GivenUp).
-func (o *Object) ActivityID(name string) string {
+// has already used up N-1 IDs of this name (see RecordCancelledActivity).
+func (o *WorkflowState) ActivityID(name string) string {
 	if n := o.usedActivityIDs[name]; n > 0 {
 		return fmt.Sprintf("%s-%d", name, n+1)
 	}
 	return name
 }
 
-// GivenUp records how a cancelled activity ended. An activity that ended before its cancellation uses up its ID for
-// this run: the SDK fails every workflow task (TMPRL1100) if a second activity gets the same ID.
-func (o *Object) GivenUp(name string, end error) {
+// RecordCancelledActivity records how a cancelled activity ended. An activity that ended before its cancellation uses
+// up its ID for this run: the SDK fails every workflow task (TMPRL1100) if a second activity gets the same ID.
+func (o *WorkflowState) RecordCancelledActivity(name string, end error) {
 	if !temporal.IsCanceledError(end) {
 		o.usedActivityIDs[name]++
 	}
 }
 
-// UntilChanged runs a regular activity of the clusters. A signal, or a future that is ready, cancels the activity.
-// UntilChanged reports whether the activity succeeded.
-func (o *Object) UntilChanged(
+// RunUntilChanged runs a regular activity of the clusters. A signal, or a future that is ready, cancels the activity.
+// RunUntilChanged reports whether the activity succeeded.
+func (o *WorkflowState) RunUntilChanged(
 	ctx workflow.Context,
 	summary string,
 	activity, input, result any,
@@ -51,10 +51,11 @@ func (o *Object) UntilChanged(
 	return err == nil, err
 }
 
-// WhileWanted runs a long activity for a node. After each signal WhileWanted calls wanted; if wanted returns false,
-// WhileWanted cancels the activity. WhileWanted returns only after the activity has ended, so two of these activities
-// never run at once. If cancelled is true, result holds data only if the activity ended before its cancellation.
-func (o *Object) WhileWanted(
+// RunWhileWanted runs a long activity for a node. After each signal RunWhileWanted calls wanted; if wanted returns
+// false, RunWhileWanted cancels the activity. RunWhileWanted returns only after the activity has ended, so two of these
+// activities never run at once. If cancelled is true, result holds data only if the activity ended before its
+// cancellation.
+func (o *WorkflowState) RunWhileWanted(
 	ctx workflow.Context, name string, activity, input, result any, wanted func() (bool, error),
 ) (cancelled bool, err error) {
 	options, cancel := workflow.WithCancel(nodeWaitOptions(ctx, o.ActivityID(name), o.Shown.Why))
@@ -62,12 +63,12 @@ func (o *Object) WhileWanted(
 	future := workflow.ExecuteActivity(options, activity, input)
 	for !future.IsReady() {
 		keep := true
-		if err = o.AwaitChange(ctx, future); err == nil && o.Receive() && !future.IsReady() {
+		if err = o.AwaitChange(ctx, future); err == nil && o.ReceiveSignals() && !future.IsReady() {
 			keep, err = wanted()
 		}
 		if err != nil || !keep {
 			cancel()
-			o.GivenUp(name, future.Get(ctx, result))
+			o.RecordCancelledActivity(name, future.Get(ctx, result))
 			return true, cmp.Or(err, ctx.Err())
 		}
 	}
@@ -80,23 +81,23 @@ func isNonRetryable(err error) bool {
 	return ok && application.NonRetryable()
 }
 
-// FailedWith reports whether err is an application error of the type failure.
-func FailedWith(err error, failure string) bool {
+// IsFailureOfType reports whether err is an application error of the type failure.
+func IsFailureOfType(err error, failure string) bool {
 	application, ok := errors.AsType[*temporal.ApplicationError](err)
 	return ok && application.Type() == failure
 }
 
-// TimedOut reports whether an activity ended because of a timeout: during an attempt, or because the next attempt
+// IsTimeout reports whether an activity ended because of a timeout: during an attempt, or because the next attempt
 // would have started after the schedule-to-close timeout.
-func TimedOut(err error) bool {
+func IsTimeout(err error) bool {
 	_, timeout := errors.AsType[*temporal.TimeoutError](err)
 	activity, ok := errors.AsType[*temporal.ActivityError](err)
 	return timeout || ok && activity.RetryState() == enumspb.RETRY_STATE_TIMEOUT
 }
 
-// Refused returns the API server's message if the API server refused a write. Refused returns "" for any other err
-// and for nil.
-func Refused(err error) string {
+// RefusalMessage returns the API server's message if the API server refused a write. RefusalMessage returns "" for any
+// other err and for nil.
+func RefusalMessage(err error) string {
 	if application, ok := errors.AsType[*temporal.ApplicationError](err); ok && application.Type() == kube.TypeRefused {
 		return application.Message()
 	}

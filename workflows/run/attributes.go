@@ -34,9 +34,9 @@ func Attributes() []Attribute {
 	}
 }
 
-// Owner names the parents of an object, for the object's search attributes. A field is empty if the parent does not
-// exist.
-type Owner struct {
+// ParentNames names the parents of an object, for the object's search attributes. A field is empty if the parent does
+// not exist.
+type ParentNames struct {
 	MachineDeployment string
 	MachineSet        string
 	Machine           string
@@ -45,7 +45,7 @@ type Owner struct {
 
 // StartAttributes returns the search attributes that stay constant during a run. The bridge sets them when it starts
 // a run.
-func StartAttributes(namespace string, o Owner) temporal.SearchAttributes {
+func StartAttributes(namespace string, o ParentNames) temporal.SearchAttributes {
 	updates := []temporal.SearchAttributeUpdate{keywordUpdate("MachineNamespace", namespace)}
 	for _, a := range []struct{ name, value string }{
 		{"MachineDeployment", o.MachineDeployment}, {"MachineSet", o.MachineSet}, {"Machine", o.Machine}, {"Provider", o.Provider},
@@ -83,7 +83,7 @@ const (
 
 // keywordUpdate sets a Keyword search attribute to the value, cut to maxKeywordBytes bytes.
 func keywordUpdate(name, value string) temporal.SearchAttributeUpdate {
-	return keywordKey(name).ValueSet(phrase.Cut(value, maxKeywordBytes))
+	return keywordKey(name).ValueSet(phrase.CutText(value, maxKeywordBytes))
 }
 
 // keywordListUpdate sets a KeywordList search attribute to the values, each cut to maxKeywordBytes bytes. Values that
@@ -91,7 +91,7 @@ func keywordUpdate(name, value string) temporal.SearchAttributeUpdate {
 func keywordListUpdate(name string, values []string) temporal.SearchAttributeUpdate {
 	fit, size := []string{}, len("[]")
 	for _, value := range values {
-		value = phrase.Cut(value, maxKeywordBytes)
+		value = phrase.CutText(value, maxKeywordBytes)
 		if size += maxJSONSize(value); size > maxKeywordListBytes {
 			break
 		}

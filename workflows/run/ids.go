@@ -38,7 +38,7 @@ const (
 	KindInstallation Kind = "Installation"
 )
 
-// The names of the task queues. Each provider also has its own task queue: Installation.ProviderQueue.
+// The names of the task queues. Each provider also has its own task queue: Installation.ProviderTaskQueue.
 const (
 	QueueMachines   = "machines"   // queue for workflows, decisions, status, a few writes
 	QueueKubernetes = "kubernetes" // queue for writes of many objects
@@ -75,14 +75,14 @@ func (i Installation) Check() error {
 // idSeparator stands after the installation's name in a queue name or an ID.
 const idSeparator = "/"
 
-// Queue returns the full name of the task queue: the installation's name and the given name.
-func (i Installation) Queue(name string) string { return i.idPrefix() + name }
+// TaskQueue returns the full name of the task queue: the installation's name and the given name.
+func (i Installation) TaskQueue(name string) string { return i.idPrefix() + name }
 
-// ProviderQueue returns the name of the task queue for a provider's activities.
-func (i Installation) ProviderQueue(name string) string { return i.Queue("provider-" + name) }
+// ProviderTaskQueue returns the name of the task queue for a provider's activities.
+func (i Installation) ProviderTaskQueue(name string) string { return i.TaskQueue("provider-" + name) }
 
-// OrphanIDs returns the common prefix of the IDs of all orphan collections and their schedules.
-func (i Installation) OrphanIDs() string {
+// OrphanIDPrefix returns the common prefix of the IDs of all orphan collections and their schedules.
+func (i Installation) OrphanIDPrefix() string {
 	return i.idPrefix() + KindOrphanCollection.idSegment() + "/"
 }
 
@@ -105,11 +105,11 @@ func (i Installation) ParseID(id string) (kind Kind, ref kube.Ref, ours bool) {
 	return allKinds()[k], kube.Ref{Namespace: parts[1], Name: parts[2], UID: parts[3]}, true
 }
 
-// MarkID returns the ID of the workflow that reserves the installation's name.
-func (i Installation) MarkID() string { return i.idPrefix() + KindInstallation.idSegment() }
+// InstallationMarkID returns the ID of the workflow that reserves the installation's name.
+func (i Installation) InstallationMarkID() string { return i.idPrefix() + KindInstallation.idSegment() }
 
-// InstallationOf returns the installation of a workflow, from the name of the workflow's task queue.
-func InstallationOf(ctx workflow.Context) Installation {
+// InstallationOfWorkflow returns the installation of a workflow, from the name of the workflow's task queue.
+func InstallationOfWorkflow(ctx workflow.Context) Installation {
 	name, _, found := strings.Cut(workflow.GetInfo(ctx).TaskQueueName, idSeparator)
 	if !found {
 		return ""
@@ -117,8 +117,8 @@ func InstallationOf(ctx workflow.Context) Installation {
 	return Installation(name)
 }
 
-// InstallationIn returns the installation in a workflow ID, or "" if the ID contains none.
-func InstallationIn(workflowID string) Installation {
+// InstallationInID returns the installation in a workflow ID, or "" if the ID contains none.
+func InstallationInID(workflowID string) Installation {
 	parts := strings.SplitN(workflowID, idSeparator, 3)
 	if len(parts) < 3 || !slices.ContainsFunc(allKinds(), func(k Kind) bool { return k.idSegment() == parts[1] }) {
 		return ""
@@ -134,9 +134,9 @@ const Namespace = "millwright"
 // with it.
 const SignalChanged = "changed"
 
-// Changed is the content of SignalChanged: the event, and the resource versions to read, but no command. Fields may
-// be added. Fields must not be renamed or retyped.
-type Changed struct {
+// ChangeSignal is the content of SignalChanged: the event, and the resource versions to read, but no command. Fields
+// may be added. Fields must not be renamed or retyped.
+type ChangeSignal struct {
 	UID        string
 	Generation int64
 	Versions   kube.MinVersions // resource versions that the caches must have reached
@@ -148,8 +148,8 @@ type Changed struct {
 	undecryptable bool // the content could not be decrypted
 }
 
-// Unreadable replaces a signal that cannot be decrypted: the result only says that something has changed.
-func (c *Changed) Unreadable(string) { *c = Changed{undecryptable: true} }
+// MarkUndecryptable replaces a signal that cannot be decrypted: the result only says that something has changed.
+func (c *ChangeSignal) MarkUndecryptable(string) { *c = ChangeSignal{undecryptable: true} }
 
 // maxIDLength is the maximum length of a workflow ID whose name is not cut. Temporal's SQL stores keep 255
 // characters; the namespace and the UID must fit as well.

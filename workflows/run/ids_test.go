@@ -43,16 +43,16 @@ func TestInstallation(t *testing.T) {
 	ref := kube.Ref{Namespace: "machine", Name: "drain", UID: "u"}
 	for _, i := range []run.Installation{"garden", "machine", "a.b_c-9"} {
 		assert.NoError(t, i.Check())
-		assert.Equal(t, i, run.InstallationIn(i.ID(run.KindDrain, ref)))
+		assert.Equal(t, i, run.InstallationInID(i.ID(run.KindDrain, ref)))
 		kind, parsed, ours := i.ParseID(i.ID(run.KindRollout, ref, 7))
 		assert.Equal(t, []any{run.KindRollout, ref, true}, []any{kind, parsed, ours})
 		_, _, ours = i.ParseID(run.Installation("z").ID(run.KindRollout, ref, 7))
 		assert.False(t, ours)
-		_, _, ours = i.ParseID(i.MarkID())
+		_, _, ours = i.ParseID(i.InstallationMarkID())
 		assert.False(t, ours)
-		assert.Equal(t, string(i)+"/provider-virtual", i.ProviderQueue("virtual"))
+		assert.Equal(t, string(i)+"/provider-virtual", i.ProviderTaskQueue("virtual"))
 	}
-	assert.Empty(t, run.InstallationIn("machine/default/pool-x2/u"), "an ID from before the name was added")
+	assert.Empty(t, run.InstallationInID("machine/default/pool-x2/u"), "an ID from before the name was added")
 	for _, bad := range []run.Installation{"", "a/b", "a b", run.Installation(strings.Repeat("i", 64))} {
 		assert.Error(t, bad.Check(), string(bad))
 	}

@@ -10,26 +10,32 @@ import (
 	"millwright/activities/request"
 )
 
-// Local is an activity that may run as a local activity. Temporal records a local activity only when its workflow
-// task ends: if the worker dies before that, another worker runs the activity a second time, and may read other
-// facts. Only activities whose second run is harmless are declared as Local. All others are regular activities: they
-// start only after the decision is in the history. ADR 0020.
-type Local[In, Out any] struct{ Activity any }
+// LocalActivity is an activity that may run as a local activity. Temporal records a local activity only when its
+// workflow task ends: if the worker dies before that, another worker runs the activity a second time, and may read
+// other facts. Only activities whose second run is harmless are declared as LocalActivity. All others are regular
+// activities: they start only after the decision is in the history. ADR 0020.
+type LocalActivity[In, Out any] struct{ Activity any }
 
-// Repeatable declares an activity whose second run is harmless, even if the second run reads other facts.
-func Repeatable[In, Out any](activity func(context.Context, In) (Out, error)) Local[In, Out] {
-	return Local[In, Out]{activity}
+// NewLocalActivity declares an activity whose second run is harmless, even if the second run reads other facts.
+func NewLocalActivity[In, Out any](activity func(context.Context, In) (Out, error)) LocalActivity[In, Out] {
+	return LocalActivity[In, Out]{activity}
 }
 
 // The activities that write an operator request on an object of Millwright or of Cluster API.
 var (
-	applyRequest           = Repeatable(new(request.Activities).ApplyRequest)
-	applyClusterAPIRequest = Repeatable(new(capi.Activities).ApplyClusterAPIRequest)
+	applyRequest           = NewLocalActivity(new(request.Activities).ApplyRequest)
+	applyClusterAPIRequest = NewLocalActivity(new(capi.Activities).ApplyClusterAPIRequest)
 )
 
 // Start starts an activity that makes n writes, or one decision (n = 1). Up to FewWrites writes run as a local
 // activity. More writes, or a failed local attempt, run as a regular activity with the given options.
-func (a Local[In, Out]) Start(ctx, options workflow.Context, o *Object, summary string, n int, in In) Writing {
+func (a LocalActivity[In, Out]) Start(
+	ctx, options workflow.Context,
+	o *WorkflowState,
+	summary string,
+	n int,
+	in In,
+) PendingWrite {
 	if n > FewWrites {
 		return workflow.ExecuteActivity(options, a.Activity, in).Get
 	}
@@ -52,47 +58,68 @@ func isConclusive(ctx workflow.Context, err error) bool {
 
 // RunLocalFirst runs an activity as a local activity. If that attempt fails, RunLocalFirst runs it as a regular
 // activity until it succeeds. Temporal's timeline shows the summary.
-func (a Local[In, Out]) RunLocalFirst(ctx workflow.Context, o *Object, summary string, in In) (out Out, err error) {
+func (a LocalActivity[In, Out]) RunLocalFirst(
+	ctx workflow.Context,
+	o *WorkflowState,
+	summary string,
+	in In,
+) (out Out, err error) {
 	err = a.Start(ctx, clusterOptions(ctx, QueueMachines, summary), o, summary, 1, in)(ctx, &out)
 	return out, err
 }
 
-// Write is RunLocalFirst for an activity that changes the object. Later decisions wait until the caches contain the
-// written version.
-func Write[In any](ctx workflow.Context, o *Object, summary string, activity Local[In, string], in In) error {
+// WriteObject is RunLocalFirst for an activity that changes the object. Later decisions wait until the caches contain
+// the written version.
+func WriteObject[In any](
+	ctx workflow.Context,
+	o *WorkflowState,
+	summary string,
+	activity LocalActivity[In, string],
+	in In,
+) error {
 	version, err := activity.RunLocalFirst(ctx, o, summary, in)
 	if err == nil {
-		o.Wrote(version)
+		o.RaiseWrittenVersion(version)
 	}
 	return err
 }
 
-// Report is Write for an activity that writes the status of a Machine. Report then copies the status message into the
-// workflow's details in Temporal.
-func Report[In any](ctx workflow.Context, o *Object, summary string, activity Local[In, kube.Reported], in In) error {
+// ReportMachineStatus is WriteObject for an activity that writes the status of a Machine. ReportMachineStatus then
+// copies the status message into the workflow's details in Temporal.
+func ReportMachineStatus[In any](
+	ctx workflow.Context,
+	o *WorkflowState,
+	summary string,
+	activity LocalActivity[In, kube.ReportResult],
+	in In,
+) error {
 	reported, err := activity.RunLocalFirst(ctx, o, summary, in)
 	if err == nil {
-		o.Wrote(reported.Version)
-		o.Explain(ctx, reported)
+		o.RaiseWrittenVersion(reported.Version)
+		o.AddWaitMessage(ctx, reported)
 	}
 	return err
 }
 
-// Attempt makes only the local attempt of RunLocalFirst, for at most two seconds. over is false if a longer attempt
-// may succeed.
-func (a Local[In, Out]) Attempt(ctx workflow.Context, summary string, in In) (out Out, over bool, err error) {
+// RunLocalAttempt makes only the local attempt of RunLocalFirst, for at most two seconds. over is false if a longer
+// attempt may succeed.
+func (a LocalActivity[In, Out]) RunLocalAttempt(
+	ctx workflow.Context,
+	summary string,
+	in In,
+) (out Out, over bool, err error) {
 	err = workflow.ExecuteLocalActivity(localOptions(ctx, summary), a.Activity, in).Get(ctx, &out)
 	return out, isConclusive(ctx, err), err
 }
 
-// UnlessChanged is RunLocalFirst for an activity that may take long because another cluster does not answer. A
+// RunUnlessChanged is RunLocalFirst for an activity that may take long because another cluster does not answer. A
 // signal, or a future that is ready, cancels the activity. done reports whether the activity succeeded.
-func (a Local[In, Out]) UnlessChanged(
-	ctx workflow.Context, o *Object, summary string, in In, futures ...workflow.Future,
+func (a LocalActivity[In, Out]) RunUnlessChanged(
+	ctx workflow.Context, o *WorkflowState, summary string, in In, futures ...workflow.Future,
 ) (out Out, done bool, err error) {
-	if out, over, err := a.Attempt(ctx, summary, in); over {
+	if out, over, err := a.RunLocalAttempt(ctx, summary, in); over {
 		return out, err == nil, err
 	}
-	done, err = o.UntilChanged(ctx, summary, a.Activity, in, &out, futures...)
+	done, err = o.RunUntilChanged(ctx, summary, a.Activity, in, &out, futures...)
 	return out, done, err
 }

@@ -12,27 +12,27 @@ import (
 // Procedure is the part of the run loop that each kind of object implements. D is its decision, R the result of its
 // workflow.
 type Procedure[D any, R runResult] interface {
-	Base() *Object
+	BaseObject() *WorkflowState
 	// Decide runs an activity that returns the next step.
 	Decide(ctx workflow.Context) (D, error)
 	// Step carries out a decision, or waits until something changes. A non-nil result ends the run.
 	Step(ctx workflow.Context, d D) (*R, error)
-	// Settle waits for work that must end before the run ends. again is true if the run continues as new.
-	Settle(ctx workflow.Context, again bool)
-	// Next returns the input of the run that continues this one.
-	Next() any
+	// FinishOpenWork waits for work that must end before the run ends. again is true if the run continues as new.
+	FinishOpenWork(ctx workflow.Context, again bool)
+	// NextInput returns the input of the run that continues this one.
+	NextInput() any
 }
 
 // runResult is the result of a run.
 type runResult interface {
-	Calm() bool // true: no work is left, so a signal that arrives before the end makes the run continue
+	IsCalm() bool // true: no work is left, so a signal that arrives before the end makes the run continue
 }
 
-// Loop runs the workflow of one object: it receives signals, decides and carries out steps. A step that ends the run,
-// or a long history, ends the loop; the run then ends or continues as new. No signal or operator request is lost: the
-// workflow does not yield between the last check for signals and requests and the return.
-func Loop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (ended R, err error) {
-	o := p.Base()
+// RunLoop runs the workflow of one object: it receives signals, decides and carries out steps. A step that ends the
+// run, or a long history, ends the loop; the run then ends or continues as new. No signal or operator request is lost:
+// the workflow does not yield between the last check for signals and requests and the return.
+func RunLoop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (ended R, err error) {
+	o := p.BaseObject()
 	if err := o.acceptRequests(ctx); err != nil {
 		return ended, err
 	}
@@ -40,18 +40,18 @@ func Loop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (ended R,
 	defer done()
 	for {
 		over, err := runSteps(ctx, p)
-		calm := over != nil && (*over).Calm()
+		calm := over != nil && (*over).IsCalm()
 		again := err == nil && (over == nil || (calm && o.ContinuesAsNew))
-		p.Settle(ctx, again)
+		p.FinishOpenWork(ctx, again)
 		waited, failed := o.awaitRequests(always)
 		switch {
 		case failed != nil:
 			return ended, failed
-		case (calm || again) && waited, calm && o.Receive(), again && ctx.Err() != nil:
+		case (calm || again) && waited, calm && o.ReceiveSignals(), again && ctx.Err() != nil:
 			continue
 		case again:
-			o.Receive()
-			return ended, o.publishLastStep(always, workflow.NewContinueAsNewError(ctx, string(o.kind), p.Next()))
+			o.ReceiveSignals()
+			return ended, o.publishLastStep(always, workflow.NewContinueAsNewError(ctx, string(o.kind), p.NextInput()))
 		case over != nil:
 			ended = *over
 		}
@@ -64,17 +64,17 @@ func Loop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (ended R,
 // server refuses the workflow task that ends the run, and local activities that are not recorded run again. A
 // machine's run ends without this wait: a timer and a workflow task per machine cost more than the few repetitions
 // (ADR 0089).
-func (o *Object) idleBeforeEnd(ctx workflow.Context) {
+func (o *WorkflowState) idleBeforeEnd(ctx workflow.Context) {
 	if !o.IdleBeforeEnd {
 		return
 	}
-	timer := o.Timer(ctx, "calm", "calm: the run ends", workflow.Now(ctx).Add(calmAfter))
+	timer := o.EnsureTimer(ctx, "calm", "calm: the run ends", workflow.Now(ctx).Add(calmAfter))
 	_ = o.AwaitChange(ctx, timer) // if the run is cancelled during this wait, it still ends as calm
 	o.CancelTimer("calm")
 }
 
 // awaitRequests waits until all received requests are carried out, and reports whether it had to wait.
-func (o *Object) awaitRequests(ctx workflow.Context) (waited bool, err error) {
+func (o *WorkflowState) awaitRequests(ctx workflow.Context) (waited bool, err error) {
 	if o.allRequestsDone(ctx) {
 		return false, nil
 	}
@@ -83,13 +83,13 @@ func (o *Object) awaitRequests(ctx workflow.Context) (waited bool, err error) {
 
 // ShowRefusal shows that the API server refuses a write. The shown start time is the time of the first refusal, not
 // of the latest attempt.
-func (o *Object) ShowRefusal(ctx workflow.Context, err error) {
+func (o *WorkflowState) ShowRefusal(ctx workflow.Context, err error) {
 	if o.firstRefusalTime.IsZero() {
 		o.firstRefusalTime = workflow.Now(ctx)
 	}
-	o.Show(ctx, Step{
+	o.ShowStep(ctx, Step{
 		Name:      vocabulary.StepRefused,
-		Why:       "the API server refuses: " + Refused(err),
+		Why:       "the API server refuses: " + RefusalMessage(err),
 		Phase:     o.Shown.Phase,
 		Node:      o.Shown.Node,
 		BlockedBy: []string{vocabulary.BlockedRefused},
@@ -100,14 +100,19 @@ func (o *Object) ShowRefusal(ctx workflow.Context, err error) {
 
 // awaitRetryAfterRefusal waits until a signal arrives or it is time to retry a refused write. A refusal does not fail
 // the run: a role, a webhook or a quota that refuses the write may accept it later, and none of them sends an event.
-func (o *Object) awaitRetryAfterRefusal(ctx workflow.Context, err error) error {
+func (o *WorkflowState) awaitRetryAfterRefusal(ctx workflow.Context, err error) error {
 	o.ShowRefusal(ctx, err)
 	o.consecutiveRefusals++
 	o.Live = true
 	defer o.CancelTimer("refused")
 	err = o.AwaitChange(
 		ctx,
-		o.Timer(ctx, "refused", "tries again then: "+Refused(err), workflow.Now(ctx).Add(RefusalWait(o.consecutiveRefusals))),
+		o.EnsureTimer(
+			ctx,
+			"refused",
+			"tries again then: "+RefusalMessage(err),
+			workflow.Now(ctx).Add(WaitAfterRefusal(o.consecutiveRefusals)),
+		),
 	)
 	if ctx.Err() != nil {
 		return nil // the next step of a cancelled run may still write something; kinds without such a write end there
@@ -118,28 +123,28 @@ func (o *Object) awaitRetryAfterRefusal(ctx workflow.Context, err error) error {
 // runSteps decides and carries out steps until a step ends the run. A nil result means that the run continues as new.
 // If IdleBeforeEnd is set, a run that becomes calm after its first step waits (see idleBeforeEnd) before it ends.
 func runSteps[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (*R, error) {
-	o := p.Base()
+	o := p.BaseObject()
 	for first := true; ; first = false {
-		o.Receive()
+		o.ReceiveSignals()
 		var over *R
 		d, err := p.Decide(ctx)
 		if err == nil {
 			over, err = p.Step(ctx, d)
 		}
-		if FailedWith(err, kube.TypeRefused) {
+		if IsFailureOfType(err, kube.TypeRefused) {
 			err = o.awaitRetryAfterRefusal(ctx, err)
 		} else if err == nil {
 			o.consecutiveRefusals, o.firstRefusalTime = 0, time.Time{}
 		}
 		switch {
-		case FailedWith(err, kube.TypeRewound):
+		case IsFailureOfType(err, kube.TypeRewound):
 			// The API server was restored: no cache will reach the former minimum versions.
 			o.Versions, o.Live = kube.MinVersions{}, true
-		case FailedWith(err, kube.TypeObjectGone), FailedWith(err, kube.TypeConflict), TimedOut(err):
+		case IsFailureOfType(err, kube.TypeObjectGone), IsFailureOfType(err, kube.TypeConflict), IsTimeout(err):
 			// the object changed or is gone, or the decision is too old: the next decision reads from the API server
 			o.Live = true
 		case err != nil || over != nil:
-			if over != nil && (*over).Calm() && !first {
+			if over != nil && (*over).IsCalm() && !first {
 				o.idleBeforeEnd(ctx)
 			}
 			return over, err

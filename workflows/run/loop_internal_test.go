@@ -23,7 +23,7 @@ import (
 
 // testProcedure's first step takes a minute and then ends as the test says. The second step ends the run as calm.
 type testProcedure struct {
-	*Object
+	*WorkflowState
 	firstStep        func() (*Result, error)
 	decisionVersions []string // minimum versions of the machines in each decision
 	decisionTimes    []time.Time
@@ -46,7 +46,7 @@ func (c *testProcedure) Step(ctx workflow.Context, n int) (*Result, error) {
 	return c.firstStep()
 }
 
-func (c *testProcedure) Settle(_ workflow.Context, again bool) {
+func (c *testProcedure) FinishOpenWork(_ workflow.Context, again bool) {
 	c.settleCalls = append(c.settleCalls, again)
 }
 
@@ -63,8 +63,8 @@ type loopWorld struct {
 }
 
 func newLoopWorld(t *testing.T, first func() (*Result, error)) *loopWorld {
-	w := &loopWorld{env: activitiestest.WorkflowEnvironment(), firstStep: first}
-	for _, a := range activities.OnClusters(nil) {
+	w := &loopWorld{env: activitiestest.NewWorkflowEnvironment(), firstStep: first}
+	for _, a := range activities.ClusterActivities(nil) {
 		w.env.RegisterActivity(a)
 	}
 	w.env.RegisterWorkflowWithOptions(w.runWorkflow, workflow.RegisterOptions{Name: string(KindMachine)})
@@ -82,9 +82,12 @@ func newLoopWorld(t *testing.T, first func() (*Result, error)) *loopWorld {
 }
 
 func (w *loopWorld) runWorkflow(ctx workflow.Context, in Input) (Result, error) {
-	w.procedure = &testProcedure{Object: NewObject(ctx, KindMachine, kube.MachinesResource, in), firstStep: w.firstStep}
+	w.procedure = &testProcedure{
+		WorkflowState: NewWorkflowState(ctx, KindMachine, kube.MachinesResource, in),
+		firstStep:     w.firstStep,
+	}
 	w.procedure.ContinuesAsNew, w.procedure.IdleBeforeEnd = w.continuesAsNew, w.idleBeforeEnd
-	return Loop(ctx, w.procedure)
+	return RunLoop(ctx, w.procedure)
 }
 
 // execute calls lastMoment just before the first step ends, and returns the result of the run.
@@ -114,7 +117,7 @@ func nextInput(t *testing.T, err error) Input {
 func (w *loopWorld) signalChange(version string) {
 	w.env.SignalWorkflowSkippingWorkflowTask(
 		SignalChanged,
-		Changed{Versions: kube.MinVersions{kube.MachinesResource: version}},
+		ChangeSignal{Versions: kube.MinVersions{kube.MachinesResource: version}},
 	)
 }
 
@@ -175,7 +178,7 @@ func TestLoopWaitsBeforeACalmRunEndsThatHasDoneSomething(t *testing.T) {
 	require.Equal(t, calmAfter, took)
 	require.Len(t, w.procedure.decisionVersions, 2)
 	took, w = elapsed(acts, func(w *loopWorld) {
-		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(SignalChanged, Changed{}) }, time.Minute+calmAfter/2)
+		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(SignalChanged, ChangeSignal{}) }, time.Minute+calmAfter/2)
 	})
 	require.Equal(t, calmAfter/2, took, "a change that wakes it brings another decision, and that one finds nothing to do")
 	require.Len(t, w.procedure.decisionVersions, 3)
@@ -188,7 +191,7 @@ func TestLoopWaitsBeforeACalmRunEndsThatHasDoneSomething(t *testing.T) {
 func TestLoopCarriesOutARequestThatComesAsTheRunEnds(t *testing.T) {
 	ends := map[string]func() (*Result, error){
 		"calm":             calmStep,
-		"gone":             func() (*Result, error) { return Gone("gone") },
+		"gone":             func() (*Result, error) { return GoneResult("gone") },
 		"failed":           func() (*Result, error) { return nil, errors.New("broken") },
 		"continues as new": func() (*Result, error) { return nil, nil },
 	}
@@ -254,7 +257,7 @@ func TestLoopDoesNotContinueARunThatWasCancelled(t *testing.T) {
 
 // refusedStep returns the failure of a write that the API server refuses.
 func refusedStep() (*Result, error) {
-	return nil, kube.Refused("machines \"m\" is forbidden: the worker may not patch it")
+	return nil, kube.RefusedError("machines \"m\" is forbidden: the worker may not patch it")
 }
 
 func TestARefusedWriteDoesNotFailARun(t *testing.T) {
@@ -274,7 +277,7 @@ func TestARefusedWriteDoesNotFailARun(t *testing.T) {
 	})
 	t.Run("a change ends the wait", func(t *testing.T) {
 		w := newLoopWorld(t, refusedStep)
-		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(SignalChanged, Changed{}) }, time.Minute+time.Second)
+		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(SignalChanged, ChangeSignal{}) }, time.Minute+time.Second)
 		_, err := w.execute(t, func() {})
 		require.NoError(t, err)
 		require.Equal(t, time.Second, w.procedure.decisionTimes[1].Sub(w.procedure.decisionTimes[0])-time.Minute)
@@ -284,7 +287,7 @@ func TestARefusedWriteDoesNotFailARun(t *testing.T) {
 func TestTheWaitAfterARefusalGrows(t *testing.T) {
 	waits := make([]time.Duration, 8)
 	for i := range waits {
-		waits[i] = RefusalWait(i + 1)
+		waits[i] = WaitAfterRefusal(i + 1)
 	}
 	require.Equal(t, []time.Duration{
 		10 * time.Second,

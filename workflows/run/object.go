@@ -23,7 +23,7 @@ type Input struct {
 
 // Result is the result of a run.
 type Result struct {
-	Outcome string // Calm or Gone
+	Outcome string // CalmResult or GoneResult
 	Why     string
 }
 
@@ -33,18 +33,18 @@ const (
 	OutcomeGone = "Gone" // the object no longer exists
 )
 
-// Calm reports whether the run ended because no work was left.
-func (r Result) Calm() bool { return r.Outcome == OutcomeCalm }
+// IsCalm reports whether the run ended because no work was left.
+func (r Result) IsCalm() bool { return r.Outcome == OutcomeCalm }
 
-// Calm ends a run that has no work left.
-func Calm(why string) (*Result, error) { return &Result{OutcomeCalm, why}, nil }
+// CalmResult ends a run that has no work left.
+func CalmResult(why string) (*Result, error) { return &Result{OutcomeCalm, why}, nil }
 
-// Gone ends the run of an object that no longer exists.
-func Gone(why string) (*Result, error) { return &Result{OutcomeGone, why}, nil }
+// GoneResult ends the run of an object that no longer exists.
+func GoneResult(why string) (*Result, error) { return &Result{OutcomeGone, why}, nil }
 
-// Object is the state that the workflows of all objects share: minimum versions, timers, and the step shown in
+// WorkflowState is the state that the workflows of all objects share: minimum versions, timers, and the step shown in
 // Temporal.
-type Object struct {
+type WorkflowState struct {
 	ID                  string
 	kind                Kind
 	resource            kube.Resource // the cache of the kind's objects
@@ -68,16 +68,16 @@ type Object struct {
 
 // timer is a durable timer with the time at which it fires.
 type timer struct {
-	firesAt     time.Time
+	fireTime    time.Time
 	Future      workflow.Future
 	cancelTimer workflow.CancelFunc
 }
 
-// NewObject returns the state of an object's workflow at the start of a run. resource is the cache of the kind's
+// NewWorkflowState returns the state of an object's workflow at the start of a run. resource is the cache of the kind's
 // objects.
-func NewObject(ctx workflow.Context, kind Kind, resource kube.Resource, in Input) *Object {
-	o := &Object{
-		ID:       InstallationOf(ctx).ID(kind, in.Ref),
+func NewWorkflowState(ctx workflow.Context, kind Kind, resource kube.Resource, in Input) *WorkflowState {
+	o := &WorkflowState{
+		ID:       InstallationOfWorkflow(ctx).ID(kind, in.Ref),
 		kind:     kind,
 		resource: resource,
 		Ref:      in.Ref,
@@ -92,38 +92,40 @@ func NewObject(ctx workflow.Context, kind Kind, resource kube.Resource, in Input
 	return o
 }
 
-// Base returns o: it implements Procedure for every kind that embeds Object.
-func (o *Object) Base() *Object { return o }
+// BaseObject returns o: it implements Procedure for every kind that embeds WorkflowState.
+func (o *WorkflowState) BaseObject() *WorkflowState { return o }
 
-// Settle implements Procedure for kinds whose runs can end at once.
-func (o *Object) Settle(workflow.Context, bool) {}
+// FinishOpenWork implements Procedure for kinds whose runs can end at once.
+func (o *WorkflowState) FinishOpenWork(workflow.Context, bool) {}
 
-// Next returns the input of the run that continues this run, for kinds that keep only the versions.
-func (o *Object) Next() any { return Input{Ref: o.Ref, Versions: o.Versions, Continued: true} }
-
-// Read returns the minimum versions for the next facts, and the workflow time for the activities' decisions and
-// writes; see kube.Read. The version map is a copy: a local activity gets its input without serialization, and may
-// still read the map after the workflow has continued.
-func (o *Object) Read(ctx workflow.Context) kube.Read {
-	return kube.Read{Ref: o.Ref, Versions: maps.Clone(o.Versions), Live: o.Live, At: workflow.Now(ctx)}
+// NextInput returns the input of the run that continues this run, for kinds that keep only the versions.
+func (o *WorkflowState) NextInput() any {
+	return Input{Ref: o.Ref, Versions: o.Versions, Continued: true}
 }
 
-// Wrote makes later decisions wait until the cache contains the version that this run wrote.
-func (o *Object) Wrote(version string) {
+// NewRead returns the minimum versions for the next facts, and the workflow time for the activities' decisions and
+// writes; see kube.ReadInput. The version map is a copy: a local activity gets its input without serialization, and may
+// still read the map after the workflow has continued.
+func (o *WorkflowState) NewRead(ctx workflow.Context) kube.ReadInput {
+	return kube.ReadInput{Ref: o.Ref, Versions: maps.Clone(o.Versions), Live: o.Live, At: workflow.Now(ctx)}
+}
+
+// RaiseWrittenVersion makes later decisions wait until the cache contains the version that this run wrote.
+func (o *WorkflowState) RaiseWrittenVersion(version string) {
 	o.RaiseMinVersions(kube.MinVersions{o.resource: version})
 }
 
 // RaiseMinVersions makes later decisions wait until the caches contain at least these versions.
-func (o *Object) RaiseMinVersions(versions kube.MinVersions) {
+func (o *WorkflowState) RaiseMinVersions(versions kube.MinVersions) {
 	for _, resource := range workflow.DeterministicKeys(versions) {
-		o.Versions.Raise(resource, versions[resource])
+		o.Versions.RaiseVersion(resource, versions[resource])
 	}
 }
 
-// Receive reads all signals that have arrived. Receive does not yield: if the caller returns at once, no signal is
-// lost.
-func (o *Object) Receive() (received bool) {
-	var c Changed
+// ReceiveSignals reads all signals that have arrived. ReceiveSignals does not yield: if the caller returns at once, no
+// signal is lost.
+func (o *WorkflowState) ReceiveSignals() (received bool) {
+	var c ChangeSignal
 	for o.Changed.ReceiveAsync(&c) {
 		o.RaiseMinVersions(c.Versions)
 		o.Live = o.Live || c.undecryptable // the signal may have contained versions to wait for
@@ -134,7 +136,7 @@ func (o *Object) Receive() (received bool) {
 }
 
 // AwaitChange waits until a signal has arrived or a future is ready.
-func (o *Object) AwaitChange(ctx workflow.Context, futures ...workflow.Future) error {
+func (o *WorkflowState) AwaitChange(ctx workflow.Context, futures ...workflow.Future) error {
 	over := func() bool { return o.Changed.Len() > 0 || slices.ContainsFunc(futures, workflow.Future.IsReady) }
 	if !over() {
 		if err := o.SetSearchAttributes(ctx); err != nil {
@@ -144,11 +146,11 @@ func (o *Object) AwaitChange(ctx workflow.Context, futures ...workflow.Future) e
 	return workflow.Await(ctx, over)
 }
 
-// Timer returns the timer with this name. Timer starts the timer if it does not exist yet, and restarts the timer if
-// its time has changed. Temporal's timeline shows the summary of the call that started the timer.
-func (o *Object) Timer(ctx workflow.Context, name, summary string, at time.Time) workflow.Future {
+// EnsureTimer returns the timer with this name. EnsureTimer starts the timer if it does not exist yet, and restarts the
+// timer if its time has changed. Temporal's timeline shows the summary of the call that started the timer.
+func (o *WorkflowState) EnsureTimer(ctx workflow.Context, name, summary string, at time.Time) workflow.Future {
 	if t := o.Timers[name]; t != nil {
-		if t.firesAt.Equal(at) {
+		if t.fireTime.Equal(at) {
 			return t.Future
 		}
 		t.cancelTimer()
@@ -156,16 +158,16 @@ func (o *Object) Timer(ctx workflow.Context, name, summary string, at time.Time)
 	ctx, cancel := workflow.WithCancel(ctx)
 	after := max(at.Sub(workflow.Now(ctx)), 0)
 	t := &timer{
-		firesAt:     at,
+		fireTime:    at,
 		cancelTimer: cancel,
-		Future:      workflow.NewTimerWithOptions(ctx, after, workflow.TimerOptions{Summary: Brief(summary)}),
+		Future:      workflow.NewTimerWithOptions(ctx, after, workflow.TimerOptions{Summary: ShortenSummary(summary)}),
 	}
 	o.Timers[name] = t
 	return t.Future
 }
 
 // CancelTimer cancels and removes the timer with this name, if it exists.
-func (o *Object) CancelTimer(name string) {
+func (o *WorkflowState) CancelTimer(name string) {
 	if t := o.Timers[name]; t != nil {
 		t.cancelTimer()
 		delete(o.Timers, name)

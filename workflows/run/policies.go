@@ -20,11 +20,11 @@ import (
 
 // This file contains all timeouts and retry policies. A time limits each step, never a number of attempts.
 
-// Priority is the dispatch priority of the tasks of an object's workflow and its children, when workers have a
+// TaskPriority is the dispatch priority of the tasks of an object's workflow and its children, when workers have a
 // backlog. MachineDeployments and MachineSets come first, because they decide for many machines. Objects of one
 // deployment share a fairness key, so that other work alternates with a rollout of thousands of machines. Temporal's
 // server uses the fairness key only if fairness is enabled.
-func Priority(kind Kind, namespace string, o Owner) temporal.Priority {
+func TaskPriority(kind Kind, namespace string, o ParentNames) temporal.Priority {
 	p := temporal.Priority{PriorityKey: 3} // Temporal's default priority
 	if slices.Contains([]Kind{KindMachineDeployment, KindMachineSet, KindClusterAPIDeployment, KindClusterAPISet}, kind) {
 		p.PriorityKey = 2
@@ -55,9 +55,9 @@ const RefusedAgain = explain.RefusedAgain
 // interval.
 const maxRefusalWait = explain.RefusedMost
 
-// RefusalWait returns the wait after n consecutive refused writes or unanswered questions: RefusedAgain for n = 1, doubled
-// for each further one, at most maxRefusalWait.
-func RefusalWait(n int) time.Duration {
+// WaitAfterRefusal returns the wait after n consecutive refused writes or unanswered questions: RefusedAgain for n = 1,
+// doubled for each further one, at most maxRefusalWait.
+func WaitAfterRefusal(n int) time.Duration {
 	wait := RefusedAgain
 	for ; n > 1 && wait < maxRefusalWait; n-- {
 		wait *= 2
@@ -69,7 +69,7 @@ func RefusalWait(n int) time.Duration {
 // seconds. After a failure the caller runs the same activity as a regular activity.
 func localOptions(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		Summary:             Brief(summary),
+		Summary:             ShortenSummary(summary),
 		StartToCloseTimeout: 2 * time.Second,
 		RetryPolicy:         &temporal.RetryPolicy{MaximumAttempts: 1},
 	})
@@ -84,8 +84,8 @@ const FewWrites = 30
 // or is unavailable. Attempts continue until the API server answers.
 func clusterOptions(ctx workflow.Context, queue, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:           InstallationOf(ctx).Queue(queue),
-		Summary:             Brief(summary),
+		TaskQueue:           InstallationOfWorkflow(ctx).TaskQueue(queue),
+		Summary:             ShortenSummary(summary),
 		StartToCloseTimeout: 20 * time.Second,
 		WaitForCancellation: true,
 		RetryPolicy: &temporal.RetryPolicy{
@@ -108,16 +108,16 @@ func queueForWrites(writes int) string {
 	return QueueKubernetes
 }
 
-// Batch returns activity options for n writes of objects after one decision. After a minute the decision is too old,
-// and the workflow decides again.
-func Batch(ctx workflow.Context, summary string, n int) workflow.Context {
+// BatchOptions returns activity options for n writes of objects after one decision. After a minute the decision is too
+// old, and the workflow decides again.
+func BatchOptions(ctx workflow.Context, summary string, n int) workflow.Context {
 	return withTotalTimeout(clusterOptions(ctx, queueForWrites(n), summary), time.Minute)
 }
 
-// Question returns Batch's options for a call of a Cluster API runtime extension, which may take 30 seconds to
-// answer.
-func Question(ctx workflow.Context, summary string) workflow.Context {
-	options := workflow.GetActivityOptions(Batch(ctx, summary, 1))
+// ExtensionQuestionOptions returns BatchOptions for a call of a Cluster API runtime extension, which may take 30
+// seconds to answer.
+func ExtensionQuestionOptions(ctx workflow.Context, summary string) workflow.Context {
+	options := workflow.GetActivityOptions(BatchOptions(ctx, summary, 1))
 	options.StartToCloseTimeout = 40 * time.Second
 	return workflow.WithActivityOptions(ctx, options)
 }
@@ -129,21 +129,21 @@ func withTotalTimeout(ctx workflow.Context, d time.Duration) workflow.Context {
 	return workflow.WithActivityOptions(ctx, options)
 }
 
-// QuickBatch returns Batch's options for writes that must not delay other work. If the writes take more than five seconds
-// (without an earlier local attempt), the workflow decides again.
-func QuickBatch(ctx workflow.Context, summary string, n int) workflow.Context {
+// QuickBatchOptions returns BatchOptions for writes that must not delay other work. If the writes take more than five
+// seconds (without an earlier local attempt), the workflow decides again.
+func QuickBatchOptions(ctx workflow.Context, summary string, n int) workflow.Context {
 	return withTotalTimeout(clusterOptions(ctx, queueForWrites(n), summary), 5*time.Second)
 }
 
-// Cloud returns activity options for provider calls that are retried until they succeed. The workflow limits the
-// total time with a timer, which fires on time: a schedule-to-close timeout would end the activity before the first
+// CloudCallOptions returns activity options for provider calls that are retried until they succeed. The workflow limits
+// the total time with a timer, which fires on time: a schedule-to-close timeout would end the activity before the first
 // back-off that does not fit. The heartbeat timeout detects a dead worker: it is 10 s instead of the usual 30 s,
 // because the machine waits until the dead worker is detected.
-func Cloud(ctx workflow.Context, provider, id, summary string) workflow.Context {
+func CloudCallOptions(ctx workflow.Context, provider, id, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:           InstallationOf(ctx).ProviderQueue(provider),
+		TaskQueue:           InstallationOfWorkflow(ctx).ProviderTaskQueue(provider),
 		ActivityID:          id,
-		Summary:             Brief(summary),
+		Summary:             ShortenSummary(summary),
 		StartToCloseTimeout: 10 * time.Minute,
 		HeartbeatTimeout:    10 * time.Second,
 		WaitForCancellation: true,
@@ -155,12 +155,13 @@ func Cloud(ctx workflow.Context, provider, id, summary string) workflow.Context 
 	})
 }
 
-// ShortQuestion returns activity options for a question to a provider: at most 30 seconds per attempt and one minute in
-// total. If no worker has started the activity after 20 seconds, probably no worker serves the provider's task queue.
-func ShortQuestion(ctx workflow.Context, provider, summary string) workflow.Context {
+// ShortQuestionOptions returns activity options for a question to a provider: at most 30 seconds per attempt and one
+// minute in total. If no worker has started the activity after 20 seconds, probably no worker serves the provider's
+// task queue.
+func ShortQuestionOptions(ctx workflow.Context, provider, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:              InstallationOf(ctx).ProviderQueue(provider),
-		Summary:                Brief(summary),
+		TaskQueue:              InstallationOfWorkflow(ctx).ProviderTaskQueue(provider),
+		Summary:                ShortenSummary(summary),
 		ScheduleToStartTimeout: 20 * time.Second,
 		StartToCloseTimeout:    30 * time.Second,
 		ScheduleToCloseTimeout: time.Minute,
@@ -169,9 +170,9 @@ func ShortQuestion(ctx workflow.Context, provider, summary string) workflow.Cont
 	})
 }
 
-// Yielding lowers the priority of an activity: while calls wait for a free worker, the calls of other sets go first.
-// A huge rollout then does not starve other sets. Temporal's server uses the priority key by default.
-func Yielding(ctx workflow.Context) workflow.Context {
+// WithLowerPriority lowers the priority of an activity: while calls wait for a free worker, the calls of other sets go
+// first. A huge rollout then does not starve other sets. Temporal's server uses the priority key by default.
+func WithLowerPriority(ctx workflow.Context) workflow.Context {
 	options := workflow.GetActivityOptions(ctx)
 	// The key 4 comes after all others. The activity takes its other priority fields from the workflow.
 	options.Priority = temporal.Priority{PriorityKey: 4}
@@ -200,7 +201,14 @@ func DrainOptions(ctx workflow.Context, machine kube.Ref, node string, purpose s
 	case vocabulary.DrainForPreservation:
 		why = "the machine has failed and is preserved: its node must be empty"
 	}
-	id, summary := InstallationOf(ctx).ID(KindDrain, machine), fmt.Sprintf("Drain %s of machine %s", node, machine.Key())
+	id, summary := InstallationOfWorkflow(
+		ctx,
+	).ID(KindDrain, machine),
+		fmt.Sprintf(
+			"Drain %s of machine %s",
+			node,
+			machine.Key(),
+		)
 	return childOptions(ctx, id, enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL, summary, why)
 }
 
@@ -208,7 +216,7 @@ func DrainOptions(ctx workflow.Context, machine kube.Ref, node string, purpose s
 // terminated, the rollout continues, and the next run of the deployment's workflow finds the open rollout. If the
 // parent run is cancelled, the rollout is cancelled as well.
 func RolloutOptions(ctx workflow.Context, kind Kind, deployment kube.Ref, revision int64, why string) workflow.Context {
-	id := InstallationOf(ctx).ID(kind, deployment, revision)
+	id := InstallationOfWorkflow(ctx).ID(kind, deployment, revision)
 	summary := fmt.Sprintf("Rollout of %s to revision %d", deployment.Key(), revision)
 	return childOptions(ctx, id, enumspb.PARENT_CLOSE_POLICY_ABANDON, summary, "started because: "+why)
 }
@@ -222,7 +230,7 @@ func childOptions(
 ) workflow.Context {
 	return workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
 		WorkflowID:            id,
-		TaskQueue:             InstallationOf(ctx).Queue(QueueMachines),
+		TaskQueue:             InstallationOfWorkflow(ctx).TaskQueue(QueueMachines),
 		WaitForCancellation:   true,
 		ParentClosePolicy:     closing,
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
@@ -237,7 +245,7 @@ func childOptions(
 const RecheckRollout = time.Minute
 
 // HoldWritten is how long a cancelled deployment waits until its rollout has written the hold. Source: the maximum
-// time of a batch of writes (see Batch).
+// time of a batch of writes (see BatchOptions).
 const HoldWritten = time.Minute
 
 // ReportEach is the minimum time between two status writes of a rollout in which only counts and conditions change.
@@ -247,20 +255,21 @@ const ReportEach = time.Second
 // RolloutAgain is how long a deployment waits before it restarts a rollout that was terminated or has failed.
 const RolloutAgain = 5 * time.Second
 
-// OptionalQuestion returns Cloud's options for a question to a provider whose answer is optional: at most 30 seconds in total.
-func OptionalQuestion(ctx workflow.Context, provider, id, summary string) workflow.Context {
-	return withTotalTimeout(Cloud(ctx, provider, id, summary), 30*time.Second)
+// OptionalQuestionOptions returns CloudCallOptions for a question to a provider whose answer is optional: at most 30
+// seconds in total.
+func OptionalQuestionOptions(ctx workflow.Context, provider, id, summary string) workflow.Context {
+	return withTotalTimeout(CloudCallOptions(ctx, provider, id, summary), 30*time.Second)
 }
 
-// Sweeping returns Cloud's options for one step of an orphan sweep: at most five minutes in total, a third of the
-// interval between sweeps. The next sweep repeats a failed step.
-func Sweeping(ctx workflow.Context, provider, id, summary string) workflow.Context {
-	return withTotalTimeout(Cloud(ctx, provider, id, summary), 5*time.Minute)
+// OrphanSweepOptions returns CloudCallOptions for one step of an orphan sweep: at most five minutes in total, a third
+// of the interval between sweeps. The next sweep repeats a failed step.
+func OrphanSweepOptions(ctx workflow.Context, provider, id, summary string) workflow.Context {
+	return withTotalTimeout(CloudCallOptions(ctx, provider, id, summary), 5*time.Minute)
 }
 
 // maxSummary is the maximum size of a summary in bytes. Temporal's server fails the workflow task if a summary is
 // longer. Source: limit.userMetadataSummary of Temporal's server.
 const maxSummary = 400
 
-// Brief cuts a summary to maxSummary bytes.
-func Brief(summary string) string { return phrase.Cut(summary, maxSummary) }
+// ShortenSummary cuts a summary to maxSummary bytes.
+func ShortenSummary(summary string) string { return phrase.CutText(summary, maxSummary) }

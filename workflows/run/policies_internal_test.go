@@ -16,10 +16,10 @@ import (
 )
 
 // A provider's message has any length. Temporal fails the workflow task for a summary of more than 400 bytes.
-func TestBriefCutsSummariesToTemporalsLimit(t *testing.T) {
-	assert.Equal(t, "short", Brief("short"))
+func TestSummariesAreCutToTemporalsLimit(t *testing.T) {
+	assert.Equal(t, "short", ShortenSummary("short"))
 	for extra := range 5 {
-		cut := Brief(strings.Repeat("x", extra) + strings.Repeat("ü", 1000))
+		cut := ShortenSummary(strings.Repeat("x", extra) + strings.Repeat("ü", 1000))
 		assert.LessOrEqual(t, len(cut), 400)
 		assert.True(t, utf8.ValidString(cut))
 		assert.True(t, strings.HasSuffix(cut, "…"))
@@ -37,7 +37,7 @@ func TestFewWritesUseTheTaskQueueOfTheWorkflow(t *testing.T) {
 // An operator who terminates a deployment's workflow needs a new run of the workflow, not a cancelled rollout (ADR
 // 0015). A rollout that ended may be started again.
 func TestRolloutOutlivesItsParent(t *testing.T) {
-	env := activitiestest.WorkflowEnvironment()
+	env := activitiestest.NewWorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		deployment := kube.Ref{Namespace: "shop", Name: "d", UID: "uid-d"}
 		options := workflow.GetChildWorkflowOptions(RolloutOptions(ctx, KindRollout, deployment, 7, "the template changed"))
@@ -51,34 +51,38 @@ func TestRolloutOutlivesItsParent(t *testing.T) {
 }
 
 func TestDeploymentsAndSetsHavePriorityOverMachines(t *testing.T) {
-	deployment := Priority(KindMachineDeployment, "shop", Owner{MachineDeployment: "web"})
-	machine := Priority(KindMachine, "shop", Owner{MachineDeployment: "web", MachineSet: "web-1", Machine: "m"})
+	deployment := TaskPriority(KindMachineDeployment, "shop", ParentNames{MachineDeployment: "web"})
+	machine := TaskPriority(KindMachine, "shop", ParentNames{MachineDeployment: "web", MachineSet: "web-1", Machine: "m"})
 	require.Less(t, deployment.PriorityKey, machine.PriorityKey)
 	require.Equal(t, deployment.FairnessKey, machine.FairnessKey, "they take turns together")
 	require.NotEqual(
 		t,
 		machine.FairnessKey,
-		Priority(KindMachine, "shop", Owner{MachineDeployment: "api", Machine: "m"}).FairnessKey,
+		TaskPriority(KindMachine, "shop", ParentNames{MachineDeployment: "api", Machine: "m"}).FairnessKey,
 	)
 	require.NotEqual(
 		t,
 		machine.FairnessKey,
-		Priority(KindMachine, "other", Owner{MachineDeployment: "web", Machine: "m"}).FairnessKey,
+		TaskPriority(KindMachine, "other", ParentNames{MachineDeployment: "web", Machine: "m"}).FairnessKey,
 	)
 	require.LessOrEqual(t, len(machine.FairnessKey), 64)
 	for _, kind := range []Kind{KindMachineSet, KindClusterAPISet, KindClusterAPIDeployment} {
-		require.Equal(t, deployment, Priority(kind, "shop", Owner{MachineDeployment: "web"}), kind)
+		require.Equal(t, deployment, TaskPriority(kind, "shop", ParentNames{MachineDeployment: "web"}), kind)
 	}
 }
 
-// Activities with Yielding have a lower priority than other activities. Activities with Yielding keep the workflow's
-// fairness key.
+// Activities with WithLowerPriority have a lower priority than other activities. Activities with WithLowerPriority keep
+// the workflow's fairness key.
 func TestYieldingActivitiesHaveALowerPriority(t *testing.T) {
-	env := activitiestest.WorkflowEnvironment()
+	env := activitiestest.NewWorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
-		usual := workflow.GetActivityOptions(Cloud(ctx, "fake", "1", "makes it"))
-		options := workflow.GetActivityOptions(Yielding(Cloud(ctx, "fake", "1", "makes it")))
-		assert.Greater(t, options.Priority.PriorityKey, Priority(KindMachine, "shop", Owner{Machine: "m"}).PriorityKey)
+		usual := workflow.GetActivityOptions(CloudCallOptions(ctx, "fake", "1", "makes it"))
+		options := workflow.GetActivityOptions(WithLowerPriority(CloudCallOptions(ctx, "fake", "1", "makes it")))
+		assert.Greater(
+			t,
+			options.Priority.PriorityKey,
+			TaskPriority(KindMachine, "shop", ParentNames{Machine: "m"}).PriorityKey,
+		)
 		assert.Empty(t, options.Priority.FairnessKey)
 		usual.Priority = options.Priority
 		assert.Equal(t, usual, options)
@@ -89,14 +93,14 @@ func TestYieldingActivitiesHaveALowerPriority(t *testing.T) {
 
 // The test lists all functions that make activity options for provider calls.
 func TestEveryCallOfAProviderHasADeadline(t *testing.T) {
-	env := activitiestest.WorkflowEnvironment()
+	env := activitiestest.NewWorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		for _, call := range []workflow.Context{
-			Cloud(ctx, "fake", "1", "makes it"), Yielding(Cloud(ctx, "fake", "1", "makes it")),
-			OptionalQuestion(ctx, "fake", "1", "looks"), Sweeping(ctx, "fake", "1", "sweeps"),
+			CloudCallOptions(ctx, "fake", "1", "makes it"), WithLowerPriority(CloudCallOptions(ctx, "fake", "1", "makes it")),
+			OptionalQuestionOptions(ctx, "fake", "1", "looks"), OrphanSweepOptions(ctx, "fake", "1", "sweeps"),
 		} {
 			options := workflow.GetActivityOptions(call)
-			assert.Equal(t, Installation("").ProviderQueue("fake"), options.TaskQueue)
+			assert.Equal(t, Installation("").ProviderTaskQueue("fake"), options.TaskQueue)
 			assert.Equal(t, 10*time.Minute, options.StartToCloseTimeout)
 			assert.Equal(t, 10*time.Second, options.HeartbeatTimeout, "a worker that died is noticed before the deadline")
 		}

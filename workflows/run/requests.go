@@ -21,17 +21,17 @@ const TypeRequestRefused = "RequestRefused"
 // claimedActor returns the actor of a request that came through Temporal. Temporal does not tell a workflow who sent a
 // message, so the actor's name is only a claim.
 func claimedActor(actor string) string {
-	return "somebody in Temporal" + phrase.If(actor != "", " who signs as %s", actor)
+	return "somebody in Temporal" + phrase.TextIf(actor != "", " who signs as %s", actor)
 }
 
 // RequestInput is the content of MessageRequest, as people write it:
 // {"command":"force","actor":"ann","reason":"the node burns"}.
-type RequestInput request.Order
+type RequestInput request.CommandOrder
 
 // UnmarshalJSON never fails: a text that cannot be parsed is a request that is refused with an event or an answer.
 // After an error of UnmarshalJSON, the SDK would drop a signal.
 func (in *RequestInput) UnmarshalJSON(text []byte) error {
-	err := json.Unmarshal(text, (*request.Order)(in))
+	err := json.Unmarshal(text, (*request.CommandOrder)(in))
 	in.Unread = "" // Unread never comes from the text
 	if err != nil {
 		in.Unread = err.Error()
@@ -39,11 +39,11 @@ func (in *RequestInput) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Unreadable replaces a request that cannot be decrypted with a request that is refused for the reason why.
-func (in *RequestInput) Unreadable(why string) { *in = RequestInput{Unread: why} }
+// MarkUndecryptable replaces a request that cannot be decrypted with a request that is refused for the reason why.
+func (in *RequestInput) MarkUndecryptable(why string) { *in = RequestInput{Unread: why} }
 
 // requestKind returns the kind of object in this workflow's requests.
-func (o *Object) requestKind() request.Kind {
+func (o *WorkflowState) requestKind() request.Kind {
 	switch o.kind {
 	case KindMachineDeployment, KindRollout, KindClusterAPIDeployment, KindClusterAPIRollout:
 		return request.MachineDeployment
@@ -53,7 +53,7 @@ func (o *Object) requestKind() request.Kind {
 }
 
 // requestDescription returns the description of MessageRequest in Temporal's UI.
-func (o *Object) requestDescription() string {
+func (o *WorkflowState) requestDescription() string {
 	if o.requestKind() == request.MachineDeployment {
 		return `an operator request, written on the MachineDeployment with who and why, and then acted upon: ` +
 			`{"command":"cancel","actor":"ann","reason":"the image is bad","back":true}; ` +
@@ -66,7 +66,7 @@ func (o *Object) requestDescription() string {
 
 // acceptRequests makes the workflow accept requests by signal and by update at any time. Sets and classes have no
 // requests; requests for a machine of Cluster API are only annotations.
-func (o *Object) acceptRequests(ctx workflow.Context) error {
+func (o *WorkflowState) acceptRequests(ctx workflow.Context) error {
 	switch o.kind {
 	case KindMachineSet, KindClusterAPISet, KindClusterAPIDrain, KindMachineClass:
 		return nil
@@ -89,7 +89,7 @@ func (o *Object) acceptRequests(ctx workflow.Context) error {
 			var in RequestInput
 			if o.requestSignals.ReceiveAsync(&in) {
 				o.writingRequest = true
-				_, _ = o.Apply(ctx, request.Order(in), true) // the history has the failure; a retry would not help
+				_, _ = o.ApplyRequest(ctx, request.CommandOrder(in), true) // the history has the failure; a retry would not help
 				o.writingRequest = false
 			}
 		}
@@ -99,20 +99,20 @@ func (o *Object) acceptRequests(ctx workflow.Context) error {
 }
 
 // allRequestsDone reports whether no request waits and none is being written.
-func (o *Object) allRequestsDone(ctx workflow.Context) bool {
+func (o *WorkflowState) allRequestsDone(ctx workflow.Context) bool {
 	return o.requestSignals == nil ||
 		(o.requestSignals.Len() == 0 && !o.writingRequest && workflow.AllHandlersFinished(ctx))
 }
 
 // validateRequest refuses an update whose request is invalid for every object of the kind. Temporal's history does not
 // contain a refused update.
-func (o *Object) validateRequest(in RequestInput) error {
-	return requestRefusedError(request.Check(o.requestKind(), o.Ref.UID, request.Order(in)))
+func (o *WorkflowState) validateRequest(in RequestInput) error {
+	return requestRefusedError(request.CheckOrder(o.requestKind(), o.Ref.UID, request.CommandOrder(in)))
 }
 
 // handleUpdate applies a request. The answer says which change was written.
-func (o *Object) handleUpdate(ctx workflow.Context, in RequestInput) (string, error) {
-	answer, err := o.Apply(ctx, request.Order(in), false)
+func (o *WorkflowState) handleUpdate(ctx workflow.Context, in RequestInput) (string, error) {
+	answer, err := o.ApplyRequest(ctx, request.CommandOrder(in), false)
 	if err == nil && !answer.Applied {
 		err = requestRefusedError(answer.Message)
 	}
@@ -127,13 +127,17 @@ func requestRefusedError(why string) error {
 	return temporal.NewNonRetryableApplicationError(why, TypeRequestRefused, nil)
 }
 
-// Apply writes a request on the object. The request takes effect through the resulting change event, as if kubectl
-// had written it. With noReply no caller reads the answer, and an event reports a refusal. Apply also runs to its end
-// if the run is cancelled.
-func (o *Object) Apply(ctx workflow.Context, order request.Order, noReply bool) (answer activities.Answer, err error) {
+// ApplyRequest writes a request on the object. The request takes effect through the resulting change event, as if
+// kubectl had written it. With noReply no caller reads the answer, and an event reports a refusal. ApplyRequest also
+// runs to its end if the run is cancelled.
+func (o *WorkflowState) ApplyRequest(
+	ctx workflow.Context,
+	order request.CommandOrder,
+	noReply bool,
+) (answer activities.Answer, err error) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
-	order = order.Cleaned()
+	order = order.WithCleanTexts()
 	order.Actor, order.Asked = claimedActor(order.Actor), workflow.Now(ctx)
 	in := activities.Request{Kind: o.requestKind(), Object: o.Ref, Order: order, Unheard: noReply}
 	apply := applyRequest
@@ -142,7 +146,7 @@ func (o *Object) Apply(ctx workflow.Context, order request.Order, noReply bool) 
 	}
 	answer, err = apply.RunLocalFirst(ctx, o, order.Summary(), in)
 	if err == nil {
-		o.Wrote(answer.Version)
+		o.RaiseWrittenVersion(answer.Version)
 	}
 	return answer, err
 }

@@ -23,16 +23,16 @@ type Step struct {
 	Node      string    // node of the machine
 	BlockedBy []string  // nil: nothing blocks the step
 	Stuck     bool      // nothing changes until a person changes something or the deadline passes
-	Table     string    // rows below the sentence; see the function Table
+	Table     string    // rows below the sentence; see the function FormatTable
 	Deadline  time.Time // end of the step; zero: no deadline
 	Since     time.Time // time at which the step with this name began
 	Cause     string    // reason for the duration, a clause without the object's name; empty: Why contains the reason
 	WaitsFor  string    // sentence from decide/explain; empty: unknown so far, or the object is calm
 }
 
-// Explained returns the step with the blockers of the object and of the objects below it.
-func (s Step) Explained(blocked explain.Summary) Step {
-	if blocked.Blocked() {
+// WithBlockers returns the step with the blockers of the object and of the objects below it.
+func (s Step) WithBlockers(blocked explain.Summary) Step {
+	if blocked.IsBlocked() {
 		s.WaitsFor, s.BlockedBy, s.Stuck = blocked.Message, blocked.Blockers, true
 		if s.Deadline.IsZero() {
 			s.Deadline = blocked.At
@@ -41,9 +41,9 @@ func (s Step) Explained(blocked explain.Summary) Step {
 	return s
 }
 
-// Table formats rows as aligned columns; the first row is the header. The text is preformatted, because Temporal's UI
-// draws the cells of a markdown table without space between them.
-func Table(rows [][]string) string {
+// FormatTable formats rows as aligned columns; the first row is the header. The text is preformatted, because
+// Temporal's UI draws the cells of a markdown table without space between them.
+func FormatTable(rows [][]string) string {
 	var widths []int
 	for _, row := range rows {
 		for i, cell := range row {
@@ -67,18 +67,18 @@ func Table(rows [][]string) string {
 // columnGap is the number of spaces between two columns, as in kubectl's output.
 const columnGap = 3
 
-// Reasons returns the reason as a list for Step.BlockedBy, or nil if the reason is empty.
-func Reasons(reason string) []string {
+// ReasonList returns the reason as a list for Step.BlockedBy, or nil if the reason is empty.
+func ReasonList(reason string) []string {
 	if reason == "" {
 		return nil
 	}
 	return []string{reason}
 }
 
-// Show sets the current details in Temporal's UI, but not the search attributes: SetSearchAttributes sets those
-// before the workflow waits. If the same step is shown again, Show keeps WaitsFor from the status. Show keeps only
-// the first five blockers, for Temporal's UI, the status and the search attribute.
-func (o *Object) Show(ctx workflow.Context, s Step) {
+// ShowStep sets the current details in Temporal's UI, but not the search attributes: SetSearchAttributes sets those
+// before the workflow waits. If the same step is shown again, ShowStep keeps WaitsFor from the status. ShowStep keeps
+// only the first five blockers, for Temporal's UI, the status and the search attribute.
+func (o *WorkflowState) ShowStep(ctx workflow.Context, s Step) {
 	was := o.Shown
 	s.BlockedBy = firstBlockers(s.BlockedBy)
 	if s.Since = workflow.Now(ctx); s.Name == was.Name {
@@ -99,9 +99,9 @@ func firstBlockers(blockers []string) []string {
 	return blockers[:min(len(blockers), explain.MaxBlockers)]
 }
 
-// Explain adds the status message about the awaited object to the step. Activity results of earlier versions lack
-// this message.
-func (o *Object) Explain(ctx workflow.Context, said kube.Reported) {
+// AddWaitMessage adds the status message about the awaited object to the step. Activity results of earlier versions
+// lack this message.
+func (o *WorkflowState) AddWaitMessage(ctx workflow.Context, said kube.ReportResult) {
 	if said.WaitsFor == "" {
 		return
 	}
@@ -112,7 +112,7 @@ func (o *Object) Explain(ctx workflow.Context, said kube.Reported) {
 
 // SetSearchAttributes sets the search attributes that have changed since the last call. Call it before work that may
 // take longer than a second: each call with a change costs the server as much as a signal.
-func (o *Object) SetSearchAttributes(ctx workflow.Context) error {
+func (o *WorkflowState) SetSearchAttributes(ctx workflow.Context) error {
 	updates := o.Shown.attributeUpdates(o.publishedStep)
 	o.publishedStep = o.Shown
 	if len(updates) == 0 {
@@ -123,7 +123,7 @@ func (o *Object) SetSearchAttributes(ctx workflow.Context) error {
 
 // publishLastStep publishes the last step of a run that ends with err, and returns err. Before continue-as-new,
 // publishLastStep resets the search attributes to those of a calm object.
-func (o *Object) publishLastStep(ctx workflow.Context, err error) error {
+func (o *WorkflowState) publishLastStep(ctx workflow.Context, err error) error {
 	if workflow.IsContinueAsNewError(err) {
 		o.Shown = Step{}
 	}
@@ -137,10 +137,10 @@ func (o *Object) publishLastStep(ctx workflow.Context, err error) error {
 // step.
 func (s Step) markdown() string {
 	why := cmp.Or(s.WaitsFor, s.Why)
-	name := cmp.Or(s.Name, phrase.If(len(s.BlockedBy) > 0, "waits"), "calm")
+	name := cmp.Or(s.Name, phrase.TextIf(len(s.BlockedBy) > 0, "waits"), "calm")
 	text := why + "\n\n**" + name + "**"
 	if !s.Since.IsZero() {
-		text += " since " + phrase.Clock(s.Since, time.Time{})
+		text += " since " + phrase.ClockText(s.Since, time.Time{})
 	}
 	if s.WaitsFor != "" && s.Why != "" && !strings.Contains(s.WaitsFor, s.Why) {
 		text += ": " + s.Why
@@ -155,7 +155,7 @@ func (s Step) markdown() string {
 		text += "\n\n**stuck**: nothing moves until somebody changes what blocks it"
 	}
 	if !s.Deadline.IsZero() {
-		text += "\n\nthe next step begins at " + phrase.Clock(s.Deadline, time.Time{})
+		text += "\n\nthe next step begins at " + phrase.ClockText(s.Deadline, time.Time{})
 	}
 	return text
 }
@@ -187,7 +187,7 @@ func (s Step) attributeUpdates(before Step) (updates []temporal.SearchAttributeU
 }
 
 // Operation returns the step as the object's status shows it.
-func (o *Object) Operation() *kube.Step {
+func (o *WorkflowState) Operation() *kube.Step {
 	s := o.Shown
 	return &kube.Step{
 		WorkflowID: o.ID,

@@ -41,7 +41,7 @@ func TestPageAsksAPersonToActOnlyIfNothingHappensByItself(t *testing.T) {
 		{"nothing is known", nil, time.Time{}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := Step{}.Explained(explain.Summary{Blockers: row.blockers, Reason: "R", Message: "m", At: row.deadline})
+			s := Step{}.WithBlockers(explain.Summary{Blockers: row.blockers, Reason: "R", Message: "m", At: row.deadline})
 			assert.Equal(t, row.says, strings.Contains(s.markdown(), line), s.markdown())
 		})
 	}
@@ -90,7 +90,7 @@ func TestNoSearchAttributeIsTooLarge(t *testing.T) {
 
 func TestNoSearchAttributeOfAStartIsTooLarge(t *testing.T) {
 	long := strings.Repeat("x", 3000)
-	for key, value := range StartAttributes(long, Owner{long, long, long, long}).GetUntypedValues() {
+	for key, value := range StartAttributes(long, ParentNames{long, long, long, long}).GetUntypedValues() {
 		assert.LessOrEqual(t, len(value.(string)), 255, key.GetName())
 	}
 }

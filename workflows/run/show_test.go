@@ -10,5 +10,5 @@ import (
 
 func TestTablesAreInColumns(t *testing.T) {
 	assert.Equal(t, "```\nPOD        STATE     NEXT\nshop/wéb   Blocked\nb          Waiting   12:00\n```",
-		run.Table([][]string{{"POD", "STATE", "NEXT"}, {"shop/wéb", "Blocked", ""}, {"b", "Waiting", "12:00"}}))
+		run.FormatTable([][]string{{"POD", "STATE", "NEXT"}, {"shop/wéb", "Blocked", ""}, {"b", "Waiting", "12:00"}}))
 }

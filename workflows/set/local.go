@@ -7,15 +7,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// adapter contains the activities for the sets and machines of one API. An activity of type run.Local may run as a
-// local activity: see run.Local.
+// adapter contains the activities for the sets and machines of one API. An activity of type run.LocalActivity may run
+// as a local activity: see run.LocalActivity.
 type adapter struct {
 	kind     run.Kind
 	resource kube.Resource // the cache of the sets
 
-	decideSet   run.Local[set.Input, set.Decision]
-	reportSet   run.Local[set.Report, string]
-	finalizeSet run.Local[kube.Read, string]
+	decideSet   run.LocalActivity[set.Input, set.Decision]
+	reportSet   run.LocalActivity[set.Report, string]
+	finalizeSet run.LocalActivity[kube.ReadInput, string]
 
 	releaseMachines, adoptMachines, preserveMachines, unmarkMachines, syncMachines, createMachines, deleteMachines any // keep is nil for an API without preservation
 	updateMachines, moveMachines                                                                                   any // nil for an API whose sets do not update machines in place
@@ -27,11 +27,11 @@ func millwrightAdapter() adapter {
 	return adapter{
 		kind:     run.KindMachineSet,
 		resource: kube.SetsResource,
-		decideSet: run.Repeatable(
+		decideSet: run.NewLocalActivity(
 			a.DecideSet,
 		),
-		reportSet:        run.Repeatable(a.ReportSet),
-		finalizeSet:      run.Repeatable(a.FinalizeSet),
+		reportSet:        run.NewLocalActivity(a.ReportSet),
+		finalizeSet:      run.NewLocalActivity(a.FinalizeSet),
 		releaseMachines:  a.ReleaseMachines,
 		adoptMachines:    a.AdoptMachines,
 		preserveMachines: a.RequestPreservation,
@@ -48,9 +48,9 @@ func clusterAPIAdapter() adapter {
 	return adapter{
 		kind:            run.KindClusterAPISet,
 		resource:        capi.SetsResource,
-		decideSet:       run.Repeatable(a.DecideClusterAPISet),
-		reportSet:       run.Repeatable(a.ReportClusterAPISet),
-		finalizeSet:     run.Repeatable(a.FinalizeClusterAPISet),
+		decideSet:       run.NewLocalActivity(a.DecideClusterAPISet),
+		reportSet:       run.NewLocalActivity(a.ReportClusterAPISet),
+		finalizeSet:     run.NewLocalActivity(a.FinalizeClusterAPISet),
 		releaseMachines: a.ReleaseClusterAPIMachines,
 		adoptMachines:   a.AdoptClusterAPIMachines,
 		unmarkMachines:  a.UnmarkClusterAPIMachines,

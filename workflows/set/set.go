@@ -15,9 +15,9 @@ import (
 )
 
 type machineSet struct {
-	*run.Object
+	*run.WorkflowState
 	adapter
-	lastFailure scale.Failure // failure of the last batch; zero: the batch succeeded
+	lastFailure scale.WriteFailure // failure of the last batch; zero: the batch succeeded
 }
 
 // MachineSet reconciles a MachineSet: it adopts and releases machines, creates and deletes them in batches, syncs
@@ -35,53 +35,58 @@ func ClusterAPISet(ctx workflow.Context, in run.Input) (run.Result, error) {
 }
 
 func runSet(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
-	s := &machineSet{Object: run.NewObject(ctx, a.kind, a.resource, in), adapter: a}
+	s := &machineSet{WorkflowState: run.NewWorkflowState(ctx, a.kind, a.resource, in), adapter: a}
 	s.Live, s.IdleBeforeEnd = !in.Continued, true
-	return run.Loop(ctx, s)
+	return run.RunLoop(ctx, s)
 }
 
 func (s *machineSet) Decide(ctx workflow.Context) (set.Decision, error) {
-	d, err := s.decideSet.RunLocalFirst(ctx, s.Object, "which machines to create or delete next?", s.decisionInput(ctx))
+	d, err := s.decideSet.RunLocalFirst(
+		ctx,
+		s.WorkflowState,
+		"which machines to create or delete next?",
+		s.decisionInput(ctx),
+	)
 	s.Live = false
 	s.RaiseMinVersions(d.Seen)
 	return d, err
 }
 
 func (s *machineSet) decisionInput(ctx workflow.Context) set.Input {
-	return set.Input{Read: s.Read(ctx), Failure: s.lastFailure}
+	return set.Input{ReadInput: s.NewRead(ctx), Failure: s.lastFailure}
 }
 
 // Step carries out a decision. If there is nothing to do, Step waits until something changes or until the decision's
 // recheck time.
 func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, error) {
 	if d.Gone {
-		return run.Gone(d.Pending.Why)
+		return run.GoneResult(d.Pending.Why)
 	}
 	acted, err := s.applyDecision(ctx, d)
 	switch {
 	case err != nil || acted:
 		return nil, err
 	case d.Pending.Need == attention.Nothing:
-		return run.Calm(d.Pending.Why)
+		return run.CalmResult(d.Pending.Why)
 	case d.Scale.Recheck.IsZero():
 		s.CancelTimer("recheck")
 		return nil, s.AwaitChange(ctx)
 	default:
-		return nil, s.AwaitChange(ctx, s.Timer(ctx, "recheck", "then it looks again: "+d.Pending.Why, d.Scale.Recheck))
+		return nil, s.AwaitChange(ctx, s.EnsureTimer(ctx, "recheck", "then it looks again: "+d.Pending.Why, d.Scale.Recheck))
 	}
 }
 
 // applyDecision carries out a decision, and reports whether there was anything to do.
 func (s *machineSet) applyDecision(ctx workflow.Context, d set.Decision) (acted bool, err error) {
-	s.Show(ctx, s.stepForDecision(d).Explained(d.Blocked))
+	s.ShowStep(ctx, s.stepForDecision(d).WithBlockers(d.Blocked))
 	if d.Prepare || d.Free {
 		// decide again with the object's new version
-		return true, run.Write(ctx, s.Object, "finalizer: "+d.Pending.Why, s.finalizeSet, s.Read(ctx))
+		return true, run.WriteObject(ctx, s.WorkflowState, "finalizer: "+d.Pending.Why, s.finalizeSet, s.NewRead(ctx))
 	}
 	if done, err := s.writeBeforePlan(ctx, d); done {
 		return true, s.handleReportError(ctx, false, err)
 	}
-	failed, acted, err := s.carryOut(ctx, d)
+	failed, acted, err := s.carryOutWork(ctx, d)
 	if err != nil {
 		return acted, err
 	}
@@ -95,7 +100,7 @@ func (s *machineSet) applyDecision(ctx workflow.Context, d set.Decision) (acted 
 	if acted && failed.Message != "" { // an immediate retry would be refused as well
 		return true, s.AwaitChange(
 			ctx,
-			s.Timer(ctx, "again", "tries again then: "+failed.Message, workflow.Now(ctx).Add(run.RefusedAgain)),
+			s.EnsureTimer(ctx, "again", "tries again then: "+failed.Message, workflow.Now(ctx).Add(run.RefusedAgain)),
 		)
 	}
 	return acted, nil
@@ -104,19 +109,22 @@ func (s *machineSet) applyDecision(ctx workflow.Context, d set.Decision) (acted 
 // handleReportError handles the error of a report. A refused report does not stop creations and deletions. If the
 // refused report was the only work, handleReportError waits before the next report.
 func (s *machineSet) handleReportError(ctx workflow.Context, acted bool, err error) error {
-	refused := run.Refused(err)
+	refused := run.RefusalMessage(err)
 	switch {
 	case refused == "":
 		return err
 	case acted:
 		return nil
 	}
-	s.Show(
+	s.ShowStep(
 		ctx,
 		run.Step{Name: vocabulary.StepRefused, Why: refused, BlockedBy: []string{vocabulary.BlockedRefused}, Stuck: true},
 	)
 	s.Live = true
-	return s.AwaitChange(ctx, s.Timer(ctx, "again", "tries again then: "+refused, workflow.Now(ctx).Add(run.RefusedAgain)))
+	return s.AwaitChange(
+		ctx,
+		s.EnsureTimer(ctx, "again", "tries again then: "+refused, workflow.Now(ctx).Add(run.RefusedAgain)),
+	)
 }
 
 func (s *machineSet) writeReport(ctx workflow.Context, d set.Decision) error {
@@ -124,7 +132,7 @@ func (s *machineSet) writeReport(ctx workflow.Context, d set.Decision) error {
 	if d.Pending.Need != attention.Nothing {
 		report.Step = s.Operation()
 	}
-	return run.Write(ctx, s.Object, "status: "+d.Pending.Why, s.reportSet, report)
+	return run.WriteObject(ctx, s.WorkflowState, "status: "+d.Pending.Why, s.reportSet, report)
 }
 
 // writeBeforePlan makes the writes that precede the plan's lists. writeBeforePlan records generations before a
@@ -132,22 +140,22 @@ func (s *machineSet) writeReport(ctx workflow.Context, d set.Decision) error {
 // reports that the decision has no other work.
 func (s *machineSet) writeBeforePlan(ctx workflow.Context, d set.Decision) (done bool, err error) {
 	if d.Scale.Generations != nil {
-		if err := s.writeReport(ctx, d); err != nil && run.Refused(err) == "" || !d.Scale.Acting() {
+		if err := s.writeReport(ctx, d); err != nil && run.RefusalMessage(err) == "" || !d.Scale.HasListEntries() {
 			return true, err
 		}
 	}
-	if len(d.Extra) > 0 && !d.Scale.Acting() {
-		return true, s.writeExtra(ctx, d)
+	if len(d.Extra) > 0 && !d.Scale.HasListEntries() {
+		return true, s.writeExtraWrites(ctx, d)
 	}
 	return false, nil
 }
 
-// writeExtra makes the decision's additional writes.
-func (s *machineSet) writeExtra(ctx workflow.Context, d set.Decision) error {
+// writeExtraWrites makes the decision's additional writes.
+func (s *machineSet) writeExtraWrites(ctx workflow.Context, d set.Decision) error {
 	for _, extra := range d.Extra {
 		var versions kube.MinVersions
 		in := set.ExtraWritesInput{Set: s.Ref, Objects: extra.Objects}
-		if err := workflow.ExecuteActivity(run.Batch(ctx, extra.Why, len(extra.Objects)), extra.Activity, in).
+		if err := workflow.ExecuteActivity(run.BatchOptions(ctx, extra.Why, len(extra.Objects)), extra.Activity, in).
 			Get(ctx, &versions); err != nil {
 			return err
 		}
@@ -156,16 +164,19 @@ func (s *machineSet) writeExtra(ctx workflow.Context, d set.Decision) error {
 	return nil
 }
 
-// carryOut does the first kind of work that the decision lists. failed is the API server's refusal of a write.
-func (s *machineSet) carryOut(ctx workflow.Context, d set.Decision) (failed scale.Failure, acted bool, err error) {
-	if d.Scale.Acting() {
+// carryOutWork does the first kind of work that the decision lists. failed is the API server's refusal of a write.
+func (s *machineSet) carryOutWork(
+	ctx workflow.Context,
+	d set.Decision,
+) (failed scale.WriteFailure, acted bool, err error) {
+	if d.Scale.HasListEntries() {
 		if err := s.SetSearchAttributes(ctx); err != nil {
-			return scale.Failure{}, false, err
+			return scale.WriteFailure{}, false, err
 		}
 	}
 	for _, list := range []struct {
 		activity any
-		machines []scale.Target
+		machines []scale.MachineTarget
 	}{
 		{s.releaseMachines, d.Scale.Release},
 		{s.adoptMachines, d.Scale.Adopt},
@@ -181,18 +192,18 @@ func (s *machineSet) carryOut(ctx workflow.Context, d set.Decision) (failed scal
 				ctx,
 				d,
 				list.activity,
-				set.Batch{Set: s.Ref, Machines: list.machines},
+				set.MachineBatch{Set: s.Ref, Machines: list.machines},
 				len(list.machines),
 				&versions,
 			)
 			s.RaiseMinVersions(versions)
-			if refused := run.Refused(err); refused != "" {
-				return scale.Failure{Message: refused}, true, nil
+			if refused := run.RefusalMessage(err); refused != "" {
+				return scale.WriteFailure{Message: refused}, true, nil
 			}
-			return scale.Failure{}, true, err
+			return scale.WriteFailure{}, true, err
 		}
 	}
-	var done set.Written
+	var done set.WriteResult
 	if len(d.Scale.Create) > 0 {
 		creation := set.Creation{Set: s.Ref, Version: d.Version, Names: d.Scale.Create}
 		err := s.runBatch(ctx, d, s.createMachines, creation, len(d.Scale.Create), &done)
@@ -201,16 +212,16 @@ func (s *machineSet) carryOut(ctx workflow.Context, d set.Decision) (failed scal
 		return done.Failure, true, err
 	}
 	if doomed := slices.Concat(d.Scale.Delete, d.Scale.Remediate); len(doomed) > 0 {
-		err := s.runBatch(ctx, d, s.deleteMachines, set.Batch{Set: s.Ref, Machines: doomed}, len(doomed), &done)
+		err := s.runBatch(ctx, d, s.deleteMachines, set.MachineBatch{Set: s.Ref, Machines: doomed}, len(doomed), &done)
 		s.RaiseMinVersions(done.Versions)
 		s.Live = err != nil || done.Unseen // a decision from older facts would choose other machines to delete
 		return done.Failure, true, err
 	}
-	return scale.Failure{}, false, nil // a refused write of an earlier decision is no longer needed
+	return scale.WriteFailure{}, false, nil // a refused write of an earlier decision is no longer needed
 }
 
 func (s *machineSet) runBatch(ctx workflow.Context, d set.Decision, activity, input any, n int, result any) error {
-	return workflow.ExecuteActivity(run.Batch(ctx, d.Scale.Why, n), activity, input).Get(ctx, result)
+	return workflow.ExecuteActivity(run.BatchOptions(ctx, d.Scale.Why, n), activity, input).Get(ctx, result)
 }
 
 func (s *machineSet) stepForDecision(d set.Decision) run.Step {
@@ -224,10 +235,10 @@ func (s *machineSet) stepForDecision(d set.Decision) run.Step {
 	case len(d.Scale.Adopt)+len(d.Scale.Release)+len(d.Scale.Unmark)+len(d.Scale.Update)+len(d.Scale.Move)+len(d.Scale.Sync) > 0:
 		return run.Step{Name: vocabulary.StepChangeMachines, Why: d.Scale.Why}
 	case d.Pending.Need == attention.Deletion:
-		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Pending.WaitsFor()}
+		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Pending.WaitText()}
 	case d.Scale.Hold != "":
 		return run.Step{Why: d.Scale.Hold, BlockedBy: []string{vocabulary.BlockedScaleUp}}
 	default: // the set is calm, or only its status must be written
-		return run.Step{Why: d.Pending.WaitsFor()}
+		return run.Step{Why: d.Pending.WaitText()}
 	}
 }

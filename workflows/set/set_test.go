@@ -32,7 +32,7 @@ type setWorld struct {
 	machineCount         int
 	reportedMachines     int
 	isDeleting           bool
-	decisionReads        []kube.Read
+	decisionReads        []kube.ReadInput
 	activityLog          []string
 	conflictingCreations int      // number of creations that fail with a conflict
 	refusalReason        string   // reason for which the API server refuses machines; empty: it accepts them
@@ -45,32 +45,32 @@ func newSetWorld(t *testing.T) *setWorld {
 	w := &setWorld{env: workflowstest.NewEnvironment(t)}
 	w.env.OnActivity("DecideSet", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in set.Input) (set.Decision, error) {
-			w.decisionReads = append(w.decisionReads, in.Read)
-			return w.decide(), nil
+			w.decisionReads = append(w.decisionReads, in.ReadInput)
+			return w.decideSet(), nil
 		})
 	w.env.OnActivity("CreateMachines", mock.Anything, mock.Anything).
-		Return(func(_ context.Context, in set.Creation) (set.Written, error) {
+		Return(func(_ context.Context, in set.Creation) (set.WriteResult, error) {
 			if w.conflictingCreations > 0 {
 				w.conflictingCreations--
-				return set.Written{}, temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
+				return set.WriteResult{}, temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
 			}
 			if w.refusalReason != "" {
 				w.activityLog = append(w.activityLog, fmt.Sprintf("create %d: %s", len(in.Names), w.refusalReason))
-				return set.Written{Failure: scale.Failure{Message: w.refusalReason}}, nil
+				return set.WriteResult{Failure: scale.WriteFailure{Message: w.refusalReason}}, nil
 			}
 			w.activityLog = append(w.activityLog, fmt.Sprintf("create %d", len(in.Names)))
 			w.machineCount += len(in.Names)
-			return set.Written{Versions: kube.MinVersions{kube.MachinesResource: fmt.Sprint(100 + w.machineCount)}}, nil
+			return set.WriteResult{Versions: kube.MinVersions{kube.MachinesResource: fmt.Sprint(100 + w.machineCount)}}, nil
 		})
 	w.env.OnActivity("DeleteMachines", mock.Anything, mock.Anything).
-		Return(func(_ context.Context, in set.Batch) (set.Written, error) {
+		Return(func(_ context.Context, in set.MachineBatch) (set.WriteResult, error) {
 			w.activityLog = append(w.activityLog, fmt.Sprintf("delete %d", len(in.Machines)))
 			w.machineCount -= len(in.Machines)
-			return set.Written{}, nil
+			return set.WriteResult{}, nil
 		})
 	w.env.OnActivity("ReportSet", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in set.Report) (string, error) {
-			workflowstest.Timed(t, w.env, in.Read)
+			workflowstest.AssertWorkflowTime(t, w.env, in.ReadInput)
 			if w.refusedReports > 0 {
 				w.refusedReports--
 				return "", temporal.NewNonRetryableApplicationError("request is too large", kube.TypeRefused, nil)
@@ -82,15 +82,16 @@ func newSetWorld(t *testing.T) *setWorld {
 			}
 			return "50", nil
 		})
-	w.env.OnActivity("FinalizeSet", mock.Anything, mock.Anything).Return(func(context.Context, kube.Read) (string, error) {
-		w.activityLog = append(w.activityLog, "release")
-		w.machineCount = -1 // the object is gone now
-		return "51", nil
-	})
+	w.env.OnActivity("FinalizeSet", mock.Anything, mock.Anything).
+		Return(func(context.Context, kube.ReadInput) (string, error) {
+			w.activityLog = append(w.activityLog, "release")
+			w.machineCount = -1 // the object is gone now
+			return "51", nil
+		})
 	return w
 }
 
-func (w *setWorld) decide() set.Decision {
+func (w *setWorld) decideSet() set.Decision {
 	d := set.Decision{Pending: attention.Decision{Why: "because"}, Version: "1"}
 	switch {
 	case w.machineCount < 0:
@@ -99,13 +100,13 @@ func (w *setWorld) decide() set.Decision {
 		d.Pending.Need, d.Free = attention.Deletion, true
 	case w.isDeleting:
 		d.Pending.Need = attention.Deletion
-		d.Scale = scale.Decision{Delete: make([]scale.Target, min(w.machineCount, scale.MaxBatch))}
+		d.Scale = scale.Decision{Delete: make([]scale.MachineTarget, min(w.machineCount, scale.MaxBatch))}
 	case w.machineCount < w.wantedMachines:
 		d.Pending.Need = attention.Scale
 		d.Scale = scale.Decision{Create: make([]string, min(w.wantedMachines-w.machineCount, scale.MaxBatch))}
 	case w.machineCount > w.wantedMachines:
 		d.Pending.Need = attention.Scale
-		d.Scale = scale.Decision{Delete: make([]scale.Target, min(w.machineCount-w.wantedMachines, scale.MaxBatch))}
+		d.Scale = scale.Decision{Delete: make([]scale.MachineTarget, min(w.machineCount-w.wantedMachines, scale.MaxBatch))}
 	case w.reportedMachines != w.machineCount:
 		d.Pending.Need, d.Report = attention.Scale, true
 	}
@@ -124,14 +125,14 @@ func TestMachineSetWorksInBatchesAndEndsCalm(t *testing.T) {
 	w := newSetWorld(t)
 	w.wantedMachines = 120
 	w.onReport = func() { w.wantedMachines = 60 } // the size changes before the run has ended
-	require.Equal(t, run.OutcomeCalm, w.runSet(t, run.Input{Ref: workflowstest.Ref}).Outcome)
+	require.Equal(t, run.OutcomeCalm, w.runSet(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
 	require.Equal(t, []string{"create 50", "create 50", "create 20", "delete 50", "delete 10"}, w.activityLog)
 }
 
 func TestMachineSetReadsLiveFirstAndThenWaitsForItsOwnWrites(t *testing.T) {
 	w := newSetWorld(t)
 	w.wantedMachines = 60
-	w.runSet(t, run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{kube.MachinesResource: "7"}})
+	w.runSet(t, run.Input{Ref: workflowstest.ObjectRef, Versions: kube.MinVersions{kube.MachinesResource: "7"}})
 	require.True(t, w.decisionReads[0].Live)
 	require.Equal(t, "7", w.decisionReads[0].Versions[kube.MachinesResource])
 	require.False(t, w.decisionReads[1].Live)
@@ -142,7 +143,7 @@ func TestMachineSetReadsLiveFirstAndThenWaitsForItsOwnWrites(t *testing.T) {
 func TestMachineSetReadsLiveAfterAConflict(t *testing.T) {
 	w := newSetWorld(t)
 	w.wantedMachines, w.conflictingCreations = 1, 2
-	w.runSet(t, run.Input{Ref: workflowstest.Ref})
+	w.runSet(t, run.Input{Ref: workflowstest.ObjectRef})
 	require.Equal(t, []string{"create 1"}, w.activityLog)
 	require.True(t, w.decisionReads[1].Live)
 	require.True(t, w.decisionReads[2].Live)
@@ -151,7 +152,7 @@ func TestMachineSetReadsLiveAfterAConflict(t *testing.T) {
 func TestDeletedMachineSetDeletesItsMachinesFirst(t *testing.T) {
 	w := newSetWorld(t)
 	w.machineCount, w.isDeleting = 70, true
-	result := w.runSet(t, run.Input{Ref: workflowstest.Ref})
+	result := w.runSet(t, run.Input{Ref: workflowstest.ObjectRef})
 	require.Equal(t, run.OutcomeGone, result.Outcome)
 	require.Equal(t, []string{"delete 50", "delete 20", "release"}, w.activityLog)
 }
@@ -160,8 +161,8 @@ func TestDeletedMachineSetDeletesItsMachinesFirst(t *testing.T) {
 func TestMachineSetContinuesWhenItsStatusIsRefused(t *testing.T) {
 	w := newSetWorld(t)
 	w.wantedMachines, w.refusedReports = 60, 3
-	w.env.RegisterDelayedCallback(func() { w.isDeleting = true; workflowstest.Changed(w.env) }, 15*time.Second)
-	require.Equal(t, run.OutcomeGone, w.runSet(t, run.Input{Ref: workflowstest.Ref}).Outcome)
+	w.env.RegisterDelayedCallback(func() { w.isDeleting = true; workflowstest.SignalChange(w.env) }, 15*time.Second)
+	require.Equal(t, run.OutcomeGone, w.runSet(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
 	require.Equal(t, []string{"create 50", "create 10", "delete 50", "delete 10", "release"}, w.activityLog)
 }
 
@@ -169,15 +170,15 @@ func TestMachineSetContinuesWhenItsStatusIsRefused(t *testing.T) {
 func TestMachineSetClearsAFailureWhenNoWorkIsLeft(t *testing.T) {
 	w := newSetWorld(t)
 	w.wantedMachines, w.refusalReason = 1, "quota"
-	w.env.RegisterDelayedCallback(func() { w.wantedMachines = 0; workflowstest.Changed(w.env) }, 15*time.Second)
-	require.Equal(t, run.OutcomeCalm, w.runSet(t, run.Input{Ref: workflowstest.Ref}).Outcome)
+	w.env.RegisterDelayedCallback(func() { w.wantedMachines = 0; workflowstest.SignalChange(w.env) }, 15*time.Second)
+	require.Equal(t, run.OutcomeCalm, w.runSet(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
 	require.Equal(t, []string{"create 1: quota", "create 1: quota"}, w.activityLog, "tried again after ten seconds")
 	require.Equal(t, []string{"quota", ""}, w.reportedFailures)
 }
 
 func TestMachineDeploymentContinuesAsNewWhenSettled(t *testing.T) {
 	env := workflowstest.NewEnvironment(t)
-	created, wanted := false, rollout.Creation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}
+	created, wanted := false, rollout.SetCreation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}
 	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).
 		Return(func(context.Context, deployment.Input) (deployment.Decision, error) {
 			if created {
@@ -191,11 +192,11 @@ func TestMachineDeploymentContinuesAsNewWhenSettled(t *testing.T) {
 		})
 	env.OnActivity("CreateSet", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in deployment.SetCreation) (kube.MinVersions, error) {
-			require.Equal(t, deployment.SetCreation{Deployment: workflowstest.Ref, Version: "4", Creation: wanted}, in)
+			require.Equal(t, deployment.SetCreation{Deployment: workflowstest.ObjectRef, Version: "4", SetCreation: wanted}, in)
 			created = true
 			return kube.MinVersions{kube.SetsResource: "9"}, nil
 		})
-	env.ExecuteWorkflow(workflowsdeployment.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+	env.ExecuteWorkflow(workflowsdeployment.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 
 	var again *workflow.ContinueAsNewError
 	require.ErrorAs(t, env.GetWorkflowError(), &again)
@@ -217,7 +218,7 @@ func TestHeldReplacementsAreDecidedAgainWhenTheHoldEnds(t *testing.T) {
 			}
 			return held, map[bool]error{true: temporal.NewNonRetryableApplicationError("enough", "Enough", nil)}[len(looks) == 3]
 		})
-	env.ExecuteWorkflow(workflowsdeployment.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+	env.ExecuteWorkflow(workflowsdeployment.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 	require.Equal(t, []time.Duration{0, time.Minute, 61 * time.Second}, looks)
 }
 
@@ -228,8 +229,11 @@ func TestMachineDeploymentEndsWithItsObject(t *testing.T) {
 		Return(func(context.Context, deployment.Input) (deployment.Decision, error) {
 			return deployment.Decision{Gone: gone}, nil
 		})
-	env.RegisterDelayedCallback(func() { gone = true; workflowstest.Changed(env) }, 24*time.Hour) // the deployment waits
-	env.ExecuteWorkflow(workflowsdeployment.MachineDeployment, run.Input{Ref: workflowstest.Ref})
+	env.RegisterDelayedCallback(
+		func() { gone = true; workflowstest.SignalChange(env) },
+		24*time.Hour,
+	) // the deployment waits
+	env.ExecuteWorkflow(workflowsdeployment.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 	var result run.Result
 	require.NoError(t, env.GetWorkflowResult(&result))
 	require.Equal(t, run.OutcomeGone, result.Outcome)
@@ -245,7 +249,7 @@ func TestDecisionThatFailsLocallyIsRetriedAsARegularActivity(t *testing.T) {
 			}
 			return set.Decision{Gone: true}, nil
 		})
-	env.ExecuteWorkflow(workflows.MachineSet, run.Input{Ref: workflowstest.Ref})
+	env.ExecuteWorkflow(workflows.MachineSet, run.Input{Ref: workflowstest.ObjectRef})
 	require.NoError(t, env.GetWorkflowError())
 	require.Equal(t, 4, attempts)
 }

@@ -25,11 +25,11 @@ import (
 type drainWorld struct {
 	mu              sync.Mutex
 	Env             *testsuite.TestWorkflowEnvironment
-	Ladder          drain.Ladder
+	Ladder          drain.EscalationLadder
 	Hold            string
 	Retry           string
 	Result          string // result of DecideDrain; empty: the ladder's result
-	evictionAnswers []func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error)
+	evictionAnswers []func(context.Context, activitiesdrain.Eviction) (activitiesdrain.EvictionResult, error)
 	Asked           []activitiesdrain.Eviction
 	Reports         []machine.Report
 	Failing         func(machine.Report) error // returns the error of a report, which is then not recorded; nil: reports succeed
@@ -39,11 +39,11 @@ type drainWorld struct {
 	Looks    []time.Time              // times of the decisions
 	Cordons  int
 	Released []capi.HookRelease
-	Halts    []activitiesdrain.Holding
+	Halts    []activitiesdrain.HoldInput
 }
 
 func NewDrainWorld(t *testing.T) *drainWorld {
-	e := &drainWorld{Env: NewEnvironment(t), Ladder: drain.Ladder{Timeout: time.Hour}}
+	e := &drainWorld{Env: NewEnvironment(t), Ladder: drain.EscalationLadder{Timeout: time.Hour}}
 	decide := func(_ context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
 		defer e.Lock()()
 		l := e.Ladder
@@ -63,31 +63,31 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 		}
 		return d, nil
 	}
-	report := func(_ context.Context, in machine.Report) (kube.Reported, error) {
+	report := func(_ context.Context, in machine.Report) (kube.ReportResult, error) {
 		defer e.Lock()()
 		if e.Failing != nil {
 			if err := e.Failing(in); err != nil {
-				return kube.Reported{}, err
+				return kube.ReportResult{}, err
 			}
 		}
 		e.Reports = append(e.Reports, in)
-		Timed(t, e.Env, in.Read)
+		AssertWorkflowTime(t, e.Env, in.Read)
 		if d := in.Deletion; d != nil && d.Means != "" {
 			if e.Ladder.Started.IsZero() {
 				e.Ladder.Started = e.Env.Now()
 			}
-			e.Ladder.Reached, e.Ladder.ReachedAt = drain.Means(d.Means), e.Env.Now()
+			e.Ladder.Reached, e.Ladder.ReachedAt = drain.RemovalMeans(d.Means), e.Env.Now()
 			if at := e.Asked; len(at) > 0 && at[len(at)-1].Until.After(e.Env.Now()) {
 				e.Ladder.ReachedAt = at[len(at)-1].Until // in the test environment activities take no time
 			}
 		}
-		reported := kube.Reported{Version: "9"}
+		reported := kube.ReportResult{Version: "9"}
 		if in.Step != nil {
 			reported.WaitsFor, reported.BlockedBy = in.Step.Cause, in.Step.BlockedBy
 		}
 		return reported, nil
 	}
-	evict := func(ctx context.Context, in activitiesdrain.Eviction) (activitiesdrain.Evicted, error) {
+	evict := func(ctx context.Context, in activitiesdrain.Eviction) (activitiesdrain.EvictionResult, error) {
 		unlock := e.Lock()
 		e.Asked = append(e.Asked, in)
 		answer := e.evictionAnswers[0]
@@ -98,7 +98,7 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 	for name, does := range map[string]any{
 		"DecideDrain": decide, "ReportMachine": report, "EvictPods": evict,
 		"DecideClusterAPIDrain": e.decideHook(decide), "ReportClusterAPIDrain": report, "EvictClusterAPIPods": evict,
-		"CordonClusterAPINode": e.countCordon, "ReleaseClusterAPIHook": e.recordRelease, "HoldClusterAPIDrain": e.recordHalt,
+		"CordonClusterAPINode": e.countCordon, "ReleaseClusterAPIHook": e.recordRelease, "HoldClusterAPIDrain": e.recordHold,
 	} {
 		e.Env.OnActivity(name, mock.Anything, mock.Anything).Return(does).Maybe()
 	}
@@ -119,7 +119,7 @@ func (e *drainWorld) decideHook(
 	}
 }
 
-func (e *drainWorld) countCordon(context.Context, kube.Read) (kube.MinVersions, error) {
+func (e *drainWorld) countCordon(context.Context, kube.ReadInput) (kube.MinVersions, error) {
 	defer e.Lock()()
 	e.Cordons++
 	e.Hook.ClusterAPI.Cordon = false
@@ -132,15 +132,15 @@ func (e *drainWorld) recordRelease(_ context.Context, in capi.HookRelease) (stri
 	return "9", nil
 }
 
-func (e *drainWorld) recordHalt(_ context.Context, in activitiesdrain.Holding) (string, error) {
+func (e *drainWorld) recordHold(_ context.Context, in activitiesdrain.HoldInput) (string, error) {
 	defer e.Lock()()
 	e.Halts = append(e.Halts, in)
 	return "9", nil
 }
 
-// RunClusterAPI is Run for a machine of Cluster API.
-func (e *drainWorld) RunClusterAPI(t *testing.T) (result workflowsdrain.Result) {
-	e.Env.ExecuteWorkflow(workflowsdrain.ClusterAPIDrain, workflowsdrain.Input{Ref: Ref})
+// RunClusterAPIDrain is RunDrain for a machine of Cluster API.
+func (e *drainWorld) RunClusterAPIDrain(t *testing.T) (result workflowsdrain.Result) {
+	e.Env.ExecuteWorkflow(workflowsdrain.ClusterAPIDrain, workflowsdrain.Input{Ref: ObjectRef})
 	require.NoError(t, e.Env.GetWorkflowError())
 	require.NoError(t, e.Env.GetWorkflowResult(&result))
 	return result
@@ -151,21 +151,21 @@ func (e *drainWorld) Lock() (unlock func()) {
 	return e.mu.Unlock
 }
 
-func (e *drainWorld) Answer(outcomes ...activitiesdrain.Evicted) {
+func (e *drainWorld) AddEvictionAnswers(outcomes ...activitiesdrain.EvictionResult) {
 	for _, o := range outcomes {
 		e.evictionAnswers = append(
 			e.evictionAnswers,
-			func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error) { return o, nil },
+			func(context.Context, activitiesdrain.Eviction) (activitiesdrain.EvictionResult, error) { return o, nil },
 		)
 	}
 }
 
-// Busy makes the next call of EvictPods run for an hour, from the workflow's view.
-func (e *drainWorld) Busy() {
+// AddLongEviction makes the next call of EvictPods run for an hour, from the workflow's view.
+func (e *drainWorld) AddLongEviction() {
 	e.evictionAnswers = append(
 		e.evictionAnswers,
-		func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error) {
-			return activitiesdrain.Evicted{}, temporal.NewApplicationErrorWithOptions(
+		func(context.Context, activitiesdrain.Eviction) (activitiesdrain.EvictionResult, error) {
+			return activitiesdrain.EvictionResult{}, temporal.NewApplicationErrorWithOptions(
 				"goes on",
 				"GoesOn",
 				temporal.ApplicationErrorOptions{NextRetryDelay: time.Hour},
@@ -174,16 +174,16 @@ func (e *drainWorld) Busy() {
 	)
 }
 
-func (e *drainWorld) Run(t *testing.T) workflowsdrain.Result {
-	e.Env.ExecuteWorkflow(workflowsdrain.Drain, workflowsdrain.Input{Ref: Ref, NodeName: "n"})
+func (e *drainWorld) RunDrain(t *testing.T) workflowsdrain.Result {
+	e.Env.ExecuteWorkflow(workflowsdrain.Drain, workflowsdrain.Input{Ref: ObjectRef, NodeName: "n"})
 	require.NoError(t, e.Env.GetWorkflowError())
 	var result workflowsdrain.Result
 	require.NoError(t, e.Env.GetWorkflowResult(&result))
 	return result
 }
 
-// Reported returns the reasons of the machine's condition and event, in the order of the reports.
-func (e *drainWorld) Reported() (conditions, events []string) {
+// ReportedReasons returns the reasons of the machine's condition and event, in the order of the reports.
+func (e *drainWorld) ReportedReasons() (conditions, events []string) {
 	for _, r := range e.Reports {
 		conditions = append(conditions, r.Conditions[0].Reason)
 		if r.Event != nil {

@@ -13,14 +13,14 @@ import (
 )
 
 func NewEnvironment(t *testing.T) *testsuite.TestWorkflowEnvironment {
-	env := activitiestest.WorkflowEnvironment()
-	for _, a := range append(activities.OnClusters(nil), activities.OnClusterAPI(nil, nil, nil)...) {
+	env := activitiestest.NewWorkflowEnvironment()
+	for _, a := range append(activities.ClusterActivities(nil), activities.ClusterAPIActivities(nil, nil, nil)...) {
 		env.RegisterActivity(a)
 	}
 	t.Cleanup(func() { require.True(t, env.IsWorkflowCompleted()) })
 	return env
 }
 
-func Changed(env *testsuite.TestWorkflowEnvironment) {
-	env.SignalWorkflow(run.SignalChanged, run.Changed{UID: Ref.UID})
+func SignalChange(env *testsuite.TestWorkflowEnvironment) {
+	env.SignalWorkflow(run.SignalChanged, run.ChangeSignal{UID: ObjectRef.UID})
 }

@@ -10,10 +10,10 @@ import (
 	"millwright/activities/kube"
 )
 
-var Ref = kube.Ref{Namespace: "default", Name: "m-1", UID: "uid-1"}
+var ObjectRef = kube.Ref{Namespace: "default", Name: "m-1", UID: "uid-1"}
 
-// Timed asserts that the time in an activity's input is the current workflow time.
-func Timed(t *testing.T, env *testsuite.TestWorkflowEnvironment, in kube.Read) {
+// AssertWorkflowTime asserts that the time in an activity's input is the current workflow time.
+func AssertWorkflowTime(t *testing.T, env *testsuite.TestWorkflowEnvironment, in kube.ReadInput) {
 	t.Helper()
 	assert.WithinDuration(t, env.Now(), in.At, time.Second, "the time of %s", in.Ref.Key())
 }

@@ -9,8 +9,8 @@ import (
 	"go.temporal.io/sdk/testsuite"
 )
 
-// Shows returns the current details of the workflow without their time.
-func Shows(t *testing.T, env *testsuite.TestWorkflowEnvironment) string {
+// CurrentDetails returns the current details of the workflow without their time.
+func CurrentDetails(t *testing.T, env *testsuite.TestWorkflowEnvironment) string {
 	t.Helper()
 	value, err := env.QueryWorkflow("__temporal_workflow_metadata")
 	require.NoError(t, err)

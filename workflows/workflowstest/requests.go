@@ -26,11 +26,11 @@ type Operator struct {
 }
 
 func NewOperator(env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
-	return NewOperatorBy("ApplyRequest", env, lock)
+	return NewOperatorOfActivity("ApplyRequest", env, lock)
 }
 
-// NewOperatorBy is NewOperator for requests that the given activity applies.
-func NewOperatorBy(activity string, env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
+// NewOperatorOfActivity is NewOperator for requests that the given activity applies.
+func NewOperatorOfActivity(activity string, env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
 	c := &Operator{
 		Env:       env,
 		lockWorld: lock,
@@ -51,8 +51,8 @@ func NewOperatorBy(activity string, env *testsuite.TestWorkflowEnvironment, lock
 	return c
 }
 
-// Ask sends an update and stores the answer.
-func (c *Operator) Ask(in any) {
+// SendUpdate sends an update and stores the answer.
+func (c *Operator) SendUpdate(in any) {
 	c.Env.UpdateWorkflow(run.MessageRequest, "", &testsuite.TestUpdateCallback{
 		OnAccept: func() {},
 		OnReject: func(err error) { c.Refused = append(c.Refused, refusalText(err)) },
@@ -65,12 +65,12 @@ func (c *Operator) Ask(in any) {
 	}, in)
 }
 
-func (c *Operator) After(d time.Duration, do func()) { c.Env.RegisterDelayedCallback(do, d) }
+func (c *Operator) RunAfterDelay(d time.Duration, do func()) { c.Env.RegisterDelayedCallback(do, d) }
 
-func (c *Operator) Signal(in any) { c.Env.SignalWorkflow(run.MessageRequest, in) }
+func (c *Operator) SendSignal(in any) { c.Env.SignalWorkflow(run.MessageRequest, in) }
 
-// Unseen sends a signal without a workflow task: the workflow receives the signal with the next task.
-func (c *Operator) Unseen(in any) {
+// SendSignalWithoutTask sends a signal without a workflow task: the workflow receives the signal with the next task.
+func (c *Operator) SendSignalWithoutTask(in any) {
 	c.Env.SignalWorkflowSkippingWorkflowTask(run.MessageRequest, in)
 }
 
@@ -83,6 +83,6 @@ func refusalText(err error) string {
 	return failed.Type() + ": " + failed.Message()
 }
 
-func Force(actor string) run.RequestInput {
+func NewForceRequest(actor string) run.RequestInput {
 	return run.RequestInput{Command: "force", Actor: actor, Reason: "it burns"}
 }

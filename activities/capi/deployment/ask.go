@@ -20,18 +20,19 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// Questions names the former sets for which AskExtension asks whether an extension can update their machines in place.
-type Questions struct {
+// ExtensionQuestions names the former sets for which AskExtension asks whether an extension can update their machines
+// in place.
+type ExtensionQuestions struct {
 	Deployment kube.Ref
-	Sets       []rollout.Target
+	Sets       []rollout.ObjectTarget
 }
 
 // AskExtension asks a runtime extension whether it can update the machines of former sets in place to the template of
 // the current set. AskExtension writes each answer, or the failure, into an annotation of the former set. A former set
 // that changed since the decision causes a Conflict, and so does a deployment without a current set. AskExtension is
 // not idempotent: each run asks again.
-func (a *Activities) AskExtension(ctx context.Context, in Questions) (kube.MinVersions, error) {
-	d, err := a.clusterAPIFamily().At(ctx, in.Deployment, "")
+func (a *Activities) AskExtension(ctx context.Context, in ExtensionQuestions) (kube.MinVersions, error) {
+	d, err := a.clusterAPIFamily().ReadDeploymentAtVersion(ctx, in.Deployment, "")
 	if err != nil {
 		return nil, err
 	}
@@ -39,10 +40,10 @@ func (a *Activities) AskExtension(ctx context.Context, in Questions) (kube.MinVe
 	if err != nil {
 		return nil, err
 	}
-	now := kube.ServerClock(ctx).Now()
-	current := tree.Current(now)
+	now := kube.NewServerClock(ctx).Now()
+	current := tree.CurrentSet(now)
 	if current == nil || d.DeletionTimestamp != nil {
-		return nil, kube.Conflict(in.Deployment)
+		return nil, kube.ConflictError(in.Deployment)
 	}
 	extensions, err := a.listExtensions(ctx)
 	if err != nil {
@@ -56,11 +57,11 @@ func (a *Activities) AskExtension(ctx context.Context, in Questions) (kube.MinVe
 	if err != nil {
 		return nil, err
 	}
-	sets := setClient{a.API.Client().Sets(d.Namespace)}
-	return kube.InParallel(capi.SetsResource, len(in.Sets), func(i int) (string, error) {
+	sets := machineSetClient{a.API.Client().MachineSets(d.Namespace)}
+	return kube.WriteInParallel(capi.SetsResource, len(in.Sets), func(i int) (string, error) {
 		t := in.Sets[i]
 		ref := kube.Ref{Namespace: d.Namespace, Name: t.Name, UID: t.UID}
-		set, err := kube.LiveAt(ctx, sets, "machineset", ref, t.Version)
+		set, err := kube.ReadLiveAtVersion(ctx, sets, "machineset", ref, t.Version)
 		if err != nil {
 			return "", err
 		}
@@ -68,16 +69,16 @@ func (a *Activities) AskExtension(ctx context.Context, in Questions) (kube.MinVe
 		if err != nil {
 			return "", err
 		}
-		answer := rollout.Answer{Set: string(current.UID), At: now}
-		switch said, err := extension.Ask(ctx, extensions, namespace, former, desired); {
+		answer := rollout.ExtensionAnswer{Set: string(current.UID), At: now}
+		switch said, err := extension.AskCanUpdate(ctx, extensions, namespace, former, desired); {
 		case err != nil && ctx.Err() != nil:
 			return "", err // Temporal retries the attempt
 		case err != nil:
-			answer.Failed, answer.Why = true, kube.Brief(err.Error())
+			answer.Failed, answer.Why = true, kube.ShortenMessage(err.Error())
 		default:
 			answer.Possible, answer.Why = said.Possible, said.Why
 		}
-		written, err := kube.Patch(ctx, sets, set, map[string]any{"metadata": map[string]any{
+		written, err := kube.PatchObject(ctx, sets, set, map[string]any{"metadata": map[string]any{
 			"annotations": map[string]any{v1alpha1.AnnotationInPlaceAnswer: deployment.AnswerText(answer)},
 		}})
 		if err != nil {
@@ -95,7 +96,7 @@ func (a *Activities) AskExtension(ctx context.Context, in Questions) (kube.MinVe
 	})
 }
 
-func eventType(a rollout.Answer) string {
+func eventType(a rollout.ExtensionAnswer) string {
 	if a.Failed {
 		return corev1.EventTypeWarning
 	}
@@ -135,9 +136,9 @@ func (a *Activities) namespaceLabels(ctx context.Context, name string) (map[stri
 }
 
 // readObjects reads the templates of a set from the API server. A template that does not exist is nil.
-func (a *Activities) readObjects(ctx context.Context, set *clusterv1.MachineSet) (extension.Objects, error) {
-	objects, spec := extension.Objects{Set: set}, &set.Spec.Template.Spec
-	templates, err := a.API.TemplatesLive(ctx, set.Namespace, spec)
+func (a *Activities) readObjects(ctx context.Context, set *clusterv1.MachineSet) (extension.SetWithTemplates, error) {
+	objects, spec := extension.SetWithTemplates{Set: set}, &set.Spec.Template.Spec
+	templates, err := a.API.LiveTemplates(ctx, set.Namespace, spec)
 	for _, t := range templates {
 		if t.Ref == spec.InfrastructureRef {
 			objects.Infrastructure = t.Object

@@ -93,30 +93,30 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 	for name, test := range map[string]struct {
 		objects  []runtime.Object
 		template string // the template that the former set names
-		want     rollout.Answer
+		want     rollout.ExtensionAnswer
 		says     string
 		event    string
 	}{
-		"it can":                    {[]runtime.Object{selected, discoveredConfig(t, newExtension(t, can))}, "small", rollout.Answer{Possible: true}, "", ""},
-		"it does not answer":        {[]runtime.Object{selected, discoveredConfig(t, newExtension(t, fails))}, "small", rollout.Answer{Failed: true}, "500", "Warning"},
-		"it does not select":        {[]runtime.Object{namespaceWithLabels(nil), discoveredConfig(t, newExtension(t, can))}, "small", rollout.Answer{}, "no runtime extension", "Normal"},
-		"none is registered":        {[]runtime.Object{selected}, "small", rollout.Answer{}, "no runtime extension", "Normal"},
-		"a template does not exist": {[]runtime.Object{selected, discoveredConfig(t, newExtension(t, can))}, "gone", rollout.Answer{}, "no infrastructure template", "Normal"},
+		"it can":                    {[]runtime.Object{selected, discoveredConfig(t, newExtension(t, can))}, "small", rollout.ExtensionAnswer{Possible: true}, "", ""},
+		"it does not answer":        {[]runtime.Object{selected, discoveredConfig(t, newExtension(t, fails))}, "small", rollout.ExtensionAnswer{Failed: true}, "500", "Warning"},
+		"it does not select":        {[]runtime.Object{namespaceWithLabels(nil), discoveredConfig(t, newExtension(t, can))}, "small", rollout.ExtensionAnswer{}, "no runtime extension", "Normal"},
+		"none is registered":        {[]runtime.Object{selected}, "small", rollout.ExtensionAnswer{}, "no runtime extension", "Normal"},
+		"a template does not exist": {[]runtime.Object{selected, discoveredConfig(t, newExtension(t, can))}, "gone", rollout.ExtensionAnswer{}, "no infrastructure template", "Normal"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, all := newPool()
 			all[1].(*clusterv1.MachineSet).Spec.Template.Spec.InfrastructureRef.Name = test.template
 			w, a := newWorld(t, append(all, test.objects...)...)
 			former := w.ClusterAPISet("d-1")
-			in := ofclusterapi.Questions{
+			in := ofclusterapi.ExtensionQuestions{
 				Deployment: activitiestest.Ref(d),
-				Sets:       []rollout.Target{{Name: "d-1", UID: string(former.UID), Version: former.ResourceVersion}},
+				Sets:       []rollout.ObjectTarget{{Name: "d-1", UID: string(former.UID), Version: former.ResourceVersion}},
 			}
-			versions, err := activitiestest.Run[kube.MinVersions](w, a.AskExtension, in)
+			versions, err := activitiestest.RunActivity[kube.MinVersions](w, a.AskExtension, in)
 			require.NoError(t, err)
 			now := w.ClusterAPISet("d-1")
 			assert.Equal(t, kube.MinVersions{capi.SetsResource: now.ResourceVersion}, versions)
-			answer := deployment.AnswerOf(now)
+			answer := deployment.ExtensionAnswer(now)
 			assert.Equal(
 				t,
 				[]any{"uid-d-2", test.want.Possible, test.want.Failed},
@@ -129,7 +129,7 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 			} else {
 				assert.Equal(t, []string{test.event + " NotUpdatedInPlace MachineSet d-1: " + answer.Why}, told)
 			}
-			_, err = activitiestest.Run[kube.MinVersions](w, a.AskExtension, in)
+			_, err = activitiestest.RunActivity[kube.MinVersions](w, a.AskExtension, in)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		})
 	}
@@ -139,12 +139,12 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 func TestAnExtensionIsNotAskedWithoutACurrentSet(t *testing.T) {
 	d, all := newPool(func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Version = "v1.39.0" })
 	w, a := newWorld(t, append(all, namespaceWithLabels(nil))...)
-	_, err := activitiestest.Run[kube.MinVersions](
+	_, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		a.AskExtension,
-		ofclusterapi.Questions{
+		ofclusterapi.ExtensionQuestions{
 			Deployment: activitiestest.Ref(d),
-			Sets:       []rollout.Target{{Name: "d-1", UID: "uid-d-1", Version: "900"}},
+			Sets:       []rollout.ObjectTarget{{Name: "d-1", UID: "uid-d-1", Version: "900"}},
 		},
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
@@ -156,13 +156,13 @@ func TestAnExtensionIsNotAskedWithoutACurrentSet(t *testing.T) {
 func TestTransfersAreWritten(t *testing.T) {
 	d, all := newPool()
 	w, a := newWorld(t, all...)
-	resize := func(name string, from, to int, transfer rollout.Transfer) {
+	resize := func(name string, from, to int, transfer rollout.MachineTransfer) {
 		t.Helper()
 		s := w.ClusterAPISet(name)
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			a.ChangeClusterAPISets,
-			activities.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Resize: []rollout.Resize{
+			activities.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Resize: []rollout.SetResize{
 				{
 					Name:     name,
 					UID:      string(s.UID),
@@ -177,12 +177,16 @@ func TestTransfersAreWritten(t *testing.T) {
 		)
 		require.NoError(t, err)
 	}
-	resize("d-2", 1, 2, rollout.Transfer{From: "d-1", Acknowledged: "a"})
-	resize("d-1", 2, 1, rollout.Transfer{To: "d-2"})
-	assert.Equal(t, rollout.Transfer{From: "d-1", Acknowledged: "a"}, deployment.TransferOf(w.ClusterAPISet("d-2")))
-	assert.Equal(t, rollout.Transfer{To: "d-2"}, deployment.TransferOf(w.ClusterAPISet("d-1")))
-	resize("d-1", 1, 1, rollout.Transfer{})
+	resize("d-2", 1, 2, rollout.MachineTransfer{From: "d-1", Acknowledged: "a"})
+	resize("d-1", 2, 1, rollout.MachineTransfer{To: "d-2"})
+	assert.Equal(
+		t,
+		rollout.MachineTransfer{From: "d-1", Acknowledged: "a"},
+		deployment.MachineTransfer(w.ClusterAPISet("d-2")),
+	)
+	assert.Equal(t, rollout.MachineTransfer{To: "d-2"}, deployment.MachineTransfer(w.ClusterAPISet("d-1")))
+	resize("d-1", 1, 1, rollout.MachineTransfer{})
 	s := w.ClusterAPISet("d-1")
-	assert.Equal(t, rollout.Transfer{}, deployment.TransferOf(s))
+	assert.Equal(t, rollout.MachineTransfer{}, deployment.MachineTransfer(s))
 	assert.NotContains(t, s.Annotations, clusterv1.MachineSetMoveMachinesToMachineSetAnnotation)
 }

@@ -30,91 +30,91 @@ type Activities struct {
 // that has lost Millwright's label must be released: its sets get the deployment's new label, the deployment loses
 // Millwright's finalizer, and then the deployment counts as gone.
 func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activities.Input) (activities.Decision, error) {
-	tree, err := a.readTree(ctx, in.Read)
+	tree, err := a.readTree(ctx, in.ReadInput)
 	if err != nil {
 		return activities.Decision{}, err
 	}
 	d := tree.Deployment
 	switch {
 	case d == nil:
-		return activities.Decision{Gone: true, Pending: kube.ObjectIsGone}, nil
-	case !a.API.Ours(d):
+		return activities.Decision{Gone: true, Pending: kube.ObjectGoneDecision}, nil
+	case !a.API.IsOurs(d):
 		return activities.Decision{
-			Release: true, Version: d.ResourceVersion, Seen: tree.Versions(),
+			Release: true, Version: d.ResourceVersion, Seen: tree.ResourceVersions(),
 			Pending: attention.Decision{Need: attention.Scale, Why: capi.HandedOver},
 		}, nil
 	}
 	now := in.Time()
-	observed := deployment.Observed(tree, now)
-	plan := rollout.Plan(observed)
-	result := activities.Planned(d, observed, plan)
-	result.Operation, result.Seen = deployment.Named(d), tree.Versions()
-	result.Prepare = deployment.Unprepared(tree, observed)
-	if result.Prepare && result.Pending.Calm() {
+	observed := deployment.RolloutFacts(tree, now)
+	plan := rollout.PlanDeployment(observed)
+	result := activities.NewDecision(d, observed, plan)
+	result.Operation, result.Seen = deployment.NamedRollout(d), tree.ResourceVersions()
+	result.Prepare = deployment.NeedsPreparation(tree, observed)
+	if result.Prepare && result.Pending.NeedsNothing() {
 		result.Pending = attention.Decision{Need: attention.Scale, Why: deployment.NotPrepared}
 	}
-	result.Blocked = deployment.Explained(tree, plan, now).Blocked(now)
-	said := deployment.IsExplained(tree, result.Blocked)
-	result.Report = activities.Unreported(in, plan, result.Blocked, deployment.Operation(d), said)
+	result.Blocked = deployment.ExplanationFacts(tree, plan, now).BlockedSummary(now)
+	said := deployment.StatusShowsBlockers(tree, result.Blocked)
+	result.Report = activities.IsReportNeeded(in, plan, result.Blocked, deployment.CurrentOperation(d), said)
 	return result, nil
 }
 
 // readTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live read.
 // Deployment is nil if the deployment is gone or Millwright does not reconcile it. For a deployment that was handed
 // over, only the deployment is read.
-func (a *Activities) readTree(ctx context.Context, in kube.Read) (deployment.Tree, error) {
-	if !a.Kube.Cluster.ActsIn(in.Ref.Namespace) {
-		return deployment.Tree{}, nil
+func (a *Activities) readTree(ctx context.Context, in kube.ReadInput) (deployment.ObjectTree, error) {
+	if !a.Kube.Cluster.ActsInNamespace(in.Ref.Namespace) {
+		return deployment.ObjectTree{}, nil
 	}
-	live, err := a.Kube.Fresh(ctx, in)
+	live, err := a.Kube.MustReadLive(ctx, in)
 	if err != nil {
-		return deployment.Tree{}, err
+		return deployment.ObjectTree{}, err
 	}
 	if !live {
-		d, found := a.API.OwnDeployment(in.Ref.Key())
+		d, found := a.API.ReconciledDeployment(in.Ref.Key())
 		switch {
 		case !found || string(d.UID) != in.Ref.UID:
-			return deployment.Tree{}, nil
-		case !a.API.Ours(d):
-			return deployment.Tree{API: a.API, Deployment: d}, nil
+			return deployment.ObjectTree{}, nil
+		case !a.API.IsOurs(d):
+			return deployment.ObjectTree{Cache: a.API, Deployment: d}, nil
 		default:
-			return deployment.ReadToAct(ctx, a.API, d)
+			return deployment.ReadTreeForWrite(ctx, a.API, d)
 		}
 	}
-	d, err := kube.Live(ctx, a.deploymentsClient(in.Ref), "machinedeployment", in.Ref)
+	d, err := kube.ReadLive(ctx, a.deploymentsClient(in.Ref), "machinedeployment", in.Ref)
 	switch {
-	case err != nil || d == nil || !a.API.Ours(d) && !capi.HasFinalizer(d):
-		return deployment.Tree{}, err
-	case !a.API.Ours(d):
-		return deployment.Tree{API: a.API, Deployment: d}, nil
+	case err != nil || d == nil || !a.API.IsOurs(d) && !capi.HasFinalizer(d):
+		return deployment.ObjectTree{}, err
+	case !a.API.IsOurs(d):
+		return deployment.ObjectTree{Cache: a.API, Deployment: d}, nil
 	default:
-		return deployment.ReadLive(ctx, a.API, d)
+		return deployment.ReadLiveTree(ctx, a.API, d)
 	}
 }
 
 func (a *Activities) deploymentsClient(
 	ref kube.Ref,
-) capi.Typed[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList] {
+) capi.TypedClient[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList] {
 	return a.API.Client().Deployments(ref.Namespace)
 }
 
 // FinalizeClusterAPIDeployment prepares a deployment for its first set, removes Millwright's finalizer from a
 // deployment that is being deleted and has no set, or releases a deployment that was handed over. The result is the
 // resource version of the deployment.
-func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.Read) (string, error) {
+func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.ReadInput) (string, error) {
 	tree, err := a.readTree(ctx, in)
 	d := tree.Deployment
 	switch {
 	case err != nil:
 		return "", err
 	case d == nil:
-		return "", kube.ObjectGone(in.Ref)
-	case !a.API.Ours(d):
+		return "", kube.ObjectGoneError(in.Ref)
+	case !a.API.IsOurs(d):
 		return a.releaseDeployment(ctx, in.Ref, d)
 	case d.DeletionTimestamp != nil && len(tree.Sets) == 0:
 		return a.removeFinalizer(ctx, in.Ref, d)
 	}
-	next := deployment.Prepared(tree)
+	next := deployment.PreparedDeployment(tree)
 	if next == nil || d.DeletionTimestamp != nil {
 		return d.ResourceVersion, nil
 	}
@@ -129,7 +129,7 @@ func (a *Activities) releaseDeployment(
 	ref kube.Ref,
 	d *clusterv1.MachineDeployment,
 ) (string, error) {
-	sets := a.API.Client().Sets(ref.Namespace)
+	sets := a.API.Client().MachineSets(ref.Namespace)
 	list, err := sets.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", kube.WriteError(ctx, ref, err)
@@ -140,19 +140,19 @@ func (a *Activities) releaseDeployment(
 	}
 	for i := range list.Items {
 		set := &list.Items[i]
-		if !metav1.IsControlledBy(set, d) || !a.API.Ours(set) {
+		if !metav1.IsControlledBy(set, d) || !a.API.IsOurs(set) {
 			continue
 		}
-		annotations := deployment.TransferPatch(rollout.Transfer{})
+		annotations := deployment.TransferPatch(rollout.MachineTransfer{})
 		annotations[v1alpha1.AnnotationFormerReplicas], annotations[v1alpha1.AnnotationInPlaceAnswer] = nil, nil
 		patch := map[string]any{
 			"metadata": map[string]any{"labels": map[string]any{clusterv1.WatchLabel: value}, "annotations": annotations},
 		}
-		if _, err := kube.Patch(ctx, setClient{sets}, set, patch); err != nil {
+		if _, err := kube.PatchObject(ctx, machineSetClient{sets}, set, patch); err != nil {
 			return "", kube.WriteError(ctx, kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
 		}
 	}
-	if theirs := capi.TheirConditions(d.Status.Conditions); len(theirs) < len(d.Status.Conditions) {
+	if theirs := capi.UpstreamConditions(d.Status.Conditions); len(theirs) < len(d.Status.Conditions) {
 		d = d.DeepCopy()
 		d.Status.Conditions, d.ManagedFields = theirs, nil
 		if d, err = a.deploymentsClient(ref).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
@@ -173,8 +173,8 @@ func (a *Activities) removeFinalizer(
 		return d.ResourceVersion, nil
 	}
 	next := d.DeepCopy()
-	next.Finalizers = kube.Without(d.Finalizers, capi.Finalizer)
-	deployment.Forget(next)
+	next.Finalizers = kube.WithoutItem(d.Finalizers, capi.Finalizer)
+	deployment.RemoveAnnotations(next)
 	return a.updateDeployment(ctx, ref, next)
 }
 

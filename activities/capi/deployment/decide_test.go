@@ -24,29 +24,48 @@ import (
 // activities on it.
 func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *deployment.Activities) {
 	t.Helper()
-	w := activitiestest.NewClusterAPI(
+	w := activitiestest.NewClusterAPIWorld(
 		t,
-		capitest.Settings,
-		append(objects, capitest.Cluster(), capitest.Bootstrap(), capitest.Infrastructure())...)
-	w.Forget()
+		capitest.DefaultSettings,
+		append(objects, capitest.NewCluster(), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate())...)
+	w.ForgetRequests()
 	return w, &deployment.Activities{Kube: w.Kube, API: w.API}
 }
 
 // newPool returns a deployment with a set of a former template and two machines, and a set of the current template and
 // one machine.
-func newPool(change ...capitest.OnDeployment) (*clusterv1.MachineDeployment, []runtime.Object) {
-	d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" })
-	former, current := capitest.SetOf(d, "d-1", 2, 1, capitest.ReplacedBySecond), capitest.SetOf(d, "d-2", 1, 2)
+func newPool(change ...capitest.DeploymentChange) (*clusterv1.MachineDeployment, []runtime.Object) {
+	d := capitest.PreparedDeployment(
+		3,
+		func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" },
+	)
+	former, current := capitest.SetOfDeployment(
+		d,
+		"d-1",
+		2,
+		1,
+		capitest.ReplacedByRevisionTwo,
+	), capitest.SetOfDeployment(
+		d,
+		"d-2",
+		1,
+		2,
+	)
 	for _, f := range change {
 		f(d)
 	}
 	return d, []runtime.Object{
-		d, former, current, capitest.Machine("a", former), capitest.Machine("b", former), capitest.Machine("c", current),
+		d,
+		former,
+		current,
+		capitest.NewMachine("a", former),
+		capitest.NewMachine("b", former),
+		capitest.NewMachine("c", current),
 	}
 }
 
 func decisionInput(d *clusterv1.MachineDeployment, live bool) activities.Input {
-	in := activities.Input{Read: activitiestest.Read(d)}
+	in := activities.Input{ReadInput: activitiestest.NewRead(d)}
 	in.Live = live
 	return in
 }
@@ -56,10 +75,14 @@ func decisionInput(d *clusterv1.MachineDeployment, live bool) activities.Input {
 func decideDeployment(w *activitiestest.World, d *clusterv1.MachineDeployment) activities.Decision {
 	w.T.Helper()
 	a := &deployment.Activities{Kube: w.Kube, API: w.API}
-	w.Settle()
-	live, err := activitiestest.Run[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, true))
+	w.AwaitCaches()
+	live, err := activitiestest.RunActivity[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, true))
 	require.NoError(w.T, err)
-	cached, err := activitiestest.Run[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, false))
+	cached, err := activitiestest.RunActivity[activities.Decision](
+		w,
+		a.DecideClusterAPIDeployment,
+		decisionInput(d, false),
+	)
 	require.NoError(w.T, err)
 	for _, decision := range []*activities.Decision{&live, &cached} {
 		decision.Blocked.Since, decision.Rollout.Recheck = decision.Blocked.At, decision.Blocked.At
@@ -71,14 +94,14 @@ func decideDeployment(w *activitiestest.World, d *clusterv1.MachineDeployment) a
 	return live
 }
 
-func ofOtherController(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }
+func withOtherController(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }
 
 func withoutFinalizers(d *clusterv1.MachineDeployment) { d.Finalizers = nil }
 
 // A decision depends on who reconciles the deployment, and on the stage of the deployment's deletion.
 func TestDecideWhichDeploymentsMillwrightReconciles(t *testing.T) {
-	set := func(change ...capitest.OnSet) *clusterv1.MachineSet {
-		return capitest.SetOf(capitest.Pool(0), "s", 0, 1, change...)
+	set := func(change ...capitest.SetChange) *clusterv1.MachineSet {
+		return capitest.SetOfDeployment(capitest.PreparedDeployment(0), "s", 0, 1, change...)
 	}
 	for _, row := range []struct {
 		name                   string
@@ -86,26 +109,26 @@ func TestDecideWhichDeploymentsMillwrightReconciles(t *testing.T) {
 		gone, prepare, release bool
 		deletes                int
 	}{
-		{name: "ours", has: []runtime.Object{capitest.Pool(0), set()}},
+		{name: "ours", has: []runtime.Object{capitest.PreparedDeployment(0), set()}},
 		{name: "gone", gone: true},
-		{name: "another of this name", has: []runtime.Object{capitest.Pool(0, func(d *clusterv1.MachineDeployment) { d.UID = "uid-new" })}, gone: true},
-		{name: "handed over", has: []runtime.Object{capitest.Pool(0, ofOtherController), set()}, release: true},
-		{name: "handed over, and without our finalizer", has: []runtime.Object{capitest.Pool(0, ofOtherController, withoutFinalizers)}, gone: true},
-		{name: "new", has: []runtime.Object{capitest.Pool(0, withoutFinalizers)}, prepare: true},
-		{name: "being deleted, and no set is left", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment])}, release: true},
-		{name: "being deleted, and a set is left", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment]), set()}, deletes: 1},
-		{name: "being deleted, and so is its set", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment]), set(capitest.Going[*clusterv1.MachineSet])}},
-		{name: "being deleted while it is paused", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment], capitest.Annotated[*clusterv1.MachineDeployment](clusterv1.PausedAnnotation, "")), set()}},
+		{name: "another of this name", has: []runtime.Object{capitest.PreparedDeployment(0, func(d *clusterv1.MachineDeployment) { d.UID = "uid-new" })}, gone: true},
+		{name: "handed over", has: []runtime.Object{capitest.PreparedDeployment(0, withOtherController), set()}, release: true},
+		{name: "handed over, and without our finalizer", has: []runtime.Object{capitest.PreparedDeployment(0, withOtherController, withoutFinalizers)}, gone: true},
+		{name: "new", has: []runtime.Object{capitest.PreparedDeployment(0, withoutFinalizers)}, prepare: true},
+		{name: "being deleted, and no set is left", has: []runtime.Object{capitest.PreparedDeployment(0, capitest.AsDeletingObject[*clusterv1.MachineDeployment])}, release: true},
+		{name: "being deleted, and a set is left", has: []runtime.Object{capitest.PreparedDeployment(0, capitest.AsDeletingObject[*clusterv1.MachineDeployment]), set()}, deletes: 1},
+		{name: "being deleted, and so is its set", has: []runtime.Object{capitest.PreparedDeployment(0, capitest.AsDeletingObject[*clusterv1.MachineDeployment]), set(capitest.AsDeletingObject[*clusterv1.MachineSet])}},
+		{name: "being deleted while it is paused", has: []runtime.Object{capitest.PreparedDeployment(0, capitest.AsDeletingObject[*clusterv1.MachineDeployment], capitest.WithAnnotation[*clusterv1.MachineDeployment](clusterv1.PausedAnnotation, "")), set()}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, _ := newWorld(t, row.has...)
-			d := decideDeployment(w, capitest.Pool(0))
+			d := decideDeployment(w, capitest.PreparedDeployment(0))
 			assert.Equal(t, []bool{row.gone, row.prepare, row.release}, []bool{d.Gone, d.Prepare, d.Release})
 			assert.Len(t, d.Rollout.Delete, row.deletes)
 			if row.gone {
-				assert.Equal(t, kube.ObjectIsGone, d.Pending)
+				assert.Equal(t, kube.ObjectGoneDecision, d.Pending)
 			}
-			assert.Empty(t, w.Writes())
+			assert.Empty(t, w.WriteRequests())
 		})
 	}
 }
@@ -145,7 +168,7 @@ func TestDecideDeploymentInARollout(t *testing.T) {
 func TestARolloutAndItsUndo(t *testing.T) {
 	w, a := newWorld(
 		t,
-		capitest.Pool(
+		capitest.PreparedDeployment(
 			2,
 			withoutFinalizers,
 			func(d *clusterv1.MachineDeployment) { delete(d.Annotations, clusterv1.RevisionAnnotation) },
@@ -182,8 +205,8 @@ func TestARolloutAndItsUndo(t *testing.T) {
 	assert.NotContains(t, w.ClusterAPIDeployment("d").Annotations, v1alpha1.AnnotationRollbackTo)
 
 	for _, s := range w.ClusterAPISets() { // all steps together take less than a second
-		s.CreationTimestamp = capitest.Ago(60)
-		_, err := w.Provider.Client.Sets("shop").Update(t.Context(), s, metav1.UpdateOptions{})
+		s.CreationTimestamp = capitest.MinutesBeforeNoon(60)
+		_, err := w.Provider.Client.MachineSets("shop").Update(t.Context(), s, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	}
 	changeDeployment(w, func(d *clusterv1.MachineDeployment) { d.Spec.Rollout.After = metav1.Now().Rfc3339Copy() })
@@ -213,7 +236,7 @@ func sizesByRevision(w *activitiestest.World) map[string]int32 {
 }
 
 // changeDeployment changes deployment d as a person does.
-func changeDeployment(w *activitiestest.World, how capitest.OnDeployment) {
+func changeDeployment(w *activitiestest.World, how capitest.DeploymentChange) {
 	w.T.Helper()
 	d := w.ClusterAPIDeployment("d").DeepCopy()
 	how(d)
@@ -227,31 +250,31 @@ func runStep(w *activitiestest.World, a *deployment.Activities, d *clusterv1.Mac
 	w.T.Helper()
 	got := decideDeployment(w, d)
 	ref := activitiestest.Ref(d)
-	at := decisionInput(d, true).Read
+	at := decisionInput(d, true).ReadInput
 	r := got.Rollout
 	switch {
 	case got.Gone:
 		return true
 	case got.Prepare || got.Release:
-		_, err := activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, at)
+		_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, at)
 		require.NoError(w.T, err)
 	case r.Record != nil:
-		reportTwice(w, a, d, activities.Report{Input: decisionInput(d, true), Record: r.Record})
+		reportDeploymentTwice(w, a, d, activities.Report{Input: decisionInput(d, true), Record: r.Record})
 	case r.Rollback != nil:
-		activitiestest.Twice[kube.MinVersions](
+		activitiestest.RunTwice[kube.MinVersions](
 			w,
 			a.RollBackClusterAPIDeployment,
-			activities.RollBack{Deployment: ref, Version: got.Version, Rollback: *r.Rollback},
+			activities.RollbackInput{Deployment: ref, Version: got.Version, Rollback: *r.Rollback},
 		)
 	case r.Create != nil:
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			a.CreateClusterAPISet,
-			activities.SetCreation{Deployment: ref, Version: got.Version, Creation: *r.Create},
+			activities.SetCreation{Deployment: ref, Version: got.Version, SetCreation: *r.Create},
 		)
 		require.NoError(w.T, err)
-	case r.Acts():
-		_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
+	case r.HasActions():
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
 			Deployment: ref,
 			SetChanges: rollout.SetChanges{
 				Adopt:         r.Adopt,
@@ -265,29 +288,29 @@ func runStep(w *activitiestest.World, a *deployment.Activities, d *clusterv1.Mac
 		})
 		require.NoError(w.T, err)
 	case got.Report:
-		reportTwice(w, a, d, activities.Report{Input: decisionInput(d, true)})
+		reportDeploymentTwice(w, a, d, activities.Report{Input: decisionInput(d, true)})
 	default:
 		settled = true
 	}
 	return !runSetDecision(w) && settled
 }
 
-func reportTwice(
+func reportDeploymentTwice(
 	w *activitiestest.World,
 	a *deployment.Activities,
 	d *clusterv1.MachineDeployment,
 	in activities.Report,
 ) {
 	w.T.Helper()
-	version := activitiestest.Twice[string](w, a.ReportClusterAPIDeployment, in)
+	version := activitiestest.RunTwice[string](w, a.ReportClusterAPIDeployment, in)
 	assert.Equal(w.T, w.ClusterAPIDeployment(d.Name).ResourceVersion, version, "the version to wait for")
 }
 
-// runSetDecision gives each set its desired number of machines, and writes the status of the set. runSetDecision reports
-// whether anything changed.
+// runSetDecision gives each set its desired number of machines, and writes the status of the set. runSetDecision
+// reports whether anything changed.
 func runSetDecision(w *activitiestest.World) (acted bool) {
 	w.T.Helper()
-	sets, machines := w.Provider.Client.Sets("shop"), w.Provider.Client.Machines("shop")
+	sets, machines := w.Provider.Client.MachineSets("shop"), w.Provider.Client.Machines("shop")
 	for _, s := range w.ClusterAPISets() {
 		list, err := machines.List(w.T.Context(), metav1.ListOptions{})
 		require.NoError(w.T, err)
@@ -302,7 +325,7 @@ func runSetDecision(w *activitiestest.World) (acted bool) {
 			wanted = 0
 		}
 		for i := len(own); i < wanted; i++ {
-			m := capitest.Machine(s.Name+"-"+string(rune('a'+i)), s)
+			m := capitest.NewMachine(s.Name+"-"+string(rune('a'+i)), s)
 			m.ResourceVersion = ""
 			m.Finalizers = nil
 			_, err := machines.Create(w.T.Context(), m, metav1.CreateOptions{})
@@ -314,13 +337,13 @@ func runSetDecision(w *activitiestest.World) (acted bool) {
 			acted = true
 		}
 		if s.DeletionTimestamp != nil && len(own) == 0 {
-			s.Finalizers = kube.Without(s.Finalizers, capi.Finalizer)
+			s.Finalizers = kube.WithoutItem(s.Finalizers, capi.Finalizer)
 			_, err := sets.Update(w.T.Context(), s, metav1.UpdateOptions{})
 			require.NoError(w.T, err)
 			acted = true
 			continue
 		}
-		if s.Status.ObservedGeneration != s.Generation || capi.Value(s.Status.Replicas) != int32(wanted) {
+		if s.Status.ObservedGeneration != s.Generation || capi.ValueOrZero(s.Status.Replicas) != int32(wanted) {
 			s.Status.ObservedGeneration, s.Status.Replicas = s.Generation, new(int32(wanted))
 			_, err := sets.UpdateStatus(w.T.Context(), s, metav1.UpdateOptions{})
 			require.NoError(w.T, err)

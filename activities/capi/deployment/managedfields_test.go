@@ -27,10 +27,10 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 			{Manager: capi.DeploymentFieldManager, Operation: "Update"},
 		}
 	}
-	d := capitest.Deployment(managed)
-	w := activitiestest.NewClusterAPI(t, capitest.Settings, d, capitest.Cluster())
+	d := capitest.NewDeployment(managed)
+	w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, d, capitest.NewCluster())
 	a := &deployment.Activities{Kube: w.Kube, API: w.API}
-	_, err := activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, activitiestest.Read(d))
+	_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, activitiestest.NewRead(d))
 	require.NoError(t, err)
 	var updated []*clusterv1.MachineDeployment
 	for _, action := range w.Provider.Core.Actions() {
@@ -46,7 +46,7 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 // activities/capi.
 func TestADeploymentThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
 	t.Parallel()
-	d := capitest.Pool(1, ofOtherController, func(d *clusterv1.MachineDeployment) {
+	d := capitest.PreparedDeployment(1, withOtherController, func(d *clusterv1.MachineDeployment) {
 		for _, kind := range []string{clusterv1.MachineDeploymentRollingOutCondition, vocabulary.ConditionProgressing, vocabulary.ConditionBlocked} {
 			d.Status.Conditions = append(
 				d.Status.Conditions,
@@ -55,7 +55,7 @@ func TestADeploymentThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T)
 		}
 	})
 	w, a := newWorld(t, d)
-	_, err := activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, activitiestest.Live(d))
+	_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, activitiestest.NewLiveRead(d))
 	require.NoError(t, err)
 	now := w.ClusterAPIDeployment("d")
 	assert.Empty(t, now.Finalizers)

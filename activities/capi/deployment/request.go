@@ -15,22 +15,22 @@ import (
 // request, and records an event with the operator's name and reason. A refused request returns an answer, not an error.
 // The activity is idempotent: a repeated request writes nothing, and records no second event.
 func (a *Activities) ApplyClusterAPIRequest(ctx context.Context, in activities.Request) (activities.Answer, error) {
-	if !a.Kube.Cluster.ActsIn(in.Object.Namespace) {
-		return activities.RefuseForeign(in.Object.Namespace), nil
+	if !a.Kube.Cluster.ActsInNamespace(in.Object.Namespace) {
+		return activities.RefuseForeignNamespace(in.Object.Namespace), nil
 	}
-	return activities.Apply(a.Kube, in, func(decide activities.Decide) (string, error) {
-		return kube.PatchSeen(
+	return activities.ApplyRequest(a.Kube, in, func(decide activities.DecideFunc) (string, error) {
+		return kube.PatchAfterRead(
 			ctx,
 			in.Object,
 			a.deploymentsClient(in.Object),
 			func() (*clusterv1.MachineDeployment, map[string]any, error) {
-				tree, err := a.readTree(ctx, kube.Read{Ref: in.Object, Live: true})
+				tree, err := a.readTree(ctx, kube.ReadInput{Ref: in.Object, Live: true})
 				d := tree.Deployment
-				if err != nil || d == nil || !a.API.Ours(d) {
+				if err != nil || d == nil || !a.API.IsOurs(d) {
 					return nil, nil, err
 				}
-				observed := deployment.Observed(tree, in.Order.Asked)
-				answer := decide(d, deployment.Request(tree, observed, rollout.Decide(observed)))
+				observed := deployment.RolloutFacts(tree, in.Order.Asked)
+				answer := decide(d, deployment.RequestFacts(tree, observed, rollout.Decide(observed)))
 				return d, deployment.RequestPatch(in.Order.Command, answer), nil
 			},
 		)

@@ -12,29 +12,29 @@ import (
 
 // RollBackClusterAPIDeployment copies the template of a former set back to the deployment, and removes the annotation
 // that requested the rollback. A former set that is gone, is being deleted or lacks templates causes a Conflict. See
-// Family.RollBack, and deployment.ReturnTo in observe/capi.
+// KindFamily.RollBackDeployment, and deployment.ReturnToSet in observe/capi.
 func (a *Activities) RollBackClusterAPIDeployment(
 	ctx context.Context,
-	in activities.RollBack,
+	in activities.RollbackInput,
 ) (kube.MinVersions, error) {
-	return a.clusterAPIFamily().RollBack(ctx, in)
+	return a.clusterAPIFamily().RollBackDeployment(ctx, in)
 }
 
 // readFormerSet reads the former set of a rollback, and checks that the set's templates exist.
 func (a *Activities) readFormerSet(ctx context.Context, ref kube.Ref) (*clusterv1.MachineSet, error) {
-	set, err := kube.Live(ctx, a.API.Client().Sets(ref.Namespace), "machineset", ref)
+	set, err := kube.ReadLive(ctx, a.API.Client().MachineSets(ref.Namespace), "machineset", ref)
 	if err != nil {
 		return nil, err
 	}
 	if set == nil || set.DeletionTimestamp != nil {
-		return nil, kube.Conflict(ref)
+		return nil, kube.ConflictError(ref)
 	}
-	templates, err := a.API.TemplatesLive(ctx, ref.Namespace, &set.Spec.Template.Spec)
+	templates, err := a.API.LiveTemplates(ctx, ref.Namespace, &set.Spec.Template.Spec)
 	if err != nil {
 		return nil, err
 	}
-	if deployment.Lacking(ref.Namespace, templates) != "" {
-		return nil, kube.Conflict(ref) // the next decision reports the missing templates
+	if deployment.MissingTemplate(ref.Namespace, templates) != "" {
+		return nil, kube.ConflictError(ref) // the next decision reports the missing templates
 	}
 	return set, nil
 }

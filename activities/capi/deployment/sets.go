@@ -29,26 +29,26 @@ const maxNameAttempts = 5
 // the templates or the Cluster do not exist, the activity fails with a Conflict. The activity is idempotent: the set's
 // name is derived from the template and the revision. The result holds the resource versions of the written objects.
 func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetCreation) (kube.MinVersions, error) {
-	d, err := a.clusterAPIFamily().At(ctx, in.Deployment, in.Version)
+	d, err := a.clusterAPIFamily().ReadDeploymentAtVersion(ctx, in.Deployment, in.Version)
 	if err != nil {
 		return nil, err
 	}
-	tree, err := deployment.ReadLive(ctx, a.API, d)
+	tree, err := deployment.ReadLiveTree(ctx, a.API, d)
 	if err != nil {
 		return nil, err
 	}
-	now := kube.ServerClock(ctx).Now()
-	if deployment.Observed(tree, now).ClusterAPI.NoCreate.Reason != "" || d.DeletionTimestamp != nil {
-		return nil, kube.Conflict(in.Deployment) // a template or the Cluster was deleted since the decision
+	now := kube.NewServerClock(ctx).Now()
+	if deployment.RolloutFacts(tree, now).ClusterAPI.NoCreate.Reason != "" || d.DeletionTimestamp != nil {
+		return nil, kube.ConflictError(in.Deployment) // a template or the Cluster was deleted since the decision
 	}
-	set, created, err := a.createSet(ctx, tree, in.Creation, now)
+	set, created, err := a.createSet(ctx, tree, in.SetCreation, now)
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
 		a.Kube.Recorder.Event(
 			d,
 			corev1.EventTypeWarning,
 			v1alpha1.ReasonMachineSetCreateError,
-			"Error creating machine set: "+kube.Brief(err.Error()),
+			"Error creating machine set: "+kube.ShortenMessage(err.Error()),
 		)
 	case created:
 		a.Kube.Recorder.Eventf(
@@ -57,7 +57,7 @@ func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetC
 			vocabulary.ReasonScalingMachineSet,
 			"Scaled up machine set %s to %d",
 			set.Name,
-			capi.Value(set.Spec.Replicas),
+			capi.ValueOrZero(set.Spec.Replicas),
 		)
 	}
 	if err != nil {
@@ -71,11 +71,11 @@ func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetC
 // createSet returns the existing set.
 func (a *Activities) createSet(
 	ctx context.Context,
-	f deployment.Tree,
-	as rollout.Creation,
+	f deployment.ObjectTree,
+	as rollout.SetCreation,
 	now time.Time,
 ) (set *clusterv1.MachineSet, created bool, err error) {
-	sets := a.API.Client().Sets(f.Deployment.Namespace)
+	sets := a.API.Client().MachineSets(f.Deployment.Namespace)
 	for attempt := range maxNameAttempts {
 		wanted, err := f.NewSet(as, attempt, now)
 		if err != nil {
@@ -86,7 +86,7 @@ func (a *Activities) createSet(
 			return set, err == nil, err
 		}
 		set, err = sets.Get(ctx, wanted.Name, metav1.GetOptions{})
-		if err != nil || f.IsSetOf(set, as) {
+		if err != nil || f.IsWantedSet(set, as) {
 			return set, false, err
 		}
 	}
@@ -101,11 +101,11 @@ func (a *Activities) patchAnnotations(
 	annotations map[string]any,
 ) (*clusterv1.MachineDeployment, error) {
 	client := deploymentClient{a.API.Client().Deployments(d.Namespace)}
-	return kube.Patch(ctx, client, d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	return kube.PatchObject(ctx, client, d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
 }
 
 // fieldManagerClient writes with the field manager of deployments.
-type fieldManagerClient[T, L any] struct{ capi.Typed[T, L] }
+type fieldManagerClient[T, L any] struct{ capi.TypedClient[T, L] }
 
 // Patch patches an object.
 func (m fieldManagerClient[T, L]) Patch(
@@ -117,40 +117,40 @@ func (m fieldManagerClient[T, L]) Patch(
 	subresources ...string,
 ) (T, error) {
 	o.FieldManager = capi.DeploymentFieldManager
-	return m.Typed.Patch(ctx, name, kind, data, o, subresources...)
+	return m.TypedClient.Patch(ctx, name, kind, data, o, subresources...)
 }
 
 // Update updates an object.
 func (m fieldManagerClient[T, L]) Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error) {
 	o.FieldManager = capi.DeploymentFieldManager
-	return m.Typed.Update(ctx, object, o)
+	return m.TypedClient.Update(ctx, object, o)
 }
 
-// ChangeClusterAPISets changes and deletes sets. See Family.Change.
+// ChangeClusterAPISets changes and deletes sets. See KindFamily.ChangeSets.
 func (a *Activities) ChangeClusterAPISets(ctx context.Context, in activities.SetChanges) (kube.MinVersions, error) {
-	return a.clusterAPIFamily().Change(ctx, in)
+	return a.clusterAPIFamily().ChangeSets(ctx, in)
 }
 
 type (
 	deploymentClient = fieldManagerClient[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList]
-	setClient        = fieldManagerClient[*clusterv1.MachineSet, *clusterv1.MachineSetList]
+	machineSetClient = fieldManagerClient[*clusterv1.MachineSet, *clusterv1.MachineSetList]
 )
 
 // clusterAPIFamily returns the Family of Cluster API: the functions that differ between the two APIs.
-func (a *Activities) clusterAPIFamily() activities.Family[*clusterv1.MachineDeployment, *clusterv1.MachineSet] {
-	return activities.Family[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
+func (a *Activities) clusterAPIFamily() activities.KindFamily[*clusterv1.MachineDeployment, *clusterv1.MachineSet] {
+	return activities.KindFamily[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
 		Kube: a.Kube,
 		Deployments: func(namespace string) activities.Client[*clusterv1.MachineDeployment] {
 			return deploymentClient{a.API.Client().Deployments(namespace)}
 		},
 		Sets: func(namespace string) activities.Client[*clusterv1.MachineSet] {
-			return setClient{a.API.Client().Sets(namespace)}
+			return machineSetClient{a.API.Client().MachineSets(namespace)}
 		},
 		Kind:      "machinedeployment",
 		Resources: [2]kube.Resource{capi.DeploymentsResource, capi.SetsResource},
 		Cached:    a.API.Deployment,
-		Ours:      func(d *clusterv1.MachineDeployment) bool { return a.API.Ours(d) },
-		Selects:   deployment.Selects,
+		Ours:      func(d *clusterv1.MachineDeployment) bool { return a.API.IsOurs(d) },
+		Selects:   deployment.SelectsSet,
 		Free: func(set *clusterv1.MachineSet, _ *clusterv1.MachineDeployment) bool {
 			return metav1.GetControllerOf(set) == nil
 		},
@@ -158,22 +158,22 @@ func (a *Activities) clusterAPIFamily() activities.Family[*clusterv1.MachineDepl
 			owner := *metav1.NewControllerRef(d, clusterv1.GroupVersion.WithKind("MachineDeployment"))
 			set.OwnerReferences = capi.WithOwner(set.OwnerReferences, owner)
 		},
-		Replicas: func(set *clusterv1.MachineSet) int { return int(capi.Value(set.Spec.Replicas)) },
+		Replicas: func(set *clusterv1.MachineSet) int { return int(capi.ValueOrZero(set.Spec.Replicas)) },
 		AllowScale: func(allow bool) map[string]any {
-			forbidden := activities.Unless(allow, v1alpha1.ValueLowerTrue)
+			forbidden := activities.NilIf(allow, v1alpha1.ValueLowerTrue)
 			return map[string]any{"annotations": map[string]any{clusterv1.DisableMachineCreateAnnotation: forbidden}}
 		},
-		Resized: func(r rollout.Resize, actedOn int) map[string]any {
+		Resized: func(r rollout.SetResize, actedOn int) map[string]any {
 			annotations := deployment.TransferPatch(r.Transfer)
 			annotations[clusterv1.DesiredReplicasAnnotation] = strconv.Itoa(r.Desired)
 			annotations[clusterv1.MaxReplicasAnnotation] = strconv.Itoa(r.Max)
 			annotations[v1alpha1.AnnotationFormerReplicas] = strconv.Itoa(actedOn)
 			return annotations
 		},
-		ActedOn:  deployment.ActedOn,
+		ActedOn:  deployment.ActedOnSize,
 		Follow:   a.followDeployment,
 		Revision: clusterv1.RevisionAnnotation, History: deployment.AnnotationRevisionHistory,
-		Rollbacks: activities.Rollbacks[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
+		RollbackFuncs: activities.RollbackFuncs[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
 			Asked: func(d *clusterv1.MachineDeployment) bool {
 				_, asked := d.Annotations[v1alpha1.AnnotationRollbackTo]
 				return asked
@@ -181,9 +181,9 @@ func (a *Activities) clusterAPIFamily() activities.Family[*clusterv1.MachineDepl
 			Forget: func(d *clusterv1.MachineDeployment) { delete(d.Annotations, v1alpha1.AnnotationRollbackTo) },
 			Former: a.readFormerSet,
 			SameTemplate: func(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet) bool {
-				return deployment.SameTemplate(&set.Spec.Template, &d.Spec.Template)
+				return deployment.IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
 			},
-			ReturnTo: deployment.ReturnTo,
+			ReturnTo: deployment.ReturnToSet,
 		},
 	}
 }
@@ -196,9 +196,9 @@ func (a *Activities) followDeployment(
 	if err != nil {
 		return false, false, err
 	}
-	current, actedOn := tree.Current(now), deployment.ActedOn(set)
+	current, actedOn := tree.CurrentSet(now), deployment.ActedOnSize(set)
 	isCurrent = current != nil && current.UID == set.UID
-	changed = tree.Follow(set, isCurrent)
+	changed = tree.CopyToSet(set, isCurrent)
 	metav1.SetMetaDataAnnotation(&set.ObjectMeta, v1alpha1.AnnotationFormerReplicas, strconv.Itoa(actedOn))
 	return changed, isCurrent, nil
 }

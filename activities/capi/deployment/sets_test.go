@@ -22,11 +22,11 @@ import (
 	observedeployment "millwright/observe/capi/deployment"
 )
 
-func setCreation(d *clusterv1.MachineDeployment) activities.SetCreation {
+func newSetCreation(d *clusterv1.MachineDeployment) activities.SetCreation {
 	return activities.SetCreation{
-		Deployment: activitiestest.Ref(d),
-		Version:    d.ResourceVersion,
-		Creation:   rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4},
+		Deployment:  activitiestest.Ref(d),
+		Version:     d.ResourceVersion,
+		SetCreation: rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4},
 	}
 }
 
@@ -35,9 +35,9 @@ func withoutRevision(d *clusterv1.MachineDeployment) {
 }
 
 func TestCreateSet(t *testing.T) {
-	d := capitest.Pool(3, withoutRevision)
+	d := capitest.PreparedDeployment(3, withoutRevision)
 	w, a := newWorld(t, d)
-	versions, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, setCreation(d))
+	versions, err := activitiestest.RunActivity[kube.MinVersions](w, a.CreateClusterAPISet, newSetCreation(d))
 	require.NoError(t, err)
 	sets := w.ClusterAPISets()
 	require.Len(t, sets, 1)
@@ -54,9 +54,9 @@ func TestCreateSet(t *testing.T) {
 
 // The answer of the first attempt was lost before the attempt wrote the revision.
 func TestCreateSetFindsItsSetAfterALostAnswer(t *testing.T) {
-	d := capitest.Pool(3, withoutRevision)
+	d := capitest.PreparedDeployment(3, withoutRevision)
 	w, a := newWorld(t, d)
-	activitiestest.Failing(
+	activitiestest.FailRequests(
 		w.Provider.Core,
 		"patch",
 		"machinedeployments",
@@ -64,9 +64,9 @@ func TestCreateSetFindsItsSetAfterALostAnswer(t *testing.T) {
 		apierrors.NewInternalError(assert.AnError),
 		nil,
 	)
-	_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, setCreation(d))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, a.CreateClusterAPISet, newSetCreation(d))
 	require.Error(t, err)
-	_, err = activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, setCreation(d))
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, a.CreateClusterAPISet, newSetCreation(d))
 	require.NoError(t, err)
 	assert.Len(t, w.ClusterAPISets(), 1)
 	assert.Equal(t, "2", w.ClusterAPIDeployment("d").Annotations[clusterv1.RevisionAnnotation])
@@ -75,19 +75,19 @@ func TestCreateSetFindsItsSetAfterALostAnswer(t *testing.T) {
 
 // If another object already has a set's name, the new set gets the next name.
 func TestCreateSetWhoseNameIsTaken(t *testing.T) {
-	d := capitest.Pool(3)
+	d := capitest.PreparedDeployment(3)
 	first, a := newWorld(t, d)
-	_, err := activitiestest.Run[kube.MinVersions](first, a.CreateClusterAPISet, setCreation(d))
+	_, err := activitiestest.RunActivity[kube.MinVersions](first, a.CreateClusterAPISet, newSetCreation(d))
 	require.NoError(t, err)
 	name := first.ClusterAPISets()[0].Name
 	for what, other := range map[string]*clusterv1.MachineSet{
-		"of another owner":    capitest.Set(name, 1),
-		"being deleted":       capitest.SetOf(d, name, 1, 2, capitest.Going[*clusterv1.MachineSet]),
-		"of another revision": capitest.SetOf(d, name, 1, 1),
-		"of another template": capitest.SetOf(d, name, 1, 2, capitest.Former),
+		"of another owner":    capitest.NewSet(name, 1),
+		"being deleted":       capitest.SetOfDeployment(d, name, 1, 2, capitest.AsDeletingObject[*clusterv1.MachineSet]),
+		"of another revision": capitest.SetOfDeployment(d, name, 1, 1),
+		"of another template": capitest.SetOfDeployment(d, name, 1, 2, capitest.WithFormerTemplate),
 	} {
 		w, a := newWorld(t, d, other)
-		_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, setCreation(d))
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, a.CreateClusterAPISet, newSetCreation(d))
 		require.NoError(t, err, what)
 		assert.Len(t, w.ClusterAPISets(), 2, what)
 		assert.EqualValues(t, 1, *w.ClusterAPISet(name).Spec.Replicas, what)
@@ -95,68 +95,70 @@ func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 }
 
 func TestCreateSetThatIsNotWantedAnyMore(t *testing.T) {
-	d := capitest.Pool(3)
-	cluster, bootstrap := capitest.Cluster(), capitest.Bootstrap()
+	d := capitest.PreparedDeployment(3)
+	cluster, bootstrap := capitest.NewCluster(), capitest.BootstrapTemplate()
 	for name, has := range map[string][]runtime.Object{
 		"a template went away":          {d, cluster, bootstrap},
-		"the Cluster went away":         {d, bootstrap, capitest.Infrastructure()},
-		"the Cluster is deleted":        {d, capitest.Cluster(capitest.Going[*clusterv1.Cluster]), bootstrap, capitest.Infrastructure()},
-		"the deployment changed":        {capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.ResourceVersion = "901" }), cluster, bootstrap, capitest.Infrastructure()},
-		"the deployment is deleted":     {capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment]), cluster, bootstrap, capitest.Infrastructure()},
-		"the deployment is handed over": {capitest.Pool(3, ofOtherController), cluster, bootstrap, capitest.Infrastructure()},
+		"the Cluster went away":         {d, bootstrap, capitest.InfrastructureTemplate()},
+		"the Cluster is deleted":        {d, capitest.NewCluster(capitest.AsDeletingObject[*clusterv1.Cluster]), bootstrap, capitest.InfrastructureTemplate()},
+		"the deployment changed":        {capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.ResourceVersion = "901" }), cluster, bootstrap, capitest.InfrastructureTemplate()},
+		"the deployment is deleted":     {capitest.PreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment]), cluster, bootstrap, capitest.InfrastructureTemplate()},
+		"the deployment is handed over": {capitest.PreparedDeployment(3, withOtherController), cluster, bootstrap, capitest.InfrastructureTemplate()},
 	} {
-		w := activitiestest.NewClusterAPI(t, capitest.Settings, has...)
+		w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, has...)
 		a := &deployment.Activities{Kube: w.Kube, API: w.API}
-		_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, setCreation(d))
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, a.CreateClusterAPISet, newSetCreation(d))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.ClusterAPISets(), name)
 	}
 }
 
 func TestCreateSetIsRefused(t *testing.T) {
-	d := capitest.Pool(3)
+	d := capitest.PreparedDeployment(3)
 	w, a := newWorld(t, d)
 	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "machinesets"}, "x", nil)
-	activitiestest.Failing(w.Provider.Core, "create", "machinesets", 1, refusal, nil)
-	_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, setCreation(d))
+	activitiestest.FailRequests(w.Provider.Core, "create", "machinesets", 1, refusal, nil)
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, a.CreateClusterAPISet, newSetCreation(d))
 	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	told := w.NewEvents()
 	require.Len(t, told, 1)
 	assert.Contains(t, told[0], "Warning MachineSetCreateError Error creating machine set: ")
 }
 
-func targetOf(s *clusterv1.MachineSet) rollout.Target {
-	return rollout.Target{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, Why: "because"}
+func newSetTarget(s *clusterv1.MachineSet) rollout.ObjectTarget {
+	return rollout.ObjectTarget{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, Why: "because"}
 }
 
 // Each change of a set writes exactly its own fields. A change of a set that changed since the decision causes a
 // Conflict.
 func TestChangeSets(t *testing.T) {
-	resized := func(from, to int) func(*activities.SetChanges, rollout.Target) {
-		return func(in *activities.SetChanges, s rollout.Target) {
-			in.Resize = []rollout.Resize{{Name: s.Name, UID: s.UID, Version: s.Version, From: from, To: to, Desired: 3, Max: 4}}
+	resized := func(from, to int) func(*activities.SetChanges, rollout.ObjectTarget) {
+		return func(in *activities.SetChanges, s rollout.ObjectTarget) {
+			in.Resize = []rollout.SetResize{
+				{Name: s.Name, UID: s.UID, Version: s.Version, From: from, To: to, Desired: 3, Max: 4},
+			}
 		}
 	}
 	for _, row := range []struct {
 		name   string
-		set    capitest.OnSet
-		how    func(*activities.SetChanges, rollout.Target)
+		set    capitest.SetChange
+		how    func(*activities.SetChanges, rollout.ObjectTarget)
 		check  func(*testing.T, *clusterv1.MachineSet)
 		writes []string
 		told   []string
 	}{
 		{
-			"adopt", capitest.Unowned[*clusterv1.MachineSet],
-			func(in *activities.SetChanges, s rollout.Target) { in.Adopt = []rollout.Target{s} },
+			"adopt", capitest.WithoutOwner[*clusterv1.MachineSet],
+			func(in *activities.SetChanges, s rollout.ObjectTarget) { in.Adopt = []rollout.ObjectTarget{s} },
 			func(t *testing.T, s *clusterv1.MachineSet) {
-				assert.True(t, metav1.IsControlledBy(s, capitest.Pool(3)))
+				assert.True(t, metav1.IsControlledBy(s, capitest.PreparedDeployment(3)))
 			},
 			[]string{"update machinesets"},
 			[]string{"Normal SuccessfulAdopt Adopted MachineSet: s: because"},
 		},
 		{
-			"open", capitest.Annotated[*clusterv1.MachineSet](clusterv1.DisableMachineCreateAnnotation, "true"),
-			func(in *activities.SetChanges, s rollout.Target) { in.AllowScaleUp = []rollout.Target{s} },
+			"open", capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.DisableMachineCreateAnnotation, "true"),
+			func(in *activities.SetChanges, s rollout.ObjectTarget) { in.AllowScaleUp = []rollout.ObjectTarget{s} },
 			func(t *testing.T, s *clusterv1.MachineSet) {
 				assert.NotContains(t, s.Annotations, clusterv1.DisableMachineCreateAnnotation)
 			},
@@ -165,7 +167,7 @@ func TestChangeSets(t *testing.T) {
 		},
 		{
 			"close", nil,
-			func(in *activities.SetChanges, s rollout.Target) { in.ForbidScaleUp = []rollout.Target{s} },
+			func(in *activities.SetChanges, s rollout.ObjectTarget) { in.ForbidScaleUp = []rollout.ObjectTarget{s} },
 			func(t *testing.T, s *clusterv1.MachineSet) {
 				assert.Equal(t, "true", s.Annotations[clusterv1.DisableMachineCreateAnnotation])
 			},
@@ -174,10 +176,10 @@ func TestChangeSets(t *testing.T) {
 		},
 		{
 			"sync", func(s *clusterv1.MachineSet) {
-				capitest.Former(s)
+				capitest.WithFormerTemplate(s)
 				s.Labels[clusterv1.WatchLabel] = "upstream"
 			},
-			func(in *activities.SetChanges, s rollout.Target) { in.Sync = []rollout.Target{s} },
+			func(in *activities.SetChanges, s rollout.ObjectTarget) { in.Sync = []rollout.ObjectTarget{s} },
 			func(t *testing.T, s *clusterv1.MachineSet) {
 				assert.Equal(t, capitest.Filter, s.Labels[clusterv1.WatchLabel])
 				assert.Equal(t, "v1.30.0", s.Spec.Template.Spec.Version, "only what changes in place")
@@ -187,8 +189,8 @@ func TestChangeSets(t *testing.T) {
 		},
 		{
 			"revise", nil,
-			func(in *activities.SetChanges, s rollout.Target) {
-				in.Revise = &rollout.Revise{Target: s, Revision: 4, History: "1"}
+			func(in *activities.SetChanges, s rollout.ObjectTarget) {
+				in.Revise = &rollout.RevisionChange{ObjectTarget: s, Revision: 4, History: "1"}
 			},
 			func(t *testing.T, s *clusterv1.MachineSet) {
 				assert.Equal(t, "4", s.Annotations[clusterv1.RevisionAnnotation])
@@ -220,43 +222,43 @@ func TestChangeSets(t *testing.T) {
 			[]string{"Normal ScalingMachineSet Scaled down machine set s to 1"},
 		},
 		{
-			"delete", capitest.Going[*clusterv1.MachineSet], // the set's finalizer delays the deletion
-			func(in *activities.SetChanges, s rollout.Target) { in.Delete = []rollout.Target{s} },
+			"delete", capitest.AsDeletingObject[*clusterv1.MachineSet], // the set's finalizer delays the deletion
+			func(in *activities.SetChanges, s rollout.ObjectTarget) { in.Delete = []rollout.ObjectTarget{s} },
 			func(t *testing.T, s *clusterv1.MachineSet) { assert.NotNil(t, s.DeletionTimestamp) },
 			[]string{"delete machinesets"},
 			nil,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := capitest.Pool(3)
-			s := capitest.SetOf(d, "s", 2, 1)
+			d := capitest.PreparedDeployment(3)
+			s := capitest.SetOfDeployment(d, "s", 2, 1)
 			if row.set != nil {
 				row.set(s)
 			}
 			w, a := newWorld(t, d, s)
 			in := activities.SetChanges{Deployment: activitiestest.Ref(d)}
-			stale := targetOf(s)
+			stale := newSetTarget(s)
 			stale.Version, stale.UID = "899", string(s.UID)
 			row.how(&in, stale)
 			if len(in.Resize) > 0 {
 				in.Resize[0].From++ // within 2 s, only a changed size causes a conflict
 			}
-			_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, in)
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, in)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Equal(t, s, w.ClusterAPISet("s"))
 			w.NewEvents()
-			w.Forget()
+			w.ForgetRequests()
 
 			in = activities.SetChanges{Deployment: activitiestest.Ref(d)}
-			row.how(&in, targetOf(s))
+			row.how(&in, newSetTarget(s))
 			for i := range in.Resize {
-				in.Resize[i].ActedOn = observedeployment.ActedOn(s) // the decision fills in ActedOn in the same way
+				in.Resize[i].ActedOn = observedeployment.ActedOnSize(s) // the decision fills in ActedOn in the same way
 			}
-			versions, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, in)
+			versions, err := activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, in)
 			require.NoError(t, err)
 			after := w.ClusterAPISet("s")
 			row.check(t, after)
-			assert.Equal(t, row.writes, w.Writes())
+			assert.Equal(t, row.writes, w.WriteRequests())
 			if len(in.Delete) == 0 {
 				assert.Equal(t, after.ResourceVersion, versions[capi.SetsResource])
 			}
@@ -267,16 +269,16 @@ func TestChangeSets(t *testing.T) {
 
 // A resize within two seconds of the decision succeeds if only the status of the set changed.
 func TestResizeOfASetWhoseStatusChanged(t *testing.T) {
-	d := capitest.Pool(3)
-	s := capitest.SetOf(d, "s", 2, 1)
+	d := capitest.PreparedDeployment(3)
+	s := capitest.SetOfDeployment(d, "s", 2, 1)
 	w, a := newWorld(t, d, s)
 	changed := s.DeepCopy()
 	changed.Status.ReadyReplicas = new(int32(1))
-	_, err := w.Provider.Client.Sets("shop").UpdateStatus(t.Context(), changed, metav1.UpdateOptions{})
+	_, err := w.Provider.Client.MachineSets("shop").UpdateStatus(t.Context(), changed, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	_, err = activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
 		Deployment: activitiestest.Ref(d),
-		SetChanges: rollout.SetChanges{Resize: []rollout.Resize{
+		SetChanges: rollout.SetChanges{Resize: []rollout.SetResize{
 			{Name: "s", UID: "uid-s", Version: s.ResourceVersion, From: 2, To: 3, Desired: 3, Max: 4},
 		}},
 	})
@@ -286,23 +288,23 @@ func TestResizeOfASetWhoseStatusChanged(t *testing.T) {
 
 // Only a deployment that selects the set, and that is not being deleted, adopts the set.
 func TestAdoptOnlyWhatIsFree(t *testing.T) {
-	d := capitest.Pool(3)
+	d := capitest.PreparedDeployment(3)
 	for name, row := range map[string]struct {
 		deployment *clusterv1.MachineDeployment
 		set        *clusterv1.MachineSet
 	}{
-		"it has a controller":       {d, capitest.SetOf(capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.UID = "uid-x" }), "s", 1, 1)},
-		"it is not selected":        {d, capitest.SetOf(d, "s", 1, 1, capitest.Unowned[*clusterv1.MachineSet], func(s *clusterv1.MachineSet) { s.Labels = nil })},
-		"it is being deleted":       {d, capitest.SetOf(d, "s", 1, 1, capitest.Unowned[*clusterv1.MachineSet], capitest.Going[*clusterv1.MachineSet])},
-		"the deployment is deleted": {capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment]), capitest.SetOf(d, "s", 1, 1, capitest.Unowned[*clusterv1.MachineSet])},
+		"it has a controller":       {d, capitest.SetOfDeployment(capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.UID = "uid-x" }), "s", 1, 1)},
+		"it is not selected":        {d, capitest.SetOfDeployment(d, "s", 1, 1, capitest.WithoutOwner[*clusterv1.MachineSet], func(s *clusterv1.MachineSet) { s.Labels = nil })},
+		"it is being deleted":       {d, capitest.SetOfDeployment(d, "s", 1, 1, capitest.WithoutOwner[*clusterv1.MachineSet], capitest.AsDeletingObject[*clusterv1.MachineSet])},
+		"the deployment is deleted": {capitest.PreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment]), capitest.SetOfDeployment(d, "s", 1, 1, capitest.WithoutOwner[*clusterv1.MachineSet])},
 	} {
 		w, a := newWorld(t, row.deployment, row.set)
-		_, _ = activitiestest.Run[kube.MinVersions](
+		_, _ = activitiestest.RunActivity[kube.MinVersions](
 			w,
 			a.ChangeClusterAPISets,
 			activities.SetChanges{
 				Deployment: activitiestest.Ref(d),
-				SetChanges: rollout.SetChanges{Adopt: []rollout.Target{targetOf(row.set)}},
+				SetChanges: rollout.SetChanges{Adopt: []rollout.ObjectTarget{newSetTarget(row.set)}},
 			},
 		)
 		assert.Equal(t, row.set, w.ClusterAPISet("s"), name)
@@ -312,14 +314,14 @@ func TestAdoptOnlyWhatIsFree(t *testing.T) {
 // A revision is meant for the set of the deployment's present template. If another set has become current, nothing is
 // written.
 func TestReviseASetThatIsNotTheCurrentOneAnyMore(t *testing.T) {
-	d := capitest.Pool(3)
-	s := capitest.SetOf(d, "s", 2, 1, capitest.Former)
+	d := capitest.PreparedDeployment(3)
+	s := capitest.SetOfDeployment(d, "s", 2, 1, capitest.WithFormerTemplate)
 	w, a := newWorld(t, d, s)
-	_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
 		Deployment: activitiestest.Ref(
 			d,
 		),
-		SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: targetOf(s), Revision: 4}},
+		SetChanges: rollout.SetChanges{Revise: &rollout.RevisionChange{ObjectTarget: newSetTarget(s), Revision: 4}},
 	})
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	assert.Equal(t, s, w.ClusterAPISet("s"))
@@ -338,17 +340,17 @@ func TestNoSetGrowsForAnOutdatedSpec(t *testing.T) {
 		"a decision of another version":  {0, 5, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := capitest.Pool(3)
-			s := capitest.SetOf(d, "s", 3, 1)
+			d := capitest.PreparedDeployment(3)
+			s := capitest.SetOfDeployment(d, "s", 3, 1)
 			w, a := newWorld(t, d, s)
-			_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
 				Deployment: activitiestest.Ref(d),
 				Generation: row.seen,
 				SetChanges: rollout.SetChanges{
-					Resize: []rollout.Resize{{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, From: 3, To: row.to}},
+					Resize: []rollout.SetResize{{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, From: 3, To: row.to}},
 				},
 			})
-			_, conflict := kube.Failure(err, kube.TypeConflict)
+			_, conflict := kube.FailureOfType(err, kube.TypeConflict)
 			assert.Equal(t, row.conflict, conflict)
 			if !row.conflict {
 				require.NoError(t, err)

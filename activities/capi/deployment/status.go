@@ -19,18 +19,18 @@ import (
 // annotations first. If the deployment names a rollout that may be running, only the rollout may write, and other
 // callers fail with a Conflict. If the deployment is gone, the activity fails with ObjectGone.
 func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activities.Report) (string, error) {
-	stamp := in.Stamp(ctx)
-	look := func(read kube.Read) (d, changed *clusterv1.MachineDeployment, err error) {
+	stamp := in.TimeToRecord(ctx)
+	look := func(read kube.ReadInput) (d, changed *clusterv1.MachineDeployment, err error) {
 		tree, err := a.readTree(ctx, read)
-		if d = tree.Deployment; err != nil || d == nil || !a.API.Ours(d) {
+		if d = tree.Deployment; err != nil || d == nil || !a.API.IsOurs(d) {
 			return nil, nil, err
 		}
-		if named := deployment.Named(d); in.WorkflowID == "" && named != "" && named != in.Over {
-			return nil, nil, kube.Conflict(in.Ref)
+		if named := deployment.NamedRollout(d); in.WorkflowID == "" && named != "" && named != in.Over {
+			return nil, nil, kube.ConflictError(in.Ref)
 		}
 		changed = d.DeepCopy()
 		tree.Deployment = changed
-		if notes := deployment.ChangedNotes(d, applyReport(tree, in, stamp)); len(notes) > 0 {
+		if notes := deployment.ChangedAnnotations(d, applyReport(tree, in, stamp)); len(notes) > 0 {
 			if d, err = a.patchAnnotations(ctx, d, notes); err != nil {
 				return nil, nil, kube.WriteError(ctx, in.Ref, err)
 			}
@@ -44,7 +44,7 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 		}
 		return d, changed, nil
 	}
-	_, after, err := kube.WriteStatus(ctx, in.Read, a.deploymentsClient(in.Ref), look)
+	_, after, err := kube.WriteStatus(ctx, in.ReadInput, a.deploymentsClient(in.Ref), look)
 	if err != nil {
 		return "", err
 	}
@@ -53,13 +53,13 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 
 // applyReport changes the status of a tree's deployment as the report requires, and returns the annotations that belong
 // to the status.
-func applyReport(tree deployment.Tree, in activities.Report, now time.Time) (notes map[string]any) {
+func applyReport(tree deployment.ObjectTree, in activities.Report, now time.Time) (notes map[string]any) {
 	d := tree.Deployment
-	said, record := in.Content(deployment.Observed(tree, now), d), deployment.Recorded(d)
+	said, record := in.Content(deployment.RolloutFacts(tree, now), d), deployment.RecordedRollout(d)
 	if in.Record != nil {
-		record = ofmillwright.Record(record, said.Progress, tree.Policy)
+		record = ofmillwright.RolloutRecord(record, said.Progress, tree.Policy)
 	}
-	blocked := deployment.Explained(tree, said.Plan, now).Blocked(now)
+	blocked := deployment.ExplanationFacts(tree, said.Plan, now).BlockedSummary(now)
 	deployment.ApplyStatus(tree, &d.Status, said.Status, blocked, metav1.NewTime(now).Rfc3339Copy())
-	return deployment.Notes(record, kube.Explained(said.Operation, blocked))
+	return deployment.RolloutAnnotations(record, kube.AddBlockersToOperation(said.Operation, blocked))
 }

@@ -41,7 +41,7 @@ func TestReport(t *testing.T) {
 		},
 	}
 	in.WorkflowID = "rollout-1"
-	reportTwice(w, a, d, in)
+	reportDeploymentTwice(w, a, d, in)
 	after := w.ClusterAPIDeployment("d")
 	assert.Equal(
 		t,
@@ -57,17 +57,17 @@ func TestReport(t *testing.T) {
 	assert.Equal(
 		t,
 		&v1alpha1.RolloutStatus{Revision: 2, Step: 1, Steps: []v1alpha1.RolloutStep{}, FailedMachines: []string{"c"}},
-		observed.Recorded(after),
+		observed.RecordedRollout(after),
 	)
-	assert.Equal(t, "rollout-1", observed.Named(after))
-	assert.Equal(t, "it takes time", observed.Operation(after).WaitsFor)
-	assert.Equal(t, []string{"patch machinedeployments", "update machinedeployments/status"}, w.Writes())
+	assert.Equal(t, "rollout-1", observed.NamedRollout(after))
+	assert.Equal(t, "it takes time", observed.CurrentOperation(after).WaitsFor)
+	assert.Equal(t, []string{"patch machinedeployments", "update machinedeployments/status"}, w.WriteRequests())
 	for _, kind := range []string{"Available", "Progressing", "RollingOut", "MachinesReady", "Deleting", "Paused"} {
-		assert.NotEmpty(t, capi.ConditionOf(after.Status.Conditions, kind).Type, kind)
+		assert.NotEmpty(t, capi.ConditionOfType(after.Status.Conditions, kind).Type, kind)
 	}
 
 	t.Run("another workflow must not write while a rollout is named", func(t *testing.T) {
-		_, err := activitiestest.Run[string](
+		_, err := activitiestest.RunActivity[string](
 			w,
 			a.ReportClusterAPIDeployment,
 			activities.Report{Input: decisionInput(d, true)},
@@ -77,85 +77,85 @@ func TestReport(t *testing.T) {
 	t.Run("it may once the rollout is over", func(t *testing.T) {
 		in := activities.Report{Input: decisionInput(d, true)}
 		in.Over = "rollout-1"
-		reportTwice(w, a, d, in)
-		assert.Nil(t, observed.Operation(w.ClusterAPIDeployment("d")))
-		assert.NotNil(t, observed.Recorded(w.ClusterAPIDeployment("d")), "the record stays")
+		reportDeploymentTwice(w, a, d, in)
+		assert.Nil(t, observed.CurrentOperation(w.ClusterAPIDeployment("d")))
+		assert.NotNil(t, observed.RecordedRollout(w.ClusterAPIDeployment("d")), "the record stays")
 	})
 }
 
 func TestReportOfADeploymentThatIsGone(t *testing.T) {
-	d := capitest.Pool(3)
-	for name, has := range map[string][]runtime.Object{"gone": nil, "handed over": {capitest.Pool(3, ofOtherController)}} {
+	d := capitest.PreparedDeployment(3)
+	for name, has := range map[string][]runtime.Object{"gone": nil, "handed over": {capitest.PreparedDeployment(3, withOtherController)}} {
 		w, a := newWorld(t, has...)
-		_, err := activitiestest.Run[string](
+		_, err := activitiestest.RunActivity[string](
 			w,
 			a.ReportClusterAPIDeployment,
 			activities.Report{Input: decisionInput(d, true)},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
-		assert.Empty(t, w.Writes(), name)
+		assert.Empty(t, w.WriteRequests(), name)
 	}
 }
 
 // If the API server refuses to create a set, the condition Progressing reports the refusal, and the deployment is
 // Blocked.
 func TestReportOfARefusedSet(t *testing.T) {
-	d := capitest.Pool(3)
+	d := capitest.PreparedDeployment(3)
 	w, a := newWorld(t, d)
-	reportTwice(w, a, d, activities.Report{Input: decisionInput(d, true), NoSet: "quota"})
-	c := capi.ConditionOf(w.ClusterAPIDeployment("d").Status.Conditions, "Progressing")
+	reportDeploymentTwice(w, a, d, activities.Report{Input: decisionInput(d, true), NoSet: "quota"})
+	c := capi.ConditionOfType(w.ClusterAPIDeployment("d").Status.Conditions, "Progressing")
 	assert.Equal(t, []string{"False", "MachineSetCreateError", "quota"}, []string{string(c.Status), c.Reason, c.Message})
-	assert.Equal(t, "Refused", capi.ConditionOf(w.ClusterAPIDeployment("d").Status.Conditions, "Blocked").Reason)
+	assert.Equal(t, "Refused", capi.ConditionOfType(w.ClusterAPIDeployment("d").Status.Conditions, "Blocked").Reason)
 }
 
 func finalizeDeployment(w *activitiestest.World, d *clusterv1.MachineDeployment) (string, error) {
 	w.T.Helper()
 	a := &deployment.Activities{Kube: w.Kube, API: w.API}
-	return activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, decisionInput(d, true).Read)
+	return activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, decisionInput(d, true).ReadInput)
 }
 
 func TestFinalize(t *testing.T) {
 	t.Run("a new one is prepared", func(t *testing.T) {
-		d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) {
+		d := capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) {
 			d.Finalizers, d.OwnerReferences = []string{clusterv1.MachineDeploymentFinalizer}, nil
 		})
 		w, a := newWorld(t, d)
-		activitiestest.Twice[string](w, a.FinalizeClusterAPIDeployment, decisionInput(d, true).Read)
+		activitiestest.RunTwice[string](w, a.FinalizeClusterAPIDeployment, decisionInput(d, true).ReadInput)
 		after := w.ClusterAPIDeployment("d")
 		assert.Equal(t, []string{capi.Finalizer}, after.Finalizers)
-		assert.Equal(t, capitest.Pool(3).OwnerReferences, after.OwnerReferences)
+		assert.Equal(t, capitest.PreparedDeployment(3).OwnerReferences, after.OwnerReferences)
 	})
 	t.Run("one that is being deleted keeps it while a set is left", func(t *testing.T) {
-		d := capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment])
-		w, _ := newWorld(t, d, capitest.SetOf(d, "s", 0, 1))
+		d := capitest.PreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment])
+		w, _ := newWorld(t, d, capitest.SetOfDeployment(d, "s", 0, 1))
 		_, err := finalizeDeployment(w, d)
 		require.NoError(t, err)
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("and loses it then", func(t *testing.T) {
-		d := capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment])
+		d := capitest.PreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment])
 		w, _ := newWorld(t, d)
 		_, err := finalizeDeployment(w, d)
 		require.NoError(t, err)
 		assert.Nil(t, w.ClusterAPIDeployment("d"))
 	})
 	t.Run("one that was handed over gives its sets its new label first", func(t *testing.T) {
-		d := capitest.Pool(
+		d := capitest.PreparedDeployment(
 			3,
-			ofOtherController,
-			capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationOperation, `{"step":"roll"}`),
+			withOtherController,
+			capitest.WithAnnotation[*clusterv1.MachineDeployment](v1alpha1.AnnotationOperation, `{"step":"roll"}`),
 		)
-		other := capitest.SetOf(d, "other", 1, 1, capitest.Unowned[*clusterv1.MachineSet])
+		other := capitest.SetOfDeployment(d, "other", 1, 1, capitest.WithoutOwner[*clusterv1.MachineSet])
 		w, a := newWorld(
 			t,
 			d,
-			capitest.SetOf(d, "s", 1, 1),
-			capitest.SetOf(d, "r", 0, 1, func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "mine" }),
+			capitest.SetOfDeployment(d, "s", 1, 1),
+			capitest.SetOfDeployment(d, "r", 0, 1, func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "mine" }),
 			other,
 		)
-		_, err := activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, decisionInput(d, true).Read)
+		_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, decisionInput(d, true).ReadInput)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"patch machinesets", "update machinedeployments"}, w.Writes())
+		assert.Equal(t, []string{"patch machinesets", "update machinedeployments"}, w.WriteRequests())
 		assert.Equal(t, "theirs", w.ClusterAPISet("s").Labels[clusterv1.WatchLabel])
 		assert.NotContains(t, w.ClusterAPISet("s").Annotations, v1alpha1.AnnotationFormerReplicas)
 		assert.Equal(t, "mine", w.ClusterAPISet("r").Labels[clusterv1.WatchLabel], "another value stays")
@@ -166,8 +166,8 @@ func TestFinalize(t *testing.T) {
 		assert.Equal(t, d.Spec, after.Spec)
 	})
 	t.Run("one without the label takes it away", func(t *testing.T) {
-		d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) { delete(d.Labels, clusterv1.WatchLabel) })
-		w, _ := newWorld(t, d, capitest.SetOf(d, "s", 1, 1))
+		d := capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) { delete(d.Labels, clusterv1.WatchLabel) })
+		w, _ := newWorld(t, d, capitest.SetOfDeployment(d, "s", 1, 1))
 		_, err := finalizeDeployment(w, d)
 		require.NoError(t, err)
 		assert.NotContains(t, w.ClusterAPISet("s").Labels, clusterv1.WatchLabel)
@@ -176,11 +176,11 @@ func TestFinalize(t *testing.T) {
 
 // A rollback restores a former template in one write, and only if the templates of the former set exist.
 func TestRollBack(t *testing.T) {
-	asked := capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1")
+	asked := capitest.WithAnnotation[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1")
 	d, objects := newPool(asked)
 	former := objects[1].(*clusterv1.MachineSet)
-	order := func(set *rollout.Target, reason string) activities.RollBack {
-		return activities.RollBack{
+	order := func(set *rollout.ObjectTarget, reason string) activities.RollbackInput {
+		return activities.RollbackInput{
 			Deployment: activitiestest.Ref(d),
 			Version:    d.ResourceVersion,
 			Rollback:   rollout.Rollback{Set: set, Revision: 1, Reason: reason, Why: "because"},
@@ -188,20 +188,20 @@ func TestRollBack(t *testing.T) {
 	}
 	t.Run("it returns", func(t *testing.T) {
 		w, a := newWorld(t, objects...)
-		activitiestest.Twice[kube.MinVersions](
+		activitiestest.RunTwice[kube.MinVersions](
 			w,
 			a.RollBackClusterAPIDeployment,
-			order(new(targetOf(former)), "DeploymentRollback"),
+			order(new(newSetTarget(former)), "DeploymentRollback"),
 		)
 		after := w.ClusterAPIDeployment("d")
 		assert.Equal(t, "v1.30.0", after.Spec.Template.Spec.Version)
 		assert.NotContains(t, after.Annotations, v1alpha1.AnnotationRollbackTo)
-		assert.Equal(t, []string{"update machinedeployments"}, w.Writes())
+		assert.Equal(t, []string{"update machinedeployments"}, w.WriteRequests())
 		assert.Equal(t, []string{"Normal DeploymentRollback because"}, w.NewEvents())
 	})
 	t.Run("there is nothing to return to", func(t *testing.T) {
 		w, a := newWorld(t, objects...)
-		activitiestest.Twice[kube.MinVersions](
+		activitiestest.RunTwice[kube.MinVersions](
 			w,
 			a.RollBackClusterAPIDeployment,
 			order(nil, "DeploymentRollbackTemplateNotFound"),
@@ -214,13 +214,13 @@ func TestRollBack(t *testing.T) {
 		gone := former.DeepCopy()
 		gone.Spec.Template.Spec.InfrastructureRef.Name = "gone"
 		w, a := newWorld(t, d, gone)
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			a.RollBackClusterAPIDeployment,
-			order(new(targetOf(gone)), "DeploymentRollback"),
+			order(new(newSetTarget(gone)), "DeploymentRollback"),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 		next := decideDeployment(w, d)
 		require.NotNil(t, next.Rollout.Rollback)
 		assert.Equal(
@@ -232,15 +232,15 @@ func TestRollBack(t *testing.T) {
 	})
 	t.Run("the set goes", func(t *testing.T) {
 		going := former.DeepCopy()
-		capitest.Going(going)
+		capitest.AsDeletingObject(going)
 		w, a := newWorld(t, d, going)
-		_, err := activitiestest.Run[kube.MinVersions](
+		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			a.RollBackClusterAPIDeployment,
-			order(new(targetOf(going)), "DeploymentRollback"),
+			order(new(newSetTarget(going)), "DeploymentRollback"),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 	})
 }
 
@@ -248,36 +248,36 @@ func TestRollBack(t *testing.T) {
 func TestRequests(t *testing.T) {
 	for _, row := range []struct {
 		name  string
-		order request.Order
+		order request.CommandOrder
 		says  string
 		check func(*testing.T, *clusterv1.MachineDeployment)
 	}{
-		{"pause", request.Order{Command: request.Pause, Actor: "ann"}, "deployment shop/d is paused", func(t *testing.T, d *clusterv1.MachineDeployment) {
-			assert.True(t, capi.Value(d.Spec.Paused))
+		{"pause", request.CommandOrder{Command: request.Pause, Actor: "ann"}, "deployment shop/d is paused", func(t *testing.T, d *clusterv1.MachineDeployment) {
+			assert.True(t, capi.ValueOrZero(d.Spec.Paused))
 		}},
-		{"start", request.Order{Command: request.Start, Actor: "ann"}, "wrote 2100-03-01T12:00:00Z into spec.rollout.after of deployment shop/d: all its machines are replaced", func(t *testing.T, d *clusterv1.MachineDeployment) {
+		{"start", request.CommandOrder{Command: request.Start, Actor: "ann"}, "wrote 2100-03-01T12:00:00Z into spec.rollout.after of deployment shop/d: all its machines are replaced", func(t *testing.T, d *clusterv1.MachineDeployment) {
 			assert.Equal(t, "2100-03-01T12:00:00Z", d.Spec.Rollout.After.UTC().Format(time.RFC3339))
 		}},
-		{"cancel", request.Order{Command: request.Cancel, Actor: "ann", Reason: "bad"}, "the rollout of revision 2 of deployment shop/d is held where it is", func(t *testing.T, d *clusterv1.MachineDeployment) {
+		{"cancel", request.CommandOrder{Command: request.Cancel, Actor: "ann", Reason: "bad"}, "the rollout of revision 2 of deployment shop/d is held where it is", func(t *testing.T, d *clusterv1.MachineDeployment) {
 			assert.Equal(t, "2 ann: bad", d.Annotations[v1alpha1.AnnotationRolloutHold])
 		}},
-		{"undo", request.Order{Command: request.Undo, Actor: "ann"}, "deployment shop/d returns from revision 2 to revision 1", func(t *testing.T, d *clusterv1.MachineDeployment) {
+		{"undo", request.CommandOrder{Command: request.Undo, Actor: "ann"}, "deployment shop/d returns from revision 2 to revision 1", func(t *testing.T, d *clusterv1.MachineDeployment) {
 			assert.Equal(t, "1", d.Annotations[v1alpha1.AnnotationRollbackTo])
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d, objects := newPool()
 			w, a := newWorld(t, objects...)
-			answer := activitiestest.Twice[requests.Answer](
+			answer := activitiestest.RunTwice[requests.Answer](
 				w,
 				a.ApplyClusterAPIRequest,
-				activitiestest.ClusterAPIRequest(d, row.order),
+				activitiestest.NewClusterAPIRequest(d, row.order),
 			)
 			after := w.ClusterAPIDeployment("d")
 			row.check(t, after)
 			assert.Equal(t, requests.Answer{Applied: true, Message: row.says, Version: after.ResourceVersion}, answer)
 			assert.Equal(t, "2100-03-01T12:00:00.5Z "+row.order.Summary(), after.Annotations[v1alpha1.AnnotationLastRequest])
-			assert.Equal(t, []string{"patch machinedeployments"}, w.Writes())
+			assert.Equal(t, []string{"patch machinedeployments"}, w.WriteRequests())
 			assert.Equal(t, []string{"Normal RequestApplied " + row.order.Summary() + "; " + row.says}, w.NewEvents())
 		})
 	}
@@ -285,10 +285,10 @@ func TestRequests(t *testing.T) {
 		d, objects := newPool()
 		objects[1].(*clusterv1.MachineSet).Spec.Template.Spec.InfrastructureRef.Name = "gone"
 		w, a := newWorld(t, objects...)
-		answer, err := activitiestest.Run[requests.Answer](
+		answer, err := activitiestest.RunActivity[requests.Answer](
 			w,
 			a.ApplyClusterAPIRequest,
-			activitiestest.ClusterAPIRequest(d, request.Order{Command: request.Undo}),
+			activitiestest.NewClusterAPIRequest(d, request.CommandOrder{Command: request.Undo}),
 		)
 		require.NoError(t, err)
 		assert.Equal(
@@ -298,38 +298,42 @@ func TestRequests(t *testing.T) {
 			},
 			answer,
 		)
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("of a deployment that is not Millwright's", func(t *testing.T) {
-		d := capitest.Pool(3, ofOtherController, withoutFinalizers)
+		d := capitest.PreparedDeployment(3, withOtherController, withoutFinalizers)
 		w, a := newWorld(t, d)
-		answer, err := activitiestest.Run[requests.Answer](
+		answer, err := activitiestest.RunActivity[requests.Answer](
 			w,
 			a.ApplyClusterAPIRequest,
-			activitiestest.ClusterAPIRequest(d, request.Order{Command: request.Pause}),
+			activitiestest.NewClusterAPIRequest(d, request.CommandOrder{Command: request.Pause}),
 		)
 		require.NoError(t, err)
 		assert.Equal(t, requests.Answer{Message: "object shop/d is gone"}, answer)
-		assert.Empty(t, w.Writes())
+		assert.Empty(t, w.WriteRequests())
 	})
 }
 
 // Neither a decision nor a report changes a cached object.
 func TestNoActivityChangesACachedObject(t *testing.T) {
 	d, objects := newPool(
-		capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1"),
+		capitest.WithAnnotation[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1"),
 		func(d *clusterv1.MachineDeployment) {
 			d.Spec.Template.Spec.MinReadySeconds = new(int32(7))
 		},
 	)
 	w, a := newWorld(t, objects...)
 	decideDeployment(w, d) // starts the informers of the templates
-	before := w.Cached()
+	before := w.CachedObjects()
 	require.NotEmpty(t, before)
-	w.Hold()
-	_, err := activitiestest.Run[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, false))
+	w.HoldEvents()
+	_, err := activitiestest.RunActivity[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, false))
 	require.NoError(t, err)
-	_, err = activitiestest.Run[string](w, a.ReportClusterAPIDeployment, activities.Report{Input: decisionInput(d, false)})
+	_, err = activitiestest.RunActivity[string](
+		w,
+		a.ReportClusterAPIDeployment,
+		activities.Report{Input: decisionInput(d, false)},
+	)
 	require.NoError(t, err)
 	for was, is := range before {
 		assert.Equal(t, was, is)
@@ -339,7 +343,7 @@ func TestNoActivityChangesACachedObject(t *testing.T) {
 // The caches keep only Millwright's managed fields. A status update with cached managed fields would remove the field
 // ownership of others.
 func TestAStatusFromTheCachesHasNoManagedFields(t *testing.T) {
-	d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) {
+	d := capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) {
 		d.ManagedFields = []metav1.ManagedFieldsEntry{
 			{Manager: "kubectl", Operation: "Apply"},
 			{Manager: capi.DeploymentFieldManager, Operation: "Update"},
@@ -349,7 +353,7 @@ func TestAStatusFromTheCachesHasNoManagedFields(t *testing.T) {
 	cached, found := w.API.Deployment("shop/d")
 	require.True(t, found)
 	require.Len(t, cached.ManagedFields, 1)
-	_, err := activitiestest.Run[string](
+	_, err := activitiestest.RunActivity[string](
 		w,
 		a.ReportClusterAPIDeployment,
 		activities.Report{Input: decisionInput(d, false)},

@@ -31,8 +31,8 @@ const hookName = "CanUpdateMachineSet"
 // an annotation of the former set holds the answer.
 const maxTextBytes = 300
 
-// Objects are a MachineSet and the templates that the MachineSet references.
-type Objects struct {
+// SetWithTemplates are a MachineSet and the templates that the MachineSet references.
+type SetWithTemplates struct {
 	Set       *clusterv1.MachineSet      // never nil
 	Bootstrap *unstructured.Unstructured // nil: the set references no bootstrap template
 	// nil: the set references no infrastructure template, so its machines cannot be updated in place
@@ -46,10 +46,10 @@ type Answer struct {
 	Why string
 }
 
-// Ask asks the runtime extension that handles the hook CanUpdateMachineSet whether the machines of the former set can
-// be updated in place to the template of the current set. configs are all ExtensionConfigs of the management cluster.
-// namespace holds the labels of the sets' namespace, which spec.namespaceSelector selects by. If no handler serves the
-// hook, the answer is no.
+// AskCanUpdate asks the runtime extension that handles the hook CanUpdateMachineSet whether the machines of the former
+// set can be updated in place to the template of the current set. configs are all ExtensionConfigs of the management
+// cluster. namespace holds the labels of the sets' namespace, which spec.namespaceSelector selects by. If no handler
+// serves the hook, the answer is no.
 //
 // An error means that there is no answer: an ExtensionConfig is invalid, several handlers serve the hook, the call
 // failed, or the extension reported a failure. The error repeats nothing of the request, and only the failure message
@@ -57,14 +57,14 @@ type Answer struct {
 // the answer says that the handler was ignored.
 //
 // A call times out after the handler's timeoutSeconds: at most 30 for a handler that Cluster API has discovered, and 10
-// if timeoutSeconds is not set. Ask changes nothing, so Ask can safely be repeated.
-func Ask(
+// if timeoutSeconds is not set. AskCanUpdate changes nothing, so AskCanUpdate can safely be repeated.
+func AskCanUpdate(
 	ctx context.Context,
 	configs []runtimev1.ExtensionConfig,
 	namespace map[string]string,
-	former, current Objects,
+	former, current SetWithTemplates,
 ) (Answer, error) {
-	if why := whyNotComparable(former, current); why != "" {
+	if why := notComparableReason(former, current); why != "" {
 		return negativeAnswer(why), nil
 	}
 	handlers, err := findHandlers(configs, namespace)
@@ -89,9 +89,9 @@ func Ask(
 	return a, nil
 }
 
-// whyNotComparable says why no extension is asked: a template that the comparison needs is missing, or the two
+// notComparableReason says why no extension is asked: a template that the comparison needs is missing, or the two
 // templates have different kinds. An empty text means that the templates can be compared.
-func whyNotComparable(former, current Objects) string {
+func notComparableReason(former, current SetWithTemplates) string {
 	for _, t := range []struct {
 		what     string
 		of, with *unstructured.Unstructured
@@ -120,10 +120,10 @@ func whyNotComparable(former, current Objects) string {
 
 // handler is an entry of status.handlers with its ExtensionConfig.
 type handler struct {
-	config    *runtimev1.ExtensionConfig
-	fullName  string // as in status.handlers, such as "can-update.my-extension"
-	timeout   time.Duration
-	ignorable bool // the failure policy is Ignore
+	config          *runtimev1.ExtensionConfig
+	fullName        string // as in status.handlers, such as "can-update.my-extension"
+	timeout         time.Duration
+	ignoresFailures bool // the failure policy is Ignore
 }
 
 // name returns the handler's name without the name of the ExtensionConfig, as in the extension's URL.
@@ -134,7 +134,7 @@ func handlerNames(handlers []handler) string {
 	for _, h := range handlers {
 		names = append(names, h.fullName)
 	}
-	return phrase.List(names, 5, ", ")
+	return phrase.JoinNames(names, 5, ", ")
 }
 
 // findHandlers returns the hook's handlers of the ExtensionConfigs that select the namespace, sorted by name. An
@@ -206,7 +206,7 @@ func servesHook(h runtimev1.ExtensionHandler) (bool, error) {
 
 // callAndCompare calls the handler, applies the patches in the response to the former objects, and compares the result
 // with the current objects.
-func (h handler) callAndCompare(ctx context.Context, former, current Objects) (Answer, error) {
+func (h handler) callAndCompare(ctx context.Context, former, current SetWithTemplates) (Answer, error) {
 	request, err := newRequest(former, current, h.config.Spec.Settings)
 	if err != nil {
 		return Answer{}, err
@@ -217,7 +217,7 @@ func (h handler) callAndCompare(ctx context.Context, former, current Objects) (A
 	}
 	response, failure := call.send(ctx)
 	switch {
-	case failure != nil && (!h.ignorable || ctx.Err() != nil): // the caller's context has ended
+	case failure != nil && (!h.ignoresFailures || ctx.Err() != nil): // the caller's context has ended
 		return Answer{}, failure
 	case failure != nil:
 		response = hooksv1.CanUpdateMachineSetResponse{}
@@ -248,10 +248,10 @@ func reportedFailure(response hooksv1.CanUpdateMachineSetResponse) error {
 		return nil
 	case hooksv1.ResponseStatusFailure:
 		message := strings.Join(strings.Fields(response.Message), " ") // joined into one line
-		return fmt.Errorf("the extension reports a failure: %s", phrase.Cut(cmp.Or(message, "no message"), maxTextBytes))
+		return fmt.Errorf("the extension reports a failure: %s", phrase.CutText(cmp.Or(message, "no message"), maxTextBytes))
 	default:
 		return errors.New("the status of the response is neither Success nor Failure")
 	}
 }
 
-func negativeAnswer(why string) Answer { return Answer{Why: phrase.Cut(why, maxTextBytes)} }
+func negativeAnswer(why string) Answer { return Answer{Why: phrase.CutText(why, maxTextBytes)} }

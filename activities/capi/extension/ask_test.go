@@ -19,7 +19,7 @@ import (
 func TestCanUpdateWhatThePatchesCover(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		current  Objects
+		current  SetWithTemplates
 		response hooksv1.CanUpdateMachineSetResponse
 		want     string // empty: the update is possible
 	}{
@@ -42,8 +42,8 @@ func TestCanUpdateWhatThePatchesCover(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := startExtension(t, respondWith(t, c.response))
-			a, err := Ask(
+			e := startExtension(t, newResponseHandler(t, c.response))
+			a, err := AskCanUpdate(
 				t.Context(),
 				[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
 				nil,
@@ -52,7 +52,7 @@ func TestCanUpdateWhatThePatchesCover(t *testing.T) {
 			)
 			require.NoError(t, err)
 			assert.Equal(t, Answer{Possible: c.want == "", Why: c.want}, a)
-			assert.Len(t, e.received(), 1)
+			assert.Len(t, e.receivedCalls(), 1)
 		})
 	}
 }
@@ -62,16 +62,22 @@ func TestCanUpdateWithoutBootstrapTemplates(t *testing.T) {
 	former, current := formerObjects(), currentObjects()
 	former.Bootstrap, current.Bootstrap = nil, nil
 	// a patch of a missing bootstrap template is ignored
-	e := startExtension(t, respondWith(t, successResponse(setPatch, bootstrapPatch, infrastructurePatch)))
-	a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)}, nil, former, current)
+	e := startExtension(t, newResponseHandler(t, successResponse(setPatch, bootstrapPatch, infrastructurePatch)))
+	a, err := AskCanUpdate(
+		t.Context(),
+		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
+		nil,
+		former,
+		current,
+	)
 	require.NoError(t, err)
 	assert.Equal(t, Answer{Possible: true}, a)
-	assert.NotContains(t, e.received()[0].body["current"], "bootstrapConfigTemplate")
+	assert.NotContains(t, e.receivedCalls()[0].body["current"], "bootstrapConfigTemplate")
 }
 
 func TestCanUpdateRequestToTheExtension(t *testing.T) {
 	t.Parallel()
-	e := startExtension(t, respondWith(t, successResponse("", "", "")))
+	e := startExtension(t, newResponseHandler(t, successResponse("", "", "")))
 	c := newConfig("ext", e.configureURL, func(c *runtimev1.ExtensionConfig) {
 		c.Spec.Settings = map[string]string{"zone": "a"}
 		other := func(h *runtimev1.ExtensionHandler) { h.RequestHook.Hook = "CanUpdateMachine" }
@@ -81,17 +87,17 @@ func TestCanUpdateRequestToTheExtension(t *testing.T) {
 		}
 	})
 	former, current := formerObjects(), currentObjects()
-	_, err := Ask(t.Context(), []runtimev1.ExtensionConfig{c}, nil, former, current)
+	_, err := AskCanUpdate(t.Context(), []runtimev1.ExtensionConfig{c}, nil, former, current)
 	require.NoError(t, err)
-	require.Len(t, e.received(), 1)
-	call := e.received()[0]
+	require.Len(t, e.receivedCalls(), 1)
+	call := e.receivedCalls()[0]
 	assert.Equal(t, "POST", call.method)
 	assert.Equal(t, "/base/hooks.runtime.cluster.x-k8s.io/v1alpha1/canupdatemachineset/can-update?timeout=30s", call.uri)
 	assert.Equal(t, "application/json", call.contentType)
 	assert.Equal(t, "hooks.runtime.cluster.x-k8s.io/v1alpha1", call.body["apiVersion"])
 	assert.Equal(t, "CanUpdateMachineSetRequest", call.body["kind"])
 	assert.Equal(t, map[string]any{"zone": "a"}, call.body["settings"])
-	for side, objects := range map[string]Objects{"current": former, "desired": current} {
+	for side, objects := range map[string]SetWithTemplates{"current": former, "desired": current} {
 		sent := func(what string) *unstructured.Unstructured {
 			o, _, err := unstructured.NestedMap(call.body, side, what)
 			require.NoError(t, err)
@@ -131,37 +137,43 @@ func TestCanUpdateRequestToTheExtension(t *testing.T) {
 func TestCanUpdateOnlyWithTemplatesOfTheSameKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(former, current *Objects)
+		change func(former, current *SetWithTemplates)
 		want   string
 	}{
-		"the former infrastructure is missing":  {func(f, _ *Objects) { f.Infrastructure = nil }, "the former MachineSet before has no infrastructure template"},
-		"the current infrastructure is missing": {func(_, c *Objects) { c.Infrastructure = nil }, "the current MachineSet after has no infrastructure template"},
-		"both infrastructures are missing":      {func(f, c *Objects) { f.Infrastructure, c.Infrastructure = nil, nil }, "the former MachineSet before has no infrastructure template"},
-		"the former bootstrap is missing":       {func(f, _ *Objects) { f.Bootstrap = nil }, "the former MachineSet before has no bootstrap template"},
-		"the current bootstrap is missing":      {func(_, c *Objects) { c.Bootstrap = nil }, "the current MachineSet after has no bootstrap template"},
+		"the former infrastructure is missing":  {func(f, _ *SetWithTemplates) { f.Infrastructure = nil }, "the former MachineSet before has no infrastructure template"},
+		"the current infrastructure is missing": {func(_, c *SetWithTemplates) { c.Infrastructure = nil }, "the current MachineSet after has no infrastructure template"},
+		"both infrastructures are missing":      {func(f, c *SetWithTemplates) { f.Infrastructure, c.Infrastructure = nil, nil }, "the former MachineSet before has no infrastructure template"},
+		"the former bootstrap is missing":       {func(f, _ *SetWithTemplates) { f.Bootstrap = nil }, "the former MachineSet before has no bootstrap template"},
+		"the current bootstrap is missing":      {func(_, c *SetWithTemplates) { c.Bootstrap = nil }, "the current MachineSet after has no bootstrap template"},
 		"another kind of infrastructure": {
-			func(_, c *Objects) { c.Infrastructure.SetKind("OtherMachineTemplate") },
+			func(_, c *SetWithTemplates) { c.Infrastructure.SetKind("OtherMachineTemplate") },
 			"the kind of the infrastructure template was ExampleMachineTemplate.infrastructure.cluster.x-k8s.io, and is OtherMachineTemplate.infrastructure.cluster.x-k8s.io now",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := startExtension(t, respondWith(t, successResponse("", "", "")))
+			e := startExtension(t, newResponseHandler(t, successResponse("", "", "")))
 			former, current := formerObjects(), formerObjects()
 			current.Set.Name = "after"
 			c.change(&former, &current)
-			a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)}, nil, former, current)
+			a, err := AskCanUpdate(
+				t.Context(),
+				[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
+				nil,
+				former,
+				current,
+			)
 			require.NoError(t, err)
 			assert.Equal(t, Answer{Why: c.want}, a)
-			assert.Empty(t, e.received())
+			assert.Empty(t, e.receivedCalls())
 		})
 	}
 	t.Run("another version of the same kind", func(t *testing.T) {
 		t.Parallel()
-		e := startExtension(t, respondWith(t, successResponse("", "", "")))
+		e := startExtension(t, newResponseHandler(t, successResponse("", "", "")))
 		current := formerObjects()
 		current.Infrastructure.SetAPIVersion("infrastructure.cluster.x-k8s.io/v1beta1")
-		a, err := Ask(
+		a, err := AskCanUpdate(
 			t.Context(),
 			[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
 			nil,
@@ -196,7 +208,7 @@ func TestCanUpdateSelectsTheHandler(t *testing.T) {
 		"no ExtensionConfig":          {},
 		"one":                         {configs: []runtimev1.ExtensionConfig{newConfig("a")}, want: []string{"can-update.a"}},
 		"not discovered yet":          {configs: []runtimev1.ExtensionConfig{newConfig("a", func(c *runtimev1.ExtensionConfig) { c.Status.Handlers = nil })}},
-		"being deleted":               {configs: []runtimev1.ExtensionConfig{newConfig("a", func(c *runtimev1.ExtensionConfig) { capitest.Going(c) })}},
+		"being deleted":               {configs: []runtimev1.ExtensionConfig{newConfig("a", func(c *runtimev1.ExtensionConfig) { capitest.AsDeletingObject(c) })}},
 		"another hook":                {configs: []runtimev1.ExtensionConfig{newConfig("a", hooked("hooks.runtime.cluster.x-k8s.io/v1alpha1", "UpdateMachine"))}},
 		"a hook of another group":     {configs: []runtimev1.ExtensionConfig{newConfig("a", hooked("example.com/v1alpha1", "CanUpdateMachineSet"))}},
 		"no selector":                 {configs: []runtimev1.ExtensionConfig{newConfig("a", func(c *runtimev1.ExtensionConfig) { c.Spec.NamespaceSelector = nil })}, want: []string{"can-update.a"}},
@@ -237,7 +249,7 @@ func TestCanUpdateSelectsTheHandler(t *testing.T) {
 
 func TestCanUpdateNeedsOneHandler(t *testing.T) {
 	t.Parallel()
-	a, err := Ask(t.Context(), nil, nil, formerObjects(), currentObjects())
+	a, err := AskCanUpdate(t.Context(), nil, nil, formerObjects(), currentObjects())
 	require.NoError(t, err)
 	assert.Equal(
 		t,
@@ -245,8 +257,8 @@ func TestCanUpdateNeedsOneHandler(t *testing.T) {
 		a,
 	)
 
-	e := startExtension(t, respondWith(t, successResponse("", "", "")))
-	a, err = Ask(
+	e := startExtension(t, newResponseHandler(t, successResponse("", "", "")))
+	a, err = AskCanUpdate(
 		t.Context(),
 		[]runtimev1.ExtensionConfig{newConfig("b", e.configureURL), newConfig("a", e.configureURL)},
 		nil,
@@ -259,7 +271,7 @@ func TestCanUpdateNeedsOneHandler(t *testing.T) {
 		"2 handlers serve the hook CanUpdateMachineSet (can-update.a, can-update.b), and only one is supported",
 	)
 	assert.Empty(t, a)
-	assert.Empty(t, e.received())
+	assert.Empty(t, e.receivedCalls())
 }
 
 func TestCanUpdateHandlersHaveATimeout(t *testing.T) {
@@ -292,10 +304,10 @@ func TestCanUpdateAFailureOfTheExtension(t *testing.T) {
 			t.Parallel()
 			response := successResponse(setPatch, bootstrapPatch, infrastructurePatch)
 			response.CommonResponse = c.response
-			e := startExtension(t, respondWith(t, response))
+			e := startExtension(t, newResponseHandler(t, response))
 			// failurePolicy Ignore applies only to failed calls
 			for _, policy := range []func(*runtimev1.ExtensionConfig){e.configureURL, ignoreFailures} {
-				a, err := Ask(
+				a, err := AskCanUpdate(
 					t.Context(),
 					[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, policy)},
 					nil,
@@ -319,8 +331,8 @@ func TestCanUpdateAPatchThatDoesNotApply(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
-			e := startExtension(t, respondWith(t, response))
-			_, err := Ask(
+			e := startExtension(t, newResponseHandler(t, response))
+			_, err := AskCanUpdate(
 				t.Context(),
 				[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, ignoreFailures)},
 				nil,
@@ -337,7 +349,7 @@ func TestCanUpdateIsCancelled(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	e := startExtension(t, waitingHandler(stop))
-	a, err := Ask(
+	a, err := AskCanUpdate(
 		ctx,
 		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, ignoreFailures)},
 		nil,

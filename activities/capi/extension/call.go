@@ -156,7 +156,7 @@ func (c preparedCall) failureReason(ctx, limited context.Context, err error) err
 		return fmt.Errorf("call %s: %w", c.url.Host, ctx.Err())
 	// a dialer may notice the deadline before limited does
 	case limited.Err() != nil, errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s does not answer within %s", c.url.Host, phrase.Length(c.timeout))
+		return fmt.Errorf("%s does not answer within %s", c.url.Host, phrase.DurationText(c.timeout))
 	case network,
 		certificate,
 		errors.Is(err, io.EOF),

@@ -41,7 +41,7 @@ func waitingHandler(first func()) http.HandlerFunc {
 func TestCanUpdateCallsThatFail(t *testing.T) {
 	t.Parallel()
 	all := successResponse(setPatch, bootstrapPatch, infrastructurePatch) // a failed call must ignore these patches
-	elsewhere := startExtension(t, respondWith(t, all))
+	elsewhere := startExtension(t, newResponseHandler(t, all))
 	written := func(status int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
@@ -77,29 +77,29 @@ func TestCanUpdateCallsThatFail(t *testing.T) {
 			change: func(_ *extension, c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = 1 },
 		},
 		"another CA": {
-			respond: respondWith(t, all), want: "x509: certificate signed by unknown authority",
+			respond: newResponseHandler(t, all), want: "x509: certificate signed by unknown authority",
 			change: func(_ *extension, c *runtimev1.ExtensionConfig) {
 				c.Spec.ClientConfig.CABundle = otherCA(t)
 			},
 		},
 		"no CA": {
-			respond: respondWith(t, all), want: "x509: certificate signed by unknown authority",
+			respond: newResponseHandler(t, all), want: "x509: certificate signed by unknown authority",
 			change: func(_ *extension, c *runtimev1.ExtensionConfig) { c.Spec.ClientConfig.CABundle = nil },
 		},
 		"a certificate for another host": {
-			respond: respondWith(t, all), want: "x509: certificate is valid for",
+			respond: newResponseHandler(t, all), want: "x509: certificate is valid for",
 			change: func(_ *extension, c *runtimev1.ExtensionConfig) {
 				c.Spec.ClientConfig.URL = strings.Replace(c.Spec.ClientConfig.URL, "127.0.0.1", "localhost", 1)
 			},
 		},
 		"nobody listens": {
-			respond: respondWith(t, all), want: "connection refused",
+			respond: newResponseHandler(t, all), want: "connection refused",
 			change: func(e *extension, _ *runtimev1.ExtensionConfig) { e.Close() },
 		},
 		"no TLS": {
-			respond: respondWith(t, all), want: "http: server gave HTTP response to HTTPS client",
+			respond: newResponseHandler(t, all), want: "http: server gave HTTP response to HTTPS client",
 			change: func(_ *extension, c *runtimev1.ExtensionConfig) {
-				plain := httptest.NewServer(respondWith(t, all))
+				plain := httptest.NewServer(newResponseHandler(t, all))
 				t.Cleanup(plain.Close)
 				c.Spec.ClientConfig.URL = strings.Replace(plain.URL, "http:", "https:", 1)
 			},
@@ -129,21 +129,21 @@ func TestCanUpdateCallsThatFail(t *testing.T) {
 			if c.change != nil {
 				c.change(e, &fail)
 			}
-			a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{fail}, nil, formerObjects(), currentObjects())
+			a, err := AskCanUpdate(t.Context(), []runtimev1.ExtensionConfig{fail}, nil, formerObjects(), currentObjects())
 			require.ErrorContains(t, err, c.want)
 			assert.True(t, strings.HasPrefix(err.Error(), askErrorPrefix), err)
 			assert.NotContains(t, err.Error(), secretText)
 			assert.NotContains(t, err.Error(), "12345")
 			assert.Empty(t, a)
 			if c.late {
-				assert.LessOrEqual(t, len(e.received()), 1)
+				assert.LessOrEqual(t, len(e.receivedCalls()), 1)
 			} else {
-				assert.Len(t, e.received(), c.calls)
+				assert.Len(t, e.receivedCalls(), c.calls)
 			}
 
 			ignored := *fail.DeepCopy()
 			ignoreFailures(&ignored)
-			a, err = Ask(t.Context(), []runtimev1.ExtensionConfig{ignored}, nil, formerObjects(), currentObjects())
+			a, err = AskCanUpdate(t.Context(), []runtimev1.ExtensionConfig{ignored}, nil, formerObjects(), currentObjects())
 			require.NoError(t, err)
 			assert.False(t, a.Possible)
 			assert.True(
@@ -156,7 +156,7 @@ func TestCanUpdateCallsThatFail(t *testing.T) {
 			assert.LessOrEqual(t, len(a.Why), maxTextBytes)
 		})
 	}
-	t.Cleanup(func() { assert.Empty(t, elsewhere.received(), "a redirect was followed") })
+	t.Cleanup(func() { assert.Empty(t, elsewhere.receivedCalls(), "a redirect was followed") })
 }
 
 // otherCA returns a CA bundle with a certificate that signed nothing.
@@ -180,7 +180,7 @@ func otherCA(t *testing.T) []byte {
 func TestCanUpdateIgnoresAFailureIfNothingDiffers(t *testing.T) {
 	t.Parallel()
 	e := startExtension(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
-	a, err := Ask(
+	a, err := AskCanUpdate(
 		t.Context(),
 		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, ignoreFailures)},
 		nil,
@@ -197,7 +197,7 @@ func TestCanUpdateReadsAResponseOfTheLargestSize(t *testing.T) {
 	require.NoError(t, err)
 	raw = append(raw, bytes.Repeat([]byte(" "), maxResponseBytes-len(raw))...)
 	e := startExtension(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(raw) })
-	a, err := Ask(
+	a, err := AskCanUpdate(
 		t.Context(),
 		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
 		nil,
@@ -245,7 +245,7 @@ func TestCanUpdateFindsTheURLOfAnExtension(t *testing.T) {
 				assert.Equal(t, c.want, got.String())
 				return
 			}
-			_, err := Ask(t.Context(), []runtimev1.ExtensionConfig{ext}, nil, formerObjects(), currentObjects())
+			_, err := AskCanUpdate(t.Context(), []runtimev1.ExtensionConfig{ext}, nil, formerObjects(), currentObjects())
 			require.ErrorContains(t, err, c.err, "Ignore is about calls that fail, not about an ExtensionConfig that is wrong")
 			assert.NotContains(t, err.Error(), secretText)
 		})

@@ -31,7 +31,7 @@ func remainingDifferences(
 	r hooksv1.CanUpdateMachineSetRequest,
 	response hooksv1.CanUpdateMachineSetResponse,
 ) (all []difference, err error) {
-	left, err := differSets(r.Current.MachineSet, r.Desired.MachineSet, response.MachineSetPatch)
+	left, err := diffSets(r.Current.MachineSet, r.Desired.MachineSet, response.MachineSetPatch)
 	if err != nil {
 		return nil, fmt.Errorf("MachineSet: %w", err)
 	}
@@ -46,7 +46,7 @@ func remainingDifferences(
 		if t.former.Raw == nil || t.current.Raw == nil {
 			continue // neither set references a bootstrap template
 		}
-		if left, err = differTemplates(t.former.Raw, t.current.Raw, t.patch); err != nil {
+		if left, err = diffTemplates(t.former.Raw, t.current.Raw, t.patch); err != nil {
 			return nil, fmt.Errorf("%s: %w", kindOf(t.current.Raw), err)
 		}
 		all = append(all, left...)
@@ -60,8 +60,8 @@ func kindOf(object []byte) string {
 	return o.Kind
 }
 
-// differSets compares the machine templates of two sets, after a patch of the former set.
-func differSets(former, current clusterv1.MachineSet, patch hooksv1.Patch) ([]difference, error) {
+// diffSets compares the machine templates of two sets, after a patch of the former set.
+func diffSets(former, current clusterv1.MachineSet, patch hooksv1.Patch) ([]difference, error) {
 	object, err := json.Marshal(former)
 	if err != nil {
 		return nil, errors.New("it cannot be written as JSON")
@@ -103,8 +103,8 @@ func comparedFields(machine clusterv1.MachineSpec) (templateSpec, error) {
 	return templateSpec{value, true}, nil
 }
 
-// differTemplates compares spec.template.spec of two templates, after a patch of the former template.
-func differTemplates(former, current []byte, patch hooksv1.Patch) ([]difference, error) {
+// diffTemplates compares spec.template.spec of two templates, after a patch of the former template.
+func diffTemplates(former, current []byte, patch hooksv1.Patch) ([]difference, error) {
 	a, err := patchedSpec(former, patch)
 	if err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func fieldPath(at, key string) string {
 // rest.
 func differencesText(left []difference) (text string) {
 	for most := min(maxNamedFields, len(left)); most > 0; most-- {
-		text = fieldsByKind(left[:most]) + phrase.If(len(left) > most, " and %d more", len(left)-most)
+		text = fieldsByKind(left[:most]) + phrase.TextIf(len(left) > most, " and %d more", len(left)-most)
 		if len(text) <= maxTextBytes {
 			break
 		}
@@ -197,7 +197,7 @@ func fieldsByKind(left []difference) (text string) {
 		case i > 0 && left[i-1].kind == d.kind:
 			text += ", " + d.path
 		default:
-			text += phrase.If(i > 0, "; ") + d.kind + " differs in " + d.path
+			text += phrase.TextIf(i > 0, "; ") + d.kind + " differs in " + d.path
 		}
 	}
 	return text

@@ -41,12 +41,12 @@ func TestCanUpdateComparesFieldsOfAMachine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			former, current := capitest.Set("before", 3), capitest.Set("after", 0)
+			former, current := capitest.NewSet("before", 3), capitest.NewSet("after", 0)
 			c.change(&current.Spec.Template.Spec)
 			// only spec.template.spec is compared
 			current.Spec.Template.Annotations, current.Spec.MachineNaming.Template = nil, "other"
 			var got []string
-			all, err := differSets(*former, *current, hooksv1.Patch{})
+			all, err := diffSets(*former, *current, hooksv1.Patch{})
 			require.NoError(t, err)
 			for _, d := range all {
 				assert.Equal(t, "MachineSet", d.kind)
@@ -59,9 +59,9 @@ func TestCanUpdateComparesFieldsOfAMachine(t *testing.T) {
 
 func TestCanUpdateDropsFieldsThatAMachineDoesNotHave(t *testing.T) {
 	t.Parallel()
-	s := capitest.Set("s", 3)
+	s := capitest.NewSet("s", 3)
 	for _, patch := range []string{`{"spec":{"template":{"spec":{"color":"red","deletion":{}}}}}`, `[{"op":"add","path":"/spec/template/spec/color","value":"red"}]`} {
-		all, err := differSets(*s, *s, patchOf(patch))
+		all, err := diffSets(*s, *s, newPatch(patch))
 		require.NoError(t, err)
 		assert.Empty(t, all)
 	}
@@ -98,7 +98,7 @@ func TestCanUpdateComparesFieldsOfATemplate(t *testing.T) {
 					spec,
 				)
 			}
-			all, err := differTemplates(template("before", c.former), template("after", c.current), hooksv1.Patch{})
+			all, err := diffTemplates(template("before", c.former), template("after", c.current), hooksv1.Patch{})
 			require.NoError(t, err)
 			var got []string
 			for _, d := range all {
@@ -109,18 +109,18 @@ func TestCanUpdateComparesFieldsOfATemplate(t *testing.T) {
 		})
 	}
 	for _, one := range [][2]string{{`{"kind":"XTemplate"}`, `{"kind":"XTemplate","spec":{"template":{"spec":{}}}}`}, {`{"kind":"XTemplate","spec":{"template":{"spec":{}}}}`, `{"kind":"XTemplate"}`}} {
-		all, err := differTemplates([]byte(one[0]), []byte(one[1]), hooksv1.Patch{})
+		all, err := diffTemplates([]byte(one[0]), []byte(one[1]), hooksv1.Patch{})
 		require.NoError(t, err)
 		assert.Equal(t, []difference{{"XTemplate", "spec.template.spec"}}, all)
 	}
-	all, err := differTemplates(
+	all, err := diffTemplates(
 		[]byte(`{"kind":"XTemplate"}`),
 		[]byte(`{"kind":"XTemplate","spec":{"template":{}}}`),
 		hooksv1.Patch{},
 	)
 	require.NoError(t, err)
 	assert.Empty(t, all, "neither has a spec")
-	_, err = differTemplates(
+	_, err = diffTemplates(
 		[]byte(`{"kind":"XTemplate"}`),
 		[]byte(`{"kind":"XTemplate","spec":"`+secretText+`"}`),
 		hooksv1.Patch{},

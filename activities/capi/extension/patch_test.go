@@ -43,7 +43,7 @@ func TestCanUpdatePatchesOfASpec(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := patchedSpec([]byte(sampleObject), patchOf(c.patch))
+			got, err := patchedSpec([]byte(sampleObject), newPatch(c.patch))
 			require.NoError(t, err)
 			want, err := specOf(fmt.Appendf(nil, `{"spec":{"template":{"spec":%s}}}`, c.want))
 			require.NoError(t, err)
@@ -60,7 +60,7 @@ func TestCanUpdatePatchesOfASpec(t *testing.T) {
 	})
 	t.Run("the spec is new", func(t *testing.T) {
 		t.Parallel()
-		got, err := patchedSpec([]byte(`{"kind":"X"}`), patchOf(`{"spec":{"template":{"spec":{"cpus":4}}}}`))
+		got, err := patchedSpec([]byte(`{"kind":"X"}`), newPatch(`{"spec":{"template":{"spec":{"cpus":4}}}}`))
 		require.NoError(t, err)
 		assert.Equal(t, templateSpec{map[string]any{"cpus": int64(4)}, true}, got)
 	})
@@ -89,24 +89,24 @@ func TestCanUpdatePatchesThatDoNotApply(t *testing.T) {
 		"no JSON to merge":            {typed("JSONMergePatch", secretText), "the JSON merge patch is not valid"},
 		"a text to merge":             {typed("JSONMergePatch", `"`+secretText+`"`), "the JSON merge patch is not valid"},
 		"a list to merge":             {typed("JSONMergePatch", `["`+secretText+`"]`), "the result of the patch is no object"},
-		"an operation that is none":   {patchOf(`[{"op":"` + secretText + `","path":"/spec"}]`), notValid},
-		"an operation without a path": {patchOf(`[{"op":"add","value":1}]`), noSuchField},
-		"a test":                      {patchOf(`[{"op":"test","path":"/spec/template/spec/cpus","value":"` + secretText + `"}]`), "operation 1 of the JSON patch does not apply: its test fails"},
-		"replace what is not there":   {patchOf(`[{"op":"replace","path":"/spec/template/spec/` + secretText + `","value":1}]`), noSuchField},
-		"replace below what is not":   {patchOf(`[{"op":"replace","path":"/` + secretText + `/x","value":1}]`), noSuchField},
-		"replace beyond the list":     {patchOf(`[{"op":"replace","path":"/spec/template/spec/files/2","value":1}]`), noSuchField},
-		"add beyond the list":         {patchOf(`[{"op":"add","path":"/spec/template/spec/files/99999999","value":1}]`), noSuchField},
-		"copy what is not there":      {patchOf(`[{"op":"copy","from":"/` + secretText + `","path":"/spec/template/spec/cpus"}]`), noSuchField},
-		"move what is not there":      {patchOf(`[{"op":"move","from":"/` + secretText + `","path":"/spec/template/spec/cpus"}]`), noSuchField},
-		"remove what is not there":    {patchOf(`[{"op":"remove","path":"/` + secretText + `"}]`), noSuchField},
-		"the second one":              {patchOf(`[{"op":"remove","path":"/kind"},{"op":"remove","path":"/kind"}]`), strings.Replace(noSuchField, "1", "2", 1)},
-		"add without a value":         {patchOf(`[{"op":"add","path":"/spec/template/spec/x"}]`), notValid},
-		"replace without a value":     {patchOf(`[{"op":"replace","path":"/spec/template/spec/cpus"}]`), notValid},
-		"the object without a value":  {patchOf(`[{"op":"replace","path":""}]`), notValid},
+		"an operation that is none":   {newPatch(`[{"op":"` + secretText + `","path":"/spec"}]`), notValid},
+		"an operation without a path": {newPatch(`[{"op":"add","value":1}]`), noSuchField},
+		"a test":                      {newPatch(`[{"op":"test","path":"/spec/template/spec/cpus","value":"` + secretText + `"}]`), "operation 1 of the JSON patch does not apply: its test fails"},
+		"replace what is not there":   {newPatch(`[{"op":"replace","path":"/spec/template/spec/` + secretText + `","value":1}]`), noSuchField},
+		"replace below what is not":   {newPatch(`[{"op":"replace","path":"/` + secretText + `/x","value":1}]`), noSuchField},
+		"replace beyond the list":     {newPatch(`[{"op":"replace","path":"/spec/template/spec/files/2","value":1}]`), noSuchField},
+		"add beyond the list":         {newPatch(`[{"op":"add","path":"/spec/template/spec/files/99999999","value":1}]`), noSuchField},
+		"copy what is not there":      {newPatch(`[{"op":"copy","from":"/` + secretText + `","path":"/spec/template/spec/cpus"}]`), noSuchField},
+		"move what is not there":      {newPatch(`[{"op":"move","from":"/` + secretText + `","path":"/spec/template/spec/cpus"}]`), noSuchField},
+		"remove what is not there":    {newPatch(`[{"op":"remove","path":"/` + secretText + `"}]`), noSuchField},
+		"the second one":              {newPatch(`[{"op":"remove","path":"/kind"},{"op":"remove","path":"/kind"}]`), strings.Replace(noSuchField, "1", "2", 1)},
+		"add without a value":         {newPatch(`[{"op":"add","path":"/spec/template/spec/x"}]`), notValid},
+		"replace without a value":     {newPatch(`[{"op":"replace","path":"/spec/template/spec/cpus"}]`), notValid},
+		"the object without a value":  {newPatch(`[{"op":"replace","path":""}]`), notValid},
 		// the library panics on this operation
-		"a test for a list with null":   {patchOf(`[{"op":"test","path":"/spec/template/spec/files","value":[null,"b"]}]`), notValid},
-		"the object becomes a list":     {patchOf(`[{"op":"replace","path":"","value":["` + secretText + `"]}]`), "the result of the patch is no object"},
-		"the object doubles many times": {patchOf("[" + strings.Join(copies, ",") + "]"), "of the JSON patch makes the object larger than 3145728 bytes"},
+		"a test for a list with null":   {newPatch(`[{"op":"test","path":"/spec/template/spec/files","value":[null,"b"]}]`), notValid},
+		"the object becomes a list":     {newPatch(`[{"op":"replace","path":"","value":["` + secretText + `"]}]`), "the result of the patch is no object"},
+		"the object doubles many times": {newPatch("[" + strings.Join(copies, ",") + "]"), "of the JSON patch makes the object larger than 3145728 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,7 +126,7 @@ func TestCanUpdateOnlyObjectsWithASpec(t *testing.T) {
 		`{"kind":"X","spec":{"template":"` + secretText + `"}}`: "spec or spec.template is no object",
 	} {
 		for _, patch := range []string{"", `{}`} {
-			_, err := patchedSpec([]byte(object), patchOf(patch))
+			_, err := patchedSpec([]byte(object), newPatch(patch))
 			require.EqualError(t, err, want)
 		}
 	}

@@ -12,7 +12,10 @@ import (
 )
 
 // newRequest returns the request about two sets, with the settings of the ExtensionConfig.
-func newRequest(former, current Objects, settings map[string]string) (r hooksv1.CanUpdateMachineSetRequest, err error) {
+func newRequest(
+	former, current SetWithTemplates,
+	settings map[string]string,
+) (r hooksv1.CanUpdateMachineSetRequest, err error) {
 	r.SetGroupVersionKind(hooksv1.GroupVersion.WithKind(hookName + "Request"))
 	r.Settings = settings
 	if r.Current, err = requestObjects(former); err != nil {
@@ -24,7 +27,7 @@ func newRequest(former, current Objects, settings map[string]string) (r hooksv1.
 
 // requestObjects returns the parts of a set and its templates that an extension receives: kind, name, namespace,
 // labels, annotations and spec.
-func requestObjects(o Objects) (s hooksv1.CanUpdateMachineSetRequestObjects, err error) {
+func requestObjects(o SetWithTemplates) (s hooksv1.CanUpdateMachineSetRequestObjects, err error) {
 	s.MachineSet = clusterv1.MachineSet{
 		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet"},
 		ObjectMeta: metav1.ObjectMeta{

@@ -36,31 +36,31 @@ const (
 )
 
 // formerObjects returns a former set with its templates.
-func formerObjects() Objects {
-	return Objects{
-		Set: capitest.Set("before", 3),
-		Bootstrap: capitest.Bootstrap(
+func formerObjects() SetWithTemplates {
+	return SetWithTemplates{
+		Set: capitest.NewSet("before", 3),
+		Bootstrap: capitest.BootstrapTemplate(
 			withSpecField([]any{map[string]any{"path": "/etc/token", "content": secretText}}, "files"),
 			func(o *unstructured.Unstructured) {
 				o.SetLabels(map[string]string{"tier": "web"})
 				o.SetAnnotations(map[string]string{"owner": "ann"})
 			},
 		),
-		Infrastructure: capitest.Infrastructure(),
+		Infrastructure: capitest.InfrastructureTemplate(),
 	}
 }
 
 // currentObjects returns a current set with its templates: another version, another file, more CPUs.
-func currentObjects() Objects {
-	o := Objects{
-		Set: capitest.Set("after", 0, func(s *clusterv1.MachineSet) {
+func currentObjects() SetWithTemplates {
+	o := SetWithTemplates{
+		Set: capitest.NewSet("after", 0, func(s *clusterv1.MachineSet) {
 			s.Spec.Template.Spec.Version = "v1.32.0"
 			s.Spec.Template.Spec.Bootstrap.ConfigRef.Name, s.Spec.Template.Spec.InfrastructureRef.Name = "join-2", "big"
 		}),
-		Bootstrap: capitest.Bootstrap(
+		Bootstrap: capitest.BootstrapTemplate(
 			withSpecField([]any{map[string]any{"path": "/etc/token", "content": secretText + "-2"}}, "files"),
 		),
-		Infrastructure: capitest.Infrastructure(withSpecField(int64(4), "cpus")),
+		Infrastructure: capitest.InfrastructureTemplate(withSpecField(int64(4), "cpus")),
 	}
 	o.Bootstrap.SetName("join-2")
 	o.Infrastructure.SetName("big")
@@ -68,7 +68,7 @@ func currentObjects() Objects {
 }
 
 // withSpecField sets a field in spec.template.spec of a template.
-func withSpecField(value any, field ...string) capitest.OnForeign {
+func withSpecField(value any, field ...string) capitest.ProviderObjectChange {
 	return func(o *unstructured.Unstructured) {
 		if err := unstructured.SetNestedField(o.Object, value, append(specPath(), field...)...); err != nil {
 			panic(err)
@@ -150,15 +150,15 @@ func (e *extension) configureURL(c *runtimev1.ExtensionConfig) {
 	c.Spec.ClientConfig.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw})
 }
 
-// received returns the calls until now.
-func (e *extension) received() []receivedCall {
+// receivedCalls returns the calls until now.
+func (e *extension) receivedCalls() []receivedCall {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.calls
 }
 
-// respondWith returns a handler that writes a fixed response.
-func respondWith(t *testing.T, r hooksv1.CanUpdateMachineSetResponse) http.HandlerFunc {
+// newResponseHandler returns a handler that writes a fixed response.
+func newResponseHandler(t *testing.T, r hooksv1.CanUpdateMachineSetResponse) http.HandlerFunc {
 	raw, err := json.Marshal(r)
 	require.NoError(t, err)
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(raw) }
@@ -168,14 +168,14 @@ func respondWith(t *testing.T, r hooksv1.CanUpdateMachineSetResponse) http.Handl
 // An empty text is no patch.
 func successResponse(set, bootstrap, infrastructure string) (r hooksv1.CanUpdateMachineSetResponse) {
 	r.Status = hooksv1.ResponseStatusSuccess
-	r.MachineSetPatch = patchOf(set)
-	r.BootstrapConfigTemplatePatch = patchOf(bootstrap)
-	r.InfrastructureMachineTemplatePatch = patchOf(infrastructure)
+	r.MachineSetPatch = newPatch(set)
+	r.BootstrapConfigTemplatePatch = newPatch(bootstrap)
+	r.InfrastructureMachineTemplatePatch = newPatch(infrastructure)
 	return r
 }
 
-// patchOf returns a patch: a text in list form is a JSON patch, other text a JSON merge patch.
-func patchOf(text string) hooksv1.Patch {
+// newPatch returns a patch: a text in list form is a JSON patch, other text a JSON merge patch.
+func newPatch(text string) hooksv1.Patch {
 	switch {
 	case text == "":
 		return hooksv1.Patch{}

@@ -17,110 +17,110 @@ import (
 // maxPlanSteps is the largest number of steps in a plan.
 const maxPlanSteps = 500
 
-// Foreseen is a predicted step.
-type Foreseen struct {
-	Step  string // one sentence: the action of the step
-	Sizes []Size // sizes after the step, from the oldest set to the newest, without sets of size 0
+// ForeseenStep is a predicted step.
+type ForeseenStep struct {
+	Step  string      // one sentence: the action of the step
+	Sizes []SizeOfSet // sizes after the step, from the oldest set to the newest, without sets of size 0
 }
 
-// Size is the predicted size of a set.
-type Size struct {
+// SizeOfSet is the predicted size of a set.
+type SizeOfSet struct {
 	Set      string
 	Replicas int
 	Current  bool
 }
 
-// Plan returns the steps that the rollout would take if machines were created and deleted at once. Plan ignores a pause
-// or a hold, and says so in the first step.
-func Plan(o rollout.Observed) []Foreseen {
-	var plan []Foreseen
-	if why := o.Stopped(); why != "" {
-		plan = append(plan, Foreseen{Step: why + "; these steps follow when it resumes"})
+// PredictSteps returns the steps that the rollout would take if machines were created and deleted at once. PredictSteps
+// ignores a pause or a hold, and says so in the first step.
+func PredictSteps(o rollout.Facts) []ForeseenStep {
+	var plan []ForeseenStep
+	if why := o.StopReason(); why != "" {
+		plan = append(plan, ForeseenStep{Step: why + "; these steps follow when it resumes"})
 	}
 	o.Paused, o.Held, o.Automatic, o.Deadline = false, "", rollout.AutoRollback{}, nil
-	Run(o, 0, 0, maxPlanSteps, func(d rollout.Decision, after rollout.Observed) {
-		resized := slices.ContainsFunc(d.Resize, func(r rollout.Resize) bool { return r.From != r.To })
+	Run(o, 0, 0, maxPlanSteps, func(d rollout.Decision, after rollout.Facts) {
+		resized := slices.ContainsFunc(d.Resize, func(r rollout.SetResize) bool { return r.From != r.To })
 		switch {
 		case d.Rollback != nil:
-			plan = append(plan, Foreseen{Step: d.Why})
-		case d.Create != nil, len(d.Move)+len(d.Select)+len(d.Delete) > 0, resized, !d.Acts():
-			plan = append(plan, Foreseen{Step: d.Why, Sizes: setSizes(after)})
+			plan = append(plan, ForeseenStep{Step: d.Why})
+		case d.Create != nil, len(d.Move)+len(d.Select)+len(d.Delete) > 0, resized, !d.HasActions():
+			plan = append(plan, ForeseenStep{Step: d.Why, Sizes: sizesOfSets(after)})
 		}
 	})
 	return plan
 }
 
-func setSizes(o rollout.Observed) []Size {
-	wanted := list.Where(o.Sorted().Sets, func(s rollout.Set) bool { return s.Replicas > 0 })
-	return list.Map(wanted, func(s rollout.Set) Size { return Size{s.Name, s.Replicas, s.Current} })
+func sizesOfSets(o rollout.Facts) []SizeOfSet {
+	wanted := list.Filter(o.SortedCopy().Sets, func(s rollout.MachineSet) bool { return s.Replicas > 0 })
+	return list.Map(wanted, func(s rollout.MachineSet) SizeOfSet { return SizeOfSet{s.Name, s.Replicas, s.Current} })
 }
 
-// Ideal returns how long a rollout takes if decisions cost no time. A machine becomes available create after its
-// creation began, and disappears remove after its deletion began. No system can be faster with the same bounds on
+// IdealDuration returns how long a rollout takes if decisions cost no time. A machine becomes available create after
+// its creation began, and disappears remove after its deletion began. No system can be faster with the same bounds on
 // machines. The second result is false if the rollout does not complete.
-func Ideal(o rollout.Observed, create, remove time.Duration) (time.Duration, bool) {
-	return IdealOf(o, func() time.Duration { return create }, remove)
+func IdealDuration(o rollout.Facts, create, remove time.Duration) (time.Duration, bool) {
+	return IdealDurationOfMachines(o, func() time.Duration { return create }, remove)
 }
 
-// IdealOf returns the result of Ideal for machines whose creations take different times. IdealOf calls create once for
-// each new machine.
-func IdealOf(o rollout.Observed, create func() time.Duration, remove time.Duration) (time.Duration, bool) {
+// IdealDurationOfMachines returns the result of IdealDuration for machines whose creations take different times.
+// IdealDurationOfMachines calls create once for each new machine.
+func IdealDurationOfMachines(o rollout.Facts, create func() time.Duration, remove time.Duration) (time.Duration, bool) {
 	o.Automatic, o.Deadline = rollout.AutoRollback{}, nil
-	return runDecisions(o, create, remove, 100*maxPlanSteps, func(rollout.Decision, rollout.Observed) {})
+	return runDecisions(o, create, remove, 100*maxPlanSteps, func(rollout.Decision, rollout.Facts) {})
 }
 
 // Run carries out at most most decisions, until nothing is left to do or a template is rolled back. Machines become
-// available and disappear as in Ideal. Steps that need approval are approved at once. After each decision, Run calls
-// done with the new facts. Run returns the simulated time that passed, and whether the rollout is complete.
+// available and disappear as in IdealDuration. Steps that need approval are approved at once. After each decision, Run
+// calls done with the new facts. Run returns the simulated time that passed, and whether the rollout is complete.
 func Run(
-	o rollout.Observed,
+	o rollout.Facts,
 	create, remove time.Duration,
 	most int,
-	done func(d rollout.Decision, after rollout.Observed),
+	done func(d rollout.Decision, after rollout.Facts),
 ) (time.Duration, bool) {
 	return runDecisions(o, func() time.Duration { return create }, remove, most, done)
 }
 
 func runDecisions(
-	o rollout.Observed,
+	o rollout.Facts,
 	create func() time.Duration,
 	remove time.Duration,
 	most int,
-	done func(d rollout.Decision, after rollout.Observed),
+	done func(d rollout.Decision, after rollout.Facts),
 ) (time.Duration, bool) {
 	c := newCluster(o, create, remove)
 	for range most {
-		d := rollout.Decide(c.Observed)
+		d := rollout.Decide(c.Facts)
 		switch {
-		case d.Complete && !d.Acts():
+		case d.Complete && !d.HasActions():
 			return c.Now.Sub(o.Now), true
 		case d.Rollback != nil:
-			done(d, c.Observed)
+			done(d, c.Facts)
 			return c.Now.Sub(o.Now), false
-		case d.Acts():
-			c.carryOut(d)
+		case d.HasActions():
+			c.carryOutDecision(d)
 		case d.Pause != nil && d.Pause.Approve:
 			c.Approved = d.Pause.Step + 1
 		case !c.advanceToNextEvent(d.Recheck):
 			return c.Now.Sub(o.Now), false
 		}
-		done(d, c.Observed)
+		done(d, c.Facts)
 	}
 	return c.Now.Sub(o.Now), false
 }
 
-// cluster is a simulated cluster without failures. Each machine is available after creationTime() and gone after
-// deletionTime.
-type cluster struct {
-	rollout.Observed
+// simulatedCluster is a simulated cluster without failures. Each machine is available after creationTime() and gone
+// after deletionTime.
+type simulatedCluster struct {
+	rollout.Facts
 	creationTime    func() time.Duration // time until a machine is available; called once for each machine
 	deletionTime    time.Duration        // time until a deleted machine is gone
 	readyAt, goneAt map[string]time.Time
 	createdObjects  int
 }
 
-func newCluster(o rollout.Observed, create func() time.Duration, remove time.Duration) *cluster {
-	c := &cluster{o.Sorted(), create, remove, map[string]time.Time{}, map[string]time.Time{}, 0}
+func newCluster(o rollout.Facts, create func() time.Duration, remove time.Duration) *simulatedCluster {
+	c := &simulatedCluster{o.SortedCopy(), create, remove, map[string]time.Time{}, map[string]time.Time{}, 0}
 	for i := range c.Sets {
 		s := &c.Sets[i]
 		s.ActedOn, s.Counted, s.Drift = s.Replicas, 0, false
@@ -137,8 +137,8 @@ func newCluster(o rollout.Observed, create func() time.Duration, remove time.Dur
 	return c
 }
 
-// carryOut carries out a decision.
-func (c *cluster) carryOut(d rollout.Decision) {
+// carryOutDecision carries out a decision.
+func (c *simulatedCluster) carryOutDecision(d rollout.Decision) {
 	if d.Create != nil {
 		c.createdObjects++
 		id, created := "set-"+strconv.Itoa(c.createdObjects), c.Now
@@ -147,7 +147,7 @@ func (c *cluster) carryOut(d rollout.Decision) {
 				created = s.Created.Add(1)
 			}
 		}
-		c.Sets = append(c.Sets, rollout.Set{
+		c.Sets = append(c.Sets, rollout.MachineSet{
 			Name: "(new)", UID: id, Created: created, Current: true, Replicas: d.Create.Replicas,
 			ActedOn: d.Create.Replicas, Revision: d.Create.Revision, Desired: d.Create.Desired, Max: d.Create.Max,
 		})
@@ -167,10 +167,10 @@ func (c *cluster) carryOut(d rollout.Decision) {
 	}
 	c.Sets = slices.DeleteFunc(
 		c.Sets,
-		func(s rollout.Set) bool { return containsUID(d.Delete, s.UID) || containsUID(d.Release, s.UID) },
+		func(s rollout.MachineSet) bool { return containsUID(d.Delete, s.UID) || containsUID(d.Release, s.UID) },
 	)
 	if d.Record != nil {
-		c.Progress = c.Progress.Recorded(*d.Record)
+		c.Progress = c.Progress.MergedWith(*d.Record)
 	}
 	if d.Trigger != nil {
 		c.MCM.Trigger = d.Trigger.Apply(c.MCM.Trigger)
@@ -179,14 +179,14 @@ func (c *cluster) carryOut(d rollout.Decision) {
 	c.applyElapsedTime()
 }
 
-func containsUID(targets []rollout.Target, uid string) bool {
-	return slices.ContainsFunc(targets, func(t rollout.Target) bool { return t.UID == uid })
+func containsUID(targets []rollout.ObjectTarget, uid string) bool {
+	return slices.ContainsFunc(targets, func(t rollout.ObjectTarget) bool { return t.UID == uid })
 }
 
 // handOverMachines carries out a decision's changes of machines and nodes.
-func (c *cluster) handOverMachines(d rollout.Decision) {
+func (c *simulatedCluster) handOverMachines(d rollout.Decision) {
 	moves := func(m rollout.Member) bool {
-		return slices.ContainsFunc(d.Move, func(move rollout.Move) bool { return move.Machine.UID == m.UID })
+		return slices.ContainsFunc(d.Move, func(move rollout.MachineMove) bool { return move.Machine.UID == m.UID })
 	}
 	var moved []rollout.Member
 	for i := range c.Sets {
@@ -209,7 +209,7 @@ func (c *cluster) handOverMachines(d rollout.Decision) {
 }
 
 // changeMachine carries out a decision's changes of one machine and its node.
-func (c *cluster) changeMachine(d rollout.Decision, m *rollout.Member) {
+func (c *simulatedCluster) changeMachine(d rollout.Decision, m *rollout.Member) {
 	m.MCM.Candidate = m.MCM.Candidate || containsUID(d.Candidates, m.UID)
 	m.MCM.Tainted = (m.MCM.Tainted || containsUID(d.Taint, m.UID)) && !containsUID(d.Untaint, m.UID)
 	m.MCM.HandedOver = m.MCM.HandedOver && !containsUID(d.ClearUpdateResult, m.UID)
@@ -237,7 +237,7 @@ func (c *cluster) changeMachine(d rollout.Decision, m *rollout.Member) {
 }
 
 // applyElapsedTime applies the changes of machines and sets that are due at the current simulated time.
-func (c *cluster) applyElapsedTime() {
+func (c *simulatedCluster) applyElapsedTime() {
 	for i := range c.Sets {
 		s := &c.Sets[i]
 		c.scaleSet(s)
@@ -259,7 +259,7 @@ func (c *cluster) applyElapsedTime() {
 }
 
 // scaleSet creates or deletes machines of a set. Unavailable machines are deleted first, then the youngest.
-func (c *cluster) scaleSet(s *rollout.Set) {
+func (c *simulatedCluster) scaleSet(s *rollout.MachineSet) {
 	var active []*rollout.Member
 	for i := range s.Machines {
 		if m := &s.Machines[i]; !m.Deleting {
@@ -268,8 +268,8 @@ func (c *cluster) scaleSet(s *rollout.Set) {
 	}
 	slices.SortStableFunc(active, func(a, b *rollout.Member) int {
 		return cmp.Or(
-			list.FalseFirst(a.Available, b.Available),
-			list.FalseFirst(a.MCM.HandedOver, b.MCM.HandedOver),
+			list.CompareFalseFirst(a.Available, b.Available),
+			list.CompareFalseFirst(a.MCM.HandedOver, b.MCM.HandedOver),
 			b.Created.Compare(a.Created),
 		)
 	})
@@ -294,7 +294,7 @@ func (c *cluster) scaleSet(s *rollout.Set) {
 
 // advanceToNextEvent sets the time to the next event, or to until if until is earlier and not zero. advanceToNextEvent
 // returns false if there is no next event and until is zero.
-func (c *cluster) advanceToNextEvent(until time.Time) bool {
+func (c *simulatedCluster) advanceToNextEvent(until time.Time) bool {
 	for _, times := range []map[string]time.Time{c.readyAt, c.goneAt} {
 		for _, at := range times {
 			if at.After(c.Now) && (until.IsZero() || at.Before(until)) {
@@ -305,7 +305,7 @@ func (c *cluster) advanceToNextEvent(until time.Time) bool {
 	if until.IsZero() {
 		return false
 	}
-	c.Now = phrase.Later(until, c.Now)
+	c.Now = phrase.LaterTime(until, c.Now)
 	c.applyElapsedTime()
 	return true
 }

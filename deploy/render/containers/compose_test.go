@@ -67,7 +67,7 @@ func TestComposeFile(t *testing.T) {
 			for _, volume := range s.Volumes {
 				testVolume(t, file, volume)
 			}
-			assert.Empty(t, ours.serviceFaults(t, s))
+			assert.Empty(t, ours.findServiceFaults(t, s))
 		})
 	}
 	t.Run("Temporal is that of the local stack", func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestComposeFile(t *testing.T) {
 			}
 		}
 	})
-	t.Run("its head names the variables", func(t *testing.T) { assert.Empty(t, variableFaults(readComposeFile(t))) })
+	t.Run("its head names the variables", func(t *testing.T) { assert.Empty(t, findVariableFaults(readComposeFile(t))) })
 	t.Run("no cluster was named", func(t *testing.T) {
 		_, err := parseComposeFile(t, readComposeFile(t), nil)
 		assert.ErrorContains(t, err, "set KUBECONFIG")
@@ -161,9 +161,9 @@ func readKnownNames(t *testing.T) knownNames {
 	return o
 }
 
-// serviceFaults returns an error text for each name in a service that does not exist: file, stage, variable, program or
-// flag.
-func (o knownNames) serviceFaults(t *testing.T, s types.ServiceConfig) []string {
+// findServiceFaults returns an error text for each name in a service that does not exist: file, stage, variable,
+// program or flag.
+func (o knownNames) findServiceFaults(t *testing.T, s types.ServiceConfig) []string {
 	t.Helper()
 	if s.Build == nil {
 		return nil
@@ -238,9 +238,9 @@ func readVariables(t *testing.T) []string {
 	return all
 }
 
-// variableFaults compares the variables of the compose file with the variables that its head comment explains.
-// variableFaults returns each unexplained variable and each explained variable that is not used.
-func variableFaults(text string) []string {
+// findVariableFaults compares the variables of the compose file with the variables that its head comment explains.
+// findVariableFaults returns each unexplained variable and each explained variable that is not used.
+func findVariableFaults(text string) []string {
 	head, rest, _ := strings.Cut(text, "\nx-millwright:")
 	_, head, _ = strings.Cut(head, "# Variables,")
 	names := func(pattern, text string) map[string]bool {
@@ -289,7 +289,7 @@ func TestComposeCheckFindsMisspeltNames(t *testing.T) {
 			require.NoError(t, err)
 			var all []string
 			for _, s := range file.Services {
-				all = append(all, o.serviceFaults(t, s)...)
+				all = append(all, o.findServiceFaults(t, s)...)
 			}
 			assert.Contains(t, strings.Join(all, "\n"), row.want)
 		})
@@ -311,11 +311,11 @@ func TestComposeCheckFindsMisspeltNames(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"CLUSTERNAME is not explained"},
-		variableFaults(strings.Replace(sound, "${CLUSTER_NAME", "${CLUSTERNAME", 1)),
+		findVariableFaults(strings.Replace(sound, "${CLUSTER_NAME", "${CLUSTERNAME", 1)),
 	)
 	assert.Equal(
 		t,
 		[]string{"UI_POTR is not used"},
-		variableFaults(strings.Replace(sound, "UI_PORT,", "UI_PORT, UI_POTR,", 1)),
+		findVariableFaults(strings.Replace(sound, "UI_PORT,", "UI_PORT, UI_POTR,", 1)),
 	)
 }

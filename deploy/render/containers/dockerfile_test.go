@@ -50,9 +50,9 @@ var predefinedArguments = []string{
 	"TARGETVARIANT",
 }
 
-// faults returns an error text for each mistake in a Dockerfile. folder is the build context; given are the names of
-// the build arguments.
-func (d dockerfile) faults(folder string, given ...string) []string {
+// findFaults returns an error text for each mistake in a Dockerfile. folder is the build context; given are the names
+// of the build arguments.
+func (d dockerfile) findFaults(folder string, given ...string) []string {
 	var all []string
 	for i, stage := range d.stages {
 		if from := stage.BaseName; from != "scratch" && !d.hasStage(from, i) &&
@@ -74,7 +74,7 @@ func (d dockerfile) faults(folder string, given ...string) []string {
 					known = append(known, e.Key)
 				}
 			case *instructions.CopyCommand:
-				all = append(all, d.copyFaults(c, i, folder)...)
+				all = append(all, d.findCopyCommandFaults(c, i, folder)...)
 			case *instructions.RunCommand:
 				for _, used := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(strings.Join(c.CmdLine, " "), -1) {
 					if !slices.Contains(known, used[1]) {
@@ -87,8 +87,8 @@ func (d dockerfile) faults(folder string, given ...string) []string {
 	return all
 }
 
-// copyFaults returns an error text for each source of a COPY instruction that does not exist.
-func (d dockerfile) copyFaults(c *instructions.CopyCommand, stage int, folder string) []string {
+// findCopyCommandFaults returns an error text for each source of a COPY instruction that does not exist.
+func (d dockerfile) findCopyCommandFaults(c *instructions.CopyCommand, stage int, folder string) []string {
 	if c.From != "" {
 		if d.hasStage(c.From, stage) {
 			return nil
@@ -154,7 +154,7 @@ COPY --from=build /out/ /
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "go.mod"), nil, 0o600))
 	file, err := parseDockerfile([]byte(sound))
 	require.NoError(t, err)
-	require.Empty(t, file.faults(folder, "MODULE"))
+	require.Empty(t, file.findFaults(folder, "MODULE"))
 	for name, row := range map[string]struct{ from, to, want string }{
 		"an argument that nobody sets": {"ARG MODULE", "ARG MODUL", "ARG MODUL: nobody sets it"},
 		"a variable":                   {"${MODULE}", "${MODUEL}", "RUN: $MODUEL is not declared"},
@@ -168,7 +168,7 @@ COPY --from=build /out/ /
 			require.Equal(t, 1, strings.Count(sound, row.from))
 			file, err := parseDockerfile([]byte(strings.Replace(sound, row.from, row.to, 1)))
 			require.NoError(t, err)
-			assert.Contains(t, file.faults(folder, "MODULE"), row.want)
+			assert.Contains(t, file.findFaults(folder, "MODULE"), row.want)
 		})
 	}
 	for name, row := range map[string][2]string{

@@ -32,15 +32,15 @@ func TestDockerfiles(t *testing.T) {
 	})
 
 	t.Run("its context holds all that is compiled", func(t *testing.T) {
-		file, folder := readDockerfile(t, "Dockerfile"), buildContext(t, "Dockerfile")
-		assert.Empty(t, file.faults(folder))
+		file, folder := readDockerfile(t, "Dockerfile"), copyBuildContext(t, "Dockerfile")
+		assert.Empty(t, file.findFaults(folder))
 		assert.ElementsMatch(t, []string{"/worker", "/k8sbridge", "/millwright", "/probe"}, programPaths(file))
 		require.NoError(t, checkPackages(folder, file.compiledPackages()...))
 	})
 
 	t.Run("the context of a provider's image holds all that is compiled", func(t *testing.T) {
-		file, folder := readDockerfile(t, "Dockerfile.provider"), buildContext(t, "Dockerfile.provider")
-		assert.Empty(t, file.faults(folder, "MODULE"))
+		file, folder := readDockerfile(t, "Dockerfile.provider"), copyBuildContext(t, "Dockerfile.provider")
+		assert.Empty(t, file.findFaults(folder, "MODULE"))
 		modules := regexp.MustCompile(`MODULE=([\w/-]+)`)
 		named := map[string]bool{}
 		for _, name := range []string{"docs/install.md", "deploy/image/Dockerfile.provider"} {
@@ -89,8 +89,8 @@ func TestAMissingPackageIsFound(t *testing.T) {
 	require.Error(t, checkPackages(folder, "./wroker"))
 }
 
-// buildContext copies the files that a Dockerfile's ignore file does not exclude: the build context of a builder.
-func buildContext(t *testing.T, dockerfile string) string {
+// copyBuildContext copies the files that a Dockerfile's ignore file does not exclude: the build context of a builder.
+func copyBuildContext(t *testing.T, dockerfile string) string {
 	t.Helper()
 	text, err := os.Open(filepath.Join(repoRoot(t), "deploy/image", dockerfile+".dockerignore"))
 	require.NoError(t, err)

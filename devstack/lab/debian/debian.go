@@ -1,8 +1,8 @@
-// Package debian makes folders with Debian packages, for programs that are not installed on the machine. Root.Make
-// calls mmdebstrap to make a root folder with packages and their dependencies; servers of Incus and container engines
-// run in such a folder. Root.Make needs root privileges; see Supported. Unpack unpacks packages without their
-// dependencies and needs no root privileges. Root.Make and Unpack need Debian's package manager. Package debian starts
-// no server.
+// Package debian makes folders with Debian packages, for programs that are not installed on the machine.
+// RootFilesystem.Make calls mmdebstrap to make a root folder with packages and their dependencies; servers of Incus and
+// container engines run in such a folder. RootFilesystem.Make needs root privileges; see CheckSupport. UnpackPackages
+// unpacks packages without their dependencies and needs no root privileges. RootFilesystem.Make and UnpackPackages need
+// Debian's package manager. Package debian starts no server.
 package debian
 
 import (
@@ -23,17 +23,17 @@ var unneededFiles = []string{
 	"/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*",
 }
 
-// Root describes a root folder.
-type Root struct {
+// RootFilesystem describes a root folder.
+type RootFilesystem struct {
 	Suite         string   // Debian release, such as trixie
 	Variant       string   // mmdebstrap's variant: the set of packages that is always installed
 	Packages      []string // packages to install, with their dependencies
 	ExcludedFiles []string // patterns of files to leave out, besides documents and translations
 }
 
-// Supported returns nil if this machine can run a server from a folder of Root, otherwise the reason. The error's text
-// begins with the parameter what, a noun in the plural.
-func Supported(what string) error {
+// CheckSupport returns nil if this machine can run a server from a folder of RootFilesystem, otherwise the reason. The
+// error's text begins with the parameter what, a noun in the plural.
+func CheckSupport(what string) error {
 	switch {
 	case runtime.GOOS != "linux":
 		return errors.New(what + " need Linux")
@@ -48,8 +48,9 @@ func Supported(what string) error {
 	return nil
 }
 
-// Arguments returns the arguments of mmdebstrap without the target folder. Equal arguments give an equal root folder.
-func (r Root) Arguments() []string {
+// MmdebstrapArguments returns the arguments of mmdebstrap without the target folder. Equal arguments give an equal root
+// folder.
+func (r RootFilesystem) MmdebstrapArguments() []string {
 	arguments := []string{
 		"--variant=" + r.Variant, "--include=" + strings.Join(r.Packages, ","),
 		`--aptopt=APT::Install-Recommends "false"`,
@@ -64,7 +65,7 @@ func (r Root) Arguments() []string {
 
 // Make makes the root folder at path, or an archive if path ends with .tar. Make takes about a minute. Make installs
 // Debian's mmdebstrap if the program is missing. output receives the progress.
-func (r Root) Make(ctx context.Context, path string, output io.Writer) error {
+func (r RootFilesystem) Make(ctx context.Context, path string, output io.Writer) error {
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		_, _ = fmt.Fprintln(output, "installing Debian's mmdebstrap")
 		if err := updatePackageLists(ctx, output); err != nil {
@@ -80,7 +81,7 @@ func (r Root) Make(ctx context.Context, path string, output io.Writer) error {
 		r.Suite,
 		strings.Join(r.Packages, ", "),
 	)
-	return Run(ctx, output, nil, "mmdebstrap", append(r.Arguments(), path)...)
+	return Run(ctx, output, nil, "mmdebstrap", append(r.MmdebstrapArguments(), path)...)
 }
 
 // updatePackageLists updates the package lists with `apt-get update`, which needs root.

@@ -9,9 +9,10 @@ import (
 	"path/filepath"
 )
 
-// Unpack downloads packages of this machine's Debian release and unpacks them into the folder dir. Unpack neither
-// downloads dependencies nor runs the packages' scripts: use it for programs that need no further package.
-func Unpack(ctx context.Context, dir string, output io.Writer, packages ...string) error {
+// UnpackPackages downloads packages of this machine's Debian release and unpacks them into the folder dir.
+// UnpackPackages neither downloads dependencies nor runs the packages' scripts: use it for programs that need no
+// further package.
+func UnpackPackages(ctx context.Context, dir string, output io.Writer, packages ...string) error {
 	work, err := os.MkdirTemp("", "millwright-packages-")
 	if err != nil {
 		return fmt.Errorf("make a folder for packages: %w", err)

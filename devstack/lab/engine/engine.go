@@ -2,7 +2,7 @@
 // Compose. The engine runs from Debian packages in a root folder in the user's cache folder. The engine shares no data,
 // socket or network with an engine that is installed on the machine. The engine runs in its own mount, PID and network
 // namespaces, where no registry is reachable: package standin makes the images that a test needs. The engine needs root
-// on Linux with Debian's package manager; see Supported.
+// on Linux with Debian's package manager; see CheckSupport.
 package engine
 
 import (
@@ -50,13 +50,13 @@ type Engine struct {
 // engineCount counts the engines that this process has started. The count is part of each engine's cgroup name.
 var engineCount atomic.Int32
 
-// Supported returns nil if this machine can run an engine, otherwise the reason.
-func Supported() error { return debian.Supported("container engines") }
+// CheckSupport returns nil if this machine can run an engine, otherwise the reason.
+func CheckSupport() error { return debian.CheckSupport("container engines") }
 
 // rootRecipe returns the packages of the engine's root folder. Two of these packages only provide files for images:
 // postgresql, and busybox as the shell of images.
-func rootRecipe() debian.Root {
-	return debian.Root{
+func rootRecipe() debian.RootFilesystem {
+	return debian.RootFilesystem{
 		Suite:   "trixie", // trixie has Docker 26 with BuildKit, and Compose 2
 		Variant: "extract",
 		Packages: []string{
@@ -90,25 +90,31 @@ func rootRecipe() debian.Root {
 	}
 }
 
-// Root returns the path of the engine's root folder. If the cache does not have the folder, Root makes it, once: about
-// a minute and 500 MB. Root installs Debian's mmdebstrap if the program is missing. The caller must not change the
-// folder.
-func Root(ctx context.Context, output io.Writer) (string, error) {
-	if err := Supported(); err != nil {
+// RootFolder returns the path of the engine's root folder. If the cache does not have the folder, RootFolder makes it,
+// once: about a minute and 500 MB. RootFolder installs Debian's mmdebstrap if the program is missing. The caller must
+// not change the folder.
+func RootFolder(ctx context.Context, output io.Writer) (string, error) {
+	if err := CheckSupport(); err != nil {
 		return "", err
 	}
 	if output == nil {
 		output = io.Discard
 	}
 	packages := rootRecipe()
-	dir, err := build.Folder(ctx, "engine-root", strings.Join(packages.Arguments(), "\n"), output, func(dir string) error {
-		root := filepath.Join(dir, "root")
-		if err := packages.Make(ctx, root, output); err != nil {
-			return err
-		}
-		// The package iptables makes the same link when it is installed.
-		return os.Symlink("iptables-nft", filepath.Join(root, "usr", "sbin", "iptables"))
-	})
+	dir, err := build.CachedFolder(
+		ctx,
+		"engine-root",
+		strings.Join(packages.MmdebstrapArguments(), "\n"),
+		output,
+		func(dir string) error {
+			root := filepath.Join(dir, "root")
+			if err := packages.Make(ctx, root, output); err != nil {
+				return err
+			}
+			// The package iptables makes the same link when it is installed.
+			return os.Symlink("iptables-nft", filepath.Join(root, "usr", "sbin", "iptables"))
+		},
+	)
 	if err != nil {
 		return "", fmt.Errorf("make the root folder of the engine: %w", err)
 	}
@@ -118,7 +124,7 @@ func Root(ctx context.Context, output io.Writer) (string, error) {
 // Start starts an engine with its data in the empty folder dir, and returns when the engine answers. If the calling
 // process ends, even by SIGKILL, the engine ends, too.
 func Start(ctx context.Context, dir string, o Options) (*Engine, error) {
-	root, err := Root(ctx, o.Output)
+	root, err := RootFolder(ctx, o.Output)
 	if err != nil {
 		return nil, err
 	}
@@ -132,9 +138,9 @@ func Start(ctx context.Context, dir string, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Docker runs the docker command in the engine's namespaces and returns the command's standard output. input is
+// RunDocker runs the docker command in the engine's namespaces and returns the command's standard output. input is
 // standard input and may be nil. The error contains standard error.
-func (e *Engine) Docker(ctx context.Context, input io.Reader, arguments ...string) ([]byte, error) {
+func (e *Engine) RunDocker(ctx context.Context, input io.Reader, arguments ...string) ([]byte, error) {
 	return e.Run(ctx, nil, input, "docker", arguments...)
 }
 
@@ -149,7 +155,7 @@ func (e *Engine) Run(
 	environment = append(
 		[]string{"PATH=" + searchPath, "HOME=/tmp", "DOCKER_HOST=unix:///run/docker.sock"},
 		environment...)
-	command := isolated.Command(ctx, e.PID, environment, program, arguments...)
+	command := isolated.CommandInNamespaces(ctx, e.PID, environment, program, arguments...)
 	command.Stdin = input
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
@@ -175,8 +181,8 @@ func (e *Engine) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return e.process.Dial(ctx, address)
 }
 
-// Log returns the last 4000 bytes of dockerd's log, or the error text if the log cannot be read.
-func (e *Engine) Log() string {
+// EndOfLog returns the last 4000 bytes of dockerd's log, or the error text if the log cannot be read.
+func (e *Engine) EndOfLog() string {
 	const kept = 4000
 	text, err := os.ReadFile(e.logPath())
 	if err != nil {

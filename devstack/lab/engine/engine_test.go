@@ -34,12 +34,12 @@ const (
 // An engine builds an image without a registry and runs a container. After Stop nothing of the engine is left on this
 // machine.
 func TestAnEngineLeavesNothing(t *testing.T) {
-	enginetest.NeedSupport(t)
+	enginetest.RequireSupport(t)
 	e := startEngine(t)
 	other := startEngine(t)
-	traces, others := enginetest.Traces(t, e), enginetest.Traces(t, other)
+	traces, others := enginetest.LeftoverFinder(t, e), enginetest.LeftoverFinder(t, other)
 	runSleepingContainer(t, e)
-	out, err := e.Docker(t.Context(), nil, "exec", "forever", "/busybox", "cat", "/proc/self/cgroup")
+	out, err := e.RunDocker(t.Context(), nil, "exec", "forever", "/busybox", "cat", "/proc/self/cgroup")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(out)) {
 		assert.Contains(t, line, e.CgroupName, "a container is in the engine's cgroups")
@@ -49,7 +49,7 @@ func TestAnEngineLeavesNothing(t *testing.T) {
 	require.NoError(t, e.Stop(t.Context()), "a second time")
 	assert.Empty(t, traces())
 
-	out, err = other.Docker(t.Context(), nil, "ps", "--all", "--quiet")
+	out, err = other.RunDocker(t.Context(), nil, "ps", "--all", "--quiet")
 	require.NoError(t, err, "the other one runs on")
 	assert.Empty(t, out, "and has containers of its own")
 	require.NoError(t, other.Stop(t.Context()))
@@ -59,7 +59,7 @@ func TestAnEngineLeavesNothing(t *testing.T) {
 // A listener on this machine's loopback is not reachable from containers. Listen and Dial of the engine connect the two
 // network namespaces.
 func TestListenAndDialConnectTheNetworks(t *testing.T) {
-	enginetest.NeedSupport(t)
+	enginetest.RequireSupport(t)
 	e := startEngine(t)
 	ours, err := os.Readlink("/proc/self/ns/net") // namespace of this process's first thread
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ const childFolderVariable = "MILLWRIGHT_TEST_ENGINE"
 // When the process that started an engine is killed, the engine and its containers end. The start of the next engine
 // removes the killed engine's cgroups.
 func TestAKilledEngineLeavesNothing(t *testing.T) {
-	enginetest.NeedSupport(t)
+	enginetest.RequireSupport(t)
 	if dir := os.Getenv(childFolderVariable); dir != "" {
 		e, err := engine.Start(t.Context(), dir, engine.Options{Output: os.Stderr})
 		require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestAKilledEngineLeavesNothing(t *testing.T) {
 		_, _ = fmt.Sscanf(lines.Text(), "engine %d %s", &killed.PID, &killed.CgroupName)
 	}
 	require.NotZero(t, killed.PID, "the child ended before its engine ran")
-	traces := enginetest.Traces(t, killed)
+	traces := enginetest.LeftoverFinder(t, killed)
 	require.NotEmpty(t, traces())
 	require.NoError(t, child.Process.Signal(syscall.SIGKILL))
 	_ = child.Wait()
@@ -157,7 +157,7 @@ func startEngine(t *testing.T) *engine.Engine {
 // runSleepingContainer builds an image from scratch and starts a container that sleeps.
 func runSleepingContainer(t *testing.T, e *engine.Engine) {
 	t.Helper()
-	root, err := engine.Root(t.Context(), os.Stderr)
+	root, err := engine.RootFolder(t.Context(), os.Stderr)
 	require.NoError(t, err)
 	shell, err := os.Open(filepath.Join(root, "usr", "bin", "busybox"))
 	require.NoError(t, err)
@@ -166,6 +166,6 @@ func runSleepingContainer(t *testing.T, e *engine.Engine) {
 		" && printf 'FROM scratch\nCOPY busybox /\n' | docker build --quiet --tag " + shellImage + " --file - /tmp/context"
 	_, err = e.Run(t.Context(), nil, shell, "busybox", "sh", "-euc", build)
 	require.NoError(t, err)
-	_, err = e.Docker(t.Context(), nil, "run", "--detach", "--name=forever", shellImage, "/busybox", "sleep", "1000000")
+	_, err = e.RunDocker(t.Context(), nil, "run", "--detach", "--name=forever", shellImage, "/busybox", "sleep", "1000000")
 	require.NoError(t, err)
 }

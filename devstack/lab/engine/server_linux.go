@@ -39,7 +39,7 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 		return err
 	}
 	e.process, err = isolated.Start(isolated.Options{
-		Script: startScript, Dir: e.Dir, Groups: groups, Log: e.logPath(),
+		Script: startScript, Dir: e.Dir, CgroupFolders: groups, LogPath: e.logPath(),
 		Env: []string{
 			"PATH=" + searchPath + ":/sbin:/bin",
 			"ROOT=" + root,
@@ -53,12 +53,12 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 		return err
 	}
 	e.PID = e.process.PID
-	err = e.process.Await(ctx, startTimeout, func(ctx context.Context) error {
-		_, err := e.Docker(ctx, nil, "version")
+	err = e.process.AwaitSuccess(ctx, startTimeout, func(ctx context.Context) error {
+		_, err := e.RunDocker(ctx, nil, "version")
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, e.Log())
+		return fmt.Errorf("%w\n%s", err, e.EndOfLog())
 	}
 	return nil
 }

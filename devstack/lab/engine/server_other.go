@@ -6,7 +6,7 @@ import "context"
 
 const cgroupPrefix = ""
 
-func (e *Engine) launch(context.Context, string, []string) error { return Supported() }
+func (e *Engine) launch(context.Context, string, []string) error { return CheckSupport() }
 
 // Stop does nothing: engines need Linux.
 func (e *Engine) Stop(context.Context) error { return nil }

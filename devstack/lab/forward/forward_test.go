@@ -15,7 +15,7 @@ func TestServePassesBothDirections(t *testing.T) {
 	target, entrance := listenLocally(t), listenLocally(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, entrance, To(target.Addr().String())) }()
+	go func() { ended <- Serve(ctx, entrance, DialerToAddress(target.Addr().String())) }()
 	go func() { // echo server: answers when the client has closed its half
 		connection, err := target.Accept()
 		if err != nil {
@@ -45,7 +45,7 @@ func TestServePassesBothDirections(t *testing.T) {
 func TestServeOutlivesItsTarget(t *testing.T) {
 	target, entrance := listenLocally(t), listenLocally(t)
 	require.NoError(t, target.Close())
-	go func() { _ = Serve(t.Context(), entrance, To(target.Addr().String())) }()
+	go func() { _ = Serve(t.Context(), entrance, DialerToAddress(target.Addr().String())) }()
 	for range 2 {
 		client, err := net.Dial("tcp", entrance.Addr().String())
 		require.NoError(t, err)

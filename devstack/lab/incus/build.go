@@ -45,14 +45,14 @@ var excludedFiles = []string{
 }
 
 // rootRecipe returns the description of a root folder.
-func rootRecipe(variant string, packages []string) debian.Root {
-	return debian.Root{Suite: debianSuite, Variant: variant, Packages: packages, ExcludedFiles: excludedFiles}
+func rootRecipe(variant string, packages []string) debian.RootFilesystem {
+	return debian.RootFilesystem{Suite: debianSuite, Variant: variant, Packages: packages, ExcludedFiles: excludedFiles}
 }
 
-// nodeFolder has the repository's own files for the node image: scripts and configuration.
+// nodeFilesFolder has the repository's own files for the node image: scripts and configuration.
 //
 //go:embed node
-var nodeFolder embed.FS
+var nodeFilesFolder embed.FS
 
 // workloadFolder is the folder of the program in both pod images.
 const workloadFolder = "devstack/lab/incus/workload"
@@ -63,7 +63,7 @@ type nodeImage struct{ path, key string }
 // buildRootAndImage returns the path of the server's root folder and the node image, and makes both if the cache lacks
 // them.
 func (o Options) buildRootAndImage(ctx context.Context) (root string, image nodeImage, err error) {
-	if err := Supported(); err != nil {
+	if err := CheckSupport(); err != nil {
 		return "", nodeImage{}, err
 	}
 	if o.Repo, err = build.FindRepo(o.Repo); err != nil {
@@ -83,10 +83,10 @@ func (o Options) buildRootAndImage(ctx context.Context) (root string, image node
 
 func (o Options) buildRoot(ctx context.Context) (string, error) {
 	packages := rootRecipe("apt", serverPackages)
-	dir, err := build.Folder(
+	dir, err := build.CachedFolder(
 		ctx,
 		"incus-root",
-		strings.Join(packages.Arguments(), "\n"),
+		strings.Join(packages.MmdebstrapArguments(), "\n"),
 		o.Output,
 		func(dir string) error {
 			return packages.Make(ctx, filepath.Join(dir, "root"), o.Output)
@@ -111,13 +111,13 @@ func (o Options) buildImage(ctx context.Context) (nodeImage, error) {
 	}
 	recipe := fmt.Sprintf(
 		"%q %q %q %s %s",
-		rootRecipe("essential", nodePackages).Arguments(),
+		rootRecipe("essential", nodePackages).MmdebstrapArguments(),
 		files,
 		program,
 		kubelet,
 		runtime.Version(),
 	)
-	dir, err := build.Folder(ctx, "incus-node", recipe, o.Output, func(dir string) error {
+	dir, err := build.CachedFolder(ctx, "incus-node", recipe, o.Output, func(dir string) error {
 		return o.fillImage(ctx, dir, kubelet, files)
 	})
 	if err != nil {
@@ -221,13 +221,13 @@ func imageMetadata() string {
 
 // nodeFiles returns the text of each embedded file of the node image by file name.
 func nodeFiles() (map[string]string, error) {
-	entries, err := fs.ReadDir(nodeFolder, "node")
+	entries, err := fs.ReadDir(nodeFilesFolder, "node")
 	if err != nil {
 		return nil, fmt.Errorf("read the files of nodes: %w", err)
 	}
 	files := map[string]string{}
 	for _, entry := range entries {
-		text, err := nodeFolder.ReadFile("node/" + entry.Name())
+		text, err := nodeFilesFolder.ReadFile("node/" + entry.Name())
 		if err != nil {
 			return nil, fmt.Errorf("read the files of nodes: %w", err)
 		}

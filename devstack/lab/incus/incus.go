@@ -5,7 +5,7 @@
 // The server runs from Debian packages in a root folder in the user's cache folder: nothing is installed on the host.
 // The server runs in its own mount, PID and network namespaces. When the process that called Start ends, process 1 of
 // these namespaces ends, and the kernel removes all mounts, processes and network interfaces of the server. The server
-// needs root on Linux with Debian's package manager; see Supported.
+// needs root on Linux with Debian's package manager; see CheckSupport.
 package incus
 
 import (
@@ -44,7 +44,7 @@ const (
 // apiPort is the port of the server's HTTPS API, Incus' default. The server listens only in its own network namespace.
 const apiPort = 8443
 
-// Options are the options of Start and Build.
+// Options are the options of Start and BuildImages.
 type Options struct {
 	// Repo is the root of the clone; empty means the clone that contains the working directory.
 	Repo string
@@ -77,12 +77,12 @@ type Server struct {
 	lock    *os.File          // lock of the network, if Start chose the network
 }
 
-// Supported returns nil if this machine can run a server, otherwise the reason.
-func Supported() error { return debian.Supported("real machines") }
+// CheckSupport returns nil if this machine can run a server, otherwise the reason.
+func CheckSupport() error { return debian.CheckSupport("real machines") }
 
-// Build makes the server's root folder and the node image, unless the cache has them: some minutes, once. Build
-// installs Debian's mmdebstrap if the program is missing. Start calls the same code.
-func Build(ctx context.Context, o Options) error {
+// BuildImages makes the server's root folder and the node image, unless the cache has them: some minutes, once.
+// BuildImages installs Debian's mmdebstrap if the program is missing. Start calls the same code.
+func BuildImages(ctx context.Context, o Options) error {
 	_, _, err := o.buildRootAndImage(ctx)
 	return err
 }
@@ -127,7 +127,7 @@ func newServer(ctx context.Context, dir string, network Network) (*Server, error
 		Network:    network,
 	}
 	if network == (Network{}) {
-		if s.Network, s.lock, err = FreeNetwork(ctx, dir); err != nil {
+		if s.Network, s.lock, err = FindFreeNetwork(ctx, dir); err != nil {
 			return nil, err
 		}
 	}
@@ -178,7 +178,7 @@ func (s *Server) Run(ctx context.Context, arguments ...string) ([]byte, error) {
 }
 
 func (s *Server) runIncus(ctx context.Context, input io.Reader, arguments ...string) ([]byte, error) {
-	command := isolated.Command(ctx, s.PID, []string{"HOME=/tmp", "PATH=" + searchPath}, "incus", arguments...)
+	command := isolated.CommandInNamespaces(ctx, s.PID, []string{"HOME=/tmp", "PATH=" + searchPath}, "incus", arguments...)
 	command.Stdin = input
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
@@ -189,9 +189,9 @@ func (s *Server) runIncus(ctx context.Context, input io.Reader, arguments ...str
 	return out, nil
 }
 
-// Clean removes two leftovers of a killed server: its cgroups and its file server.json. Clean does nothing if no server
-// was killed in dir. The caller must ensure that no server runs in dir.
-func Clean(ctx context.Context, dir string) error {
+// RemoveKilledServer removes two leftovers of a killed server: its cgroups and its file server.json. RemoveKilledServer
+// does nothing if no server was killed in dir. The caller must ensure that no server runs in dir.
+func RemoveKilledServer(ctx context.Context, dir string) error {
 	s, err := Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -26,10 +26,10 @@ const (
 // An instance of the node image runs its user data. After Stop nothing of the server and the instance is left on this
 // machine, except the data in Dir. The next server in Dir starts the instance again.
 func TestAServerLeavesNothing(t *testing.T) {
-	incustest.NeedSupport(t)
+	incustest.RequireSupport(t)
 	dir := t.TempDir()
 	s := startServer(t, dir)
-	traces := incustest.Traces(t, s)
+	traces := incustest.LeftoverFinder(t, s)
 	_, err := s.Run(
 		t.Context(),
 		"launch",
@@ -52,7 +52,7 @@ func TestAServerLeavesNothing(t *testing.T) {
 	assert.Empty(t, traces())
 
 	s = startServer(t, dir)
-	traces = incustest.Traces(t, s)
+	traces = incustest.LeftoverFinder(t, s)
 	require.Eventually(t, seen("ran\n"), stepTimeout, pollInterval, "it runs again, but not its user data")
 	require.NoError(t, s.Stop(t.Context()))
 	assert.Empty(t, traces())
@@ -60,13 +60,13 @@ func TestAServerLeavesNothing(t *testing.T) {
 
 // Two servers run at the same time, each with an instance of the same name.
 func TestTwoServersRunSideBySide(t *testing.T) {
-	incustest.NeedSupport(t)
+	incustest.RequireSupport(t)
 	first, second := startServer(t, t.TempDir()), startServer(t, t.TempDir())
 	for _, s := range []*incus.Server{first, second} {
 		_, err := s.Run(t.Context(), "launch", incus.ImageAlias, "one")
 		require.NoError(t, err)
 	}
-	traces := incustest.Traces(t, first)
+	traces := incustest.LeftoverFinder(t, first)
 	require.NoError(t, first.Stop(t.Context()))
 	assert.Empty(t, traces())
 	state, err := second.Run(t.Context(), "list", "--format=csv", "--columns=s")
@@ -76,7 +76,7 @@ func TestTwoServersRunSideBySide(t *testing.T) {
 
 // The API accepts the client's certificate and no other client.
 func TestTheAPIAsksForACertificate(t *testing.T) {
-	incustest.NeedSupport(t)
+	incustest.RequireSupport(t)
 	s := startServer(t, t.TempDir())
 	text, err := os.ReadFile(s.ServerCert)
 	require.NoError(t, err)

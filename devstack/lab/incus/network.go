@@ -45,12 +45,12 @@ func numberedNetwork(i int) Network {
 	}
 }
 
-// APIServer returns the API server's URL for machines. The port is always 6443, also in a stack with free ports:
+// APIServerURL returns the API server's URL for machines. The port is always 6443, also in a stack with free ports:
 // machines keep the URL across restarts of the stack.
-func (n Network) APIServer() string { return "https://" + n.Entrance() }
+func (n Network) APIServerURL() string { return "https://" + n.APIServerAddress() }
 
-// Entrance returns the address and port at which machines reach the API server.
-func (n Network) Entrance() string { return net.JoinHostPort(n.Host, "6443") }
+// APIServerAddress returns the address and port at which machines reach the API server.
+func (n Network) APIServerAddress() string { return net.JoinHostPort(n.Host, "6443") }
 
 // Networks returns all networks that servers of Incus may use.
 func Networks() []Network {
@@ -61,8 +61,8 @@ func Networks() []Network {
 	return all
 }
 
-// NetworkNamed returns the network with this name.
-func NetworkNamed(name string) (Network, error) {
+// NetworkByName returns the network with this name.
+func NetworkByName(name string) (Network, error) {
 	all := Networks()
 	i := slices.IndexFunc(all, func(n Network) bool { return n.Name == name })
 	if i < 0 {
@@ -71,11 +71,11 @@ func NetworkNamed(name string) (Network, error) {
 	return all[i], nil
 }
 
-// FreeNetwork returns a network without an interface on this machine, and the network's lock against other stacks. The
-// caller closes the lock when the machines have ended, or passes the lock to the supervisor. A second call for the same
-// folder returns the same network, unless another stack uses it: restarted machines know the API server by its address
-// in their network.
-func FreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
+// FindFreeNetwork returns a network without an interface on this machine, and the network's lock against other stacks.
+// The caller closes the lock when the machines have ended, or passes the lock to the supervisor. A second call for the
+// same folder returns the same network, unless another stack uses it: restarted machines know the API server by its
+// address in their network.
+func FindFreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(dir))
 	for i := range networkCount {

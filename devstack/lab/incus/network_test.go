@@ -21,27 +21,27 @@ func TestNetworksDoNotOverlap(t *testing.T) {
 			assert.False(t, netip.MustParsePrefix(n.Pods).Contains(netip.MustParseAddr(address)))
 		}
 		assert.LessOrEqual(t, len(n.Name), 15, "the kernel's bound for names of interfaces")
-		same, err := NetworkNamed(n.Name)
+		same, err := NetworkByName(n.Name)
 		require.NoError(t, err)
 		assert.Equal(t, n, same)
 	}
-	_, err := NetworkNamed("eth0")
+	_, err := NetworkByName("eth0")
 	assert.ErrorContains(t, err, "no network")
 }
 
 // The same folder gets the same network again, unless another stack uses the network.
 func TestAFolderKeepsItsNetwork(t *testing.T) {
 	t.Setenv("MILLWRIGHT_CACHE", t.TempDir())
-	first, lock, err := FreeNetwork(t.Context(), "/stack")
+	first, lock, err := FindFreeNetwork(t.Context(), "/stack")
 	require.NoError(t, err)
-	second, other, err := FreeNetwork(t.Context(), "/stack")
+	second, other, err := FindFreeNetwork(t.Context(), "/stack")
 	require.NoError(t, err)
 	assert.NotEqual(t, first, second)
 	_, err = LockNetwork(first)
 	require.ErrorIs(t, err, component.ErrLocked)
 	require.NoError(t, other.Close())
 	require.NoError(t, lock.Close())
-	again, lock, err := FreeNetwork(t.Context(), "/stack")
+	again, lock, err := FindFreeNetwork(t.Context(), "/stack")
 	require.NoError(t, err)
 	assert.Equal(t, first, again)
 	require.NoError(t, lock.Close())

@@ -42,7 +42,7 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	if err := raiseInotifyLimit(); err != nil {
 		return err
 	}
-	if err := s.writeState(); err != nil { // Clean finds a server that is killed from here on
+	if err := s.writeState(); err != nil { // RemoveKilledServer finds a server that is killed from here on
 		return err
 	}
 	groups, err := cgroup.Make(s.Network.Name)
@@ -55,7 +55,7 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	}
 	defer func() { _ = host.Close() }()
 	s.process, err = isolated.Start(isolated.Options{
-		Script: startScript, Dir: s.Dir, Groups: groups, Files: []*os.File{host}, Log: s.LogPath(),
+		Script: startScript, Dir: s.Dir, CgroupFolders: groups, Files: []*os.File{host}, LogPath: s.LogPath(),
 		Env: []string{
 			"PATH=" + searchPath + ":/sbin:/bin",
 			// incusd's database uses libuv. If libuv uses io_uring, epoll in the same process may miss connections (Linux 6.18):
@@ -74,7 +74,7 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	if err := s.writeState(); err != nil {
 		return err
 	}
-	err = s.process.Await(ctx, startTimeout, func(ctx context.Context) error {
+	err = s.process.AwaitSuccess(ctx, startTimeout, func(ctx context.Context) error {
 		_, err := s.Run(ctx, "query", "/1.0")
 		return err
 	})

@@ -13,7 +13,7 @@ const (
 	retryInterval = time.Second
 )
 
-func (s *Server) launch(context.Context, string) error { return Supported() }
+func (s *Server) launch(context.Context, string) error { return CheckSupport() }
 
 // Done returns the channel of the server's process. No server can be started without Linux.
 func (s *Server) Done() <-chan struct{} { return s.process.Done() }

@@ -21,30 +21,30 @@ import (
 // Start starts process 1 of new namespaces. If the calling process ends, even by SIGKILL, the kernel kills all
 // processes of the namespaces.
 func Start(o Options) (*Process, error) {
-	log, err := os.OpenFile(o.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(o.LogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
 	defer func() { _ = log.Close() }()
 	script := filepath.Join(o.Dir, "start.sh")
-	if err := os.WriteFile(script, []byte("set -eu\n"+enterFunctions+"\n"+o.Script), 0o600); err != nil {
+	if err := os.WriteFile(script, []byte("set -eu\n"+enterShellFunctions+"\n"+o.Script), 0o600); err != nil {
 		return nil, fmt.Errorf("write the start script: %w", err)
 	}
 	command := exec.Command("/bin/sh", script)
-	command.Env = append([]string{"GROUPS_OF_SERVER=" + strings.Join(o.Groups, "\n")}, o.Env...)
+	command.Env = append([]string{"GROUPS_OF_SERVER=" + strings.Join(o.CgroupFolders, "\n")}, o.Env...)
 	command.ExtraFiles = o.Files
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true,
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET,
 	}
-	if err := attached.Start(command); err != nil {
+	if err := attached.StartCommand(command); err != nil {
 		return nil, fmt.Errorf("start process 1 of the server: %w", err)
 	}
-	p := &Process{PID: command.Process.Pid, command: command, ended: make(chan struct{})}
+	p := &Process{PID: command.Process.Pid, command: command, done: make(chan struct{})}
 	go func() {
 		_ = command.Wait()
-		close(p.ended)
+		close(p.done)
 	}()
 	return p, nil
 }
@@ -54,15 +54,15 @@ func Start(o Options) (*Process, error) {
 func (p *Process) End(within time.Duration) {
 	_ = p.command.Process.Signal(syscall.SIGTERM) // process 1 forwards the signal to the server
 	select {
-	case <-p.ended:
+	case <-p.done:
 	case <-time.After(within):
 		_ = p.command.Process.Kill() // the kernel kills the whole PID namespace before Wait returns
-		<-p.ended
+		<-p.done
 	}
 }
 
-// Await calls ask until ask returns no error. Await fails if the server ends or the time is over.
-func (p *Process) Await(ctx context.Context, within time.Duration, ask func(context.Context) error) error {
+// AwaitSuccess calls ask until ask returns no error. AwaitSuccess fails if the server ends or the time is over.
+func (p *Process) AwaitSuccess(ctx context.Context, within time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for {
@@ -71,7 +71,7 @@ func (p *Process) Await(ctx context.Context, within time.Duration, ask func(cont
 			return nil
 		}
 		select {
-		case <-p.ended:
+		case <-p.done:
 			return fmt.Errorf("it ended before it answered: %w", err)
 		case <-ctx.Done():
 			return fmt.Errorf("it does not answer within %s: %w", within, err)
@@ -107,7 +107,7 @@ func (p *Process) callInNetworkNamespace(f func()) error {
 	}
 	defer func() { _ = namespace.Close() }()
 	entered := make(chan error, 1)
-	go onThreadThatEnds(func() {
+	go runOnThreadThatEnds(func() {
 		err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET)
 		if err == nil {
 			f()
@@ -120,10 +120,10 @@ func (p *Process) callInNetworkNamespace(f func()) error {
 	return nil
 }
 
-// onThreadThatEnds calls f on a thread that ends with its goroutine: no other goroutine can run in a network namespace
-// that f has entered. The first thread of a process never ends and would stay in the namespace: on the first thread
-// onThreadThatEnds waits while another thread calls f.
-func onThreadThatEnds(f func()) {
+// runOnThreadThatEnds calls f on a thread that ends with its goroutine: no other goroutine can run in a network
+// namespace that f has entered. The first thread of a process never ends and would stay in the namespace: on the first
+// thread runOnThreadThatEnds waits while another thread calls f.
+func runOnThreadThatEnds(f func()) {
 	runtime.LockOSThread() // a locked thread ends with its goroutine
 	if unix.Gettid() != unix.Getpid() {
 		f()
@@ -132,7 +132,7 @@ func onThreadThatEnds(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		onThreadThatEnds(f)
+		runOnThreadThatEnds(f)
 	}()
 	<-done
 	runtime.UnlockOSThread()

@@ -12,18 +12,18 @@ import (
 // init locks the first goroutine, which runs TestMain, to the first thread.
 func init() { runtime.LockOSThread() }
 
-// workerThread is the ID of the thread that ran the function of TestMain's call to onThreadThatEnds.
-var workerThread int
+// workerThreadID is the ID of the thread that ran the function of TestMain's call to runOnThreadThatEnds.
+var workerThreadID int
 
 func TestMain(m *testing.M) {
 	if unix.Gettid() == unix.Getpid() {
-		onThreadThatEnds(func() { workerThread = unix.Gettid() })
+		runOnThreadThatEnds(func() { workerThreadID = unix.Gettid() })
 	}
 	os.Exit(m.Run())
 }
 
 // The first thread of a process never ends: it must not enter a namespace.
 func TestOnThreadThatEndsAvoidsTheFirstThread(t *testing.T) {
-	assert.NotZero(t, workerThread, "TestMain did not run on the first thread")
-	assert.NotEqual(t, os.Getpid(), workerThread)
+	assert.NotZero(t, workerThreadID, "TestMain did not run on the first thread")
+	assert.NotEqual(t, os.Getpid(), workerThreadID)
 }

@@ -17,8 +17,8 @@ func Start(Options) (*Process, error) { return nil, errUnsupported }
 // End does nothing: Start never succeeds.
 func (p *Process) End(time.Duration) {}
 
-// Await fails: Start never succeeds.
-func (p *Process) Await(context.Context, time.Duration, func(context.Context) error) error {
+// AwaitSuccess fails: Start never succeeds.
+func (p *Process) AwaitSuccess(context.Context, time.Duration, func(context.Context) error) error {
 	return errUnsupported
 }
 

@@ -50,7 +50,7 @@ func (a approver) run(ctx context.Context) error {
 		if !ok || len(request.Status.Conditions) > 0 {
 			return
 		}
-		if err := a.approve(ctx, request.DeepCopy()); err != nil {
+		if err := a.approveRequest(ctx, request.DeepCopy()); err != nil {
 			slog.Warn("certificate is not approved", "request", request.Name, "user", request.Spec.Username, "reason", err)
 		}
 	}
@@ -71,9 +71,9 @@ func (a approver) run(ctx context.Context) error {
 	return nil
 }
 
-// approve approves a request. An error says why the request was not approved.
-func (a approver) approve(ctx context.Context, request *certificatesv1.CertificateSigningRequest) error {
-	name, err := claimedNode(request)
+// approveRequest approves a request. An error says why the request was not approved.
+func (a approver) approveRequest(ctx context.Context, request *certificatesv1.CertificateSigningRequest) error {
+	name, err := claimedNodeName(request)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (a approver) approve(ctx context.Context, request *certificatesv1.Certifica
 	if err != nil {
 		return fmt.Errorf("ask Incus for the addresses of %s: %w", name, err)
 	}
-	if err := checkNames(request, append(addresses, name)); err != nil {
+	if err := checkRequestedNames(request, append(addresses, name)); err != nil {
 		return err
 	}
 	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
@@ -105,14 +105,14 @@ func (a approver) approve(ctx context.Context, request *certificatesv1.Certifica
 	return nil
 }
 
-// claimedNode returns the name of the node that requests a certificate for itself. The user name that the API server
-// authenticated contains this name.
-func claimedNode(request *certificatesv1.CertificateSigningRequest) (string, error) {
+// claimedNodeName returns the name of the node that requests a certificate for itself. The user name that the API
+// server authenticated contains this name.
+func claimedNodeName(request *certificatesv1.CertificateSigningRequest) (string, error) {
 	name, isNode := strings.CutPrefix(request.Spec.Username, nodeUserPrefix)
 	if !isNode || name == "" || !slices.Contains(request.Spec.Groups, nodeGroup) {
 		return "", fmt.Errorf("%q is not a kubelet", request.Spec.Username)
 	}
-	parsed, err := parseRequest(request)
+	parsed, err := parseSigningRequest(request)
 	if err != nil {
 		return "", err
 	}
@@ -133,9 +133,9 @@ func claimedNode(request *certificatesv1.CertificateSigningRequest) (string, err
 	return name, nil
 }
 
-// checkNames returns an error if the requested certificate has a name or address that is not in own.
-func checkNames(request *certificatesv1.CertificateSigningRequest, own []string) error {
-	parsed, err := parseRequest(request)
+// checkRequestedNames returns an error if the requested certificate has a name or address that is not in own.
+func checkRequestedNames(request *certificatesv1.CertificateSigningRequest, own []string) error {
+	parsed, err := parseSigningRequest(request)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func checkNames(request *certificatesv1.CertificateSigningRequest, own []string)
 	return nil
 }
 
-func parseRequest(request *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
+func parseSigningRequest(request *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(request.Spec.Request)
 	if block == nil {
 		return nil, errors.New("its request is not in PEM form")

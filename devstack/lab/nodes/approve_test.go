@@ -121,7 +121,7 @@ func TestOnlyOwnNamesAndAddressesAreApproved(t *testing.T) {
 			a := approver{clients, func(_ context.Context, name string) ([]string, error) {
 				return map[string][]string{"m-1": {"10.200.0.10"}}[name], nil
 			}}
-			err = a.approve(t.Context(), request.DeepCopy())
+			err = a.approveRequest(t.Context(), request.DeepCopy())
 			after, getErr := clients.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "csr", metav1.GetOptions{})
 			require.NoError(t, getErr)
 			if test.refused != "" {

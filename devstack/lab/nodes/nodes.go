@@ -23,14 +23,14 @@ import (
 
 // Options are the options of Run.
 type Options struct {
-	Repo      string        // root of the clone
-	Dir       string        // data of Incus; other processes call incus.Open with it
-	Network   incus.Network // network of the machines, locked by the supervisor
-	APIServer string        // the API server's address on loopback; machines use Network.APIServer
+	Repo             string        // root of the clone
+	Dir              string        // data of Incus; other processes call incus.Open with it
+	Network          incus.Network // network of the machines, locked by the supervisor
+	APIServerAddress string        // the API server's address on loopback; machines use Network.APIServerURL
 	// Kubeconfig is the path of the admin's kubeconfig. The approver impersonates the user incusd and has only this user's
 	// rights.
-	Kubeconfig string
-	Health     string // address of /readyz
+	Kubeconfig    string
+	HealthAddress string // address of /readyz
 }
 
 // approverUser is the approver's user name at the API server. rbac/approver.yaml grants the rights of this user.
@@ -45,11 +45,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, server.Stop(context.WithoutCancel(ctx))) }()
 
-	entrance, err := net.Listen("tcp", o.Network.Entrance())
+	entrance, err := net.Listen("tcp", o.Network.APIServerAddress())
 	if err != nil {
 		return fmt.Errorf("listen for machines: %w", err)
 	}
-	health, err := net.Listen("tcp", o.Health)
+	health, err := net.Listen("tcp", o.HealthAddress)
 	if err != nil {
 		return errors.Join(fmt.Errorf("listen for health checks: %w", err), entrance.Close())
 	}
@@ -65,7 +65,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	slog.Info("incusd is ready", "address", server.Address, "network", o.Network.Subnet)
 
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return forward.Serve(ctx, entrance, forward.To(o.APIServer)) })
+	group.Go(func() error { return forward.Serve(ctx, entrance, forward.DialerToAddress(o.APIServerAddress)) })
 	group.Go(func() error { return approver{clients, addressLookup(server)}.run(ctx) })
 	group.Go(func() error { return serveHealth(ctx, health) })
 	group.Go(func() error {

@@ -32,15 +32,15 @@ var runScript string
 // debianPackages are the packages of Prometheus and Alertmanager: 30 MB to download, 140 MB unpacked.
 var debianPackages = []string{"prometheus", "prometheus-alertmanager"}
 
-// Program returns the path of a program. The first call downloads the packages in some seconds. Program fails if this
-// machine is not Debian or the packages cannot be downloaded.
-func Program(ctx context.Context, name string, output io.Writer) (string, error) {
+// ProgramPath returns the path of a program. The first call downloads the packages in some seconds. ProgramPath fails
+// if this machine is not Debian or the packages cannot be downloaded.
+func ProgramPath(ctx context.Context, name string, output io.Writer) (string, error) {
 	release, err := os.ReadFile("/etc/debian_version")
 	if err != nil {
 		return "", fmt.Errorf("this is no Debian: %w", err)
 	}
 	recipe := strings.Join(append(debianPackages, string(release), runtime.GOARCH, runScript), "\n")
-	dir, err := build.Folder(
+	dir, err := build.CachedFolder(
 		ctx,
 		"observers",
 		recipe,
@@ -56,7 +56,7 @@ func Program(ctx context.Context, name string, output io.Writer) (string, error)
 // unpackPrograms unpacks the packages, and makes the folder bin with all programs by name.
 func unpackPrograms(ctx context.Context, dir string, output io.Writer) error {
 	_, _ = fmt.Fprintf(output, "unpacking Debian's %s: some seconds, once\n", strings.Join(debianPackages, " and "))
-	if err := debian.Unpack(ctx, dir, output, debianPackages...); err != nil {
+	if err := debian.UnpackPackages(ctx, dir, output, debianPackages...); err != nil {
 		return err
 	}
 	bin := filepath.Join(dir, "bin")

@@ -30,16 +30,16 @@ func writeCertificates(l component.Layout, network incus.Network) error {
 	if err != nil {
 		return err
 	}
-	server := authority.Template("kube-apiserver", x509.ExtKeyUsageServerAuth)
+	server := authority.CertificateTemplate("kube-apiserver", x509.ExtKeyUsageServerAuth)
 	server.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
 	// 10.96.0.1 is the cluster IP of the Service kubernetes.
 	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(network.Host), net.ParseIP("10.96.0.1")}
-	if err := ca.Issue(server, l.APIServerCertificate(), l.Path("pki", "apiserver.key")); err != nil {
+	if err := ca.IssueCertificate(server, l.APIServerCertificate(), l.Path("pki", "apiserver.key")); err != nil {
 		return fmt.Errorf("make the API server's certificate: %w", err)
 	}
-	client := authority.Template("kube-apiserver-kubelet-client", x509.ExtKeyUsageClientAuth)
+	client := authority.CertificateTemplate("kube-apiserver-kubelet-client", x509.ExtKeyUsageClientAuth)
 	client.Subject.Organization = []string{"system:masters"}
-	if err := ca.Issue(client, kubeletClientPath(l), kubeletClientKeyPath(l)); err != nil {
+	if err := ca.IssueCertificate(client, kubeletClientPath(l), kubeletClientKeyPath(l)); err != nil {
 		return fmt.Errorf("make the certificate for calls of kubelets: %w", err)
 	}
 	return nil

@@ -14,12 +14,12 @@ import (
 // incusdFolder is the path of the Incus data in a stack's folder.
 func incusdFolder(l component.Layout) string { return l.Path(Incusd) }
 
-// Incus returns the Incus server of a stack with real machines.
-func Incus(s *stack.Stack) (*incus.Server, error) { return incus.Open(incusdFolder(s.Layout())) }
+// OpenIncus returns the Incus server of a stack with real machines.
+func OpenIncus(s *stack.Stack) (*incus.Server, error) { return incus.Open(incusdFolder(s.Layout())) }
 
 // UserData returns the user data with which real machines join the stack; see incus.UserData.
 func UserData(s *stack.Stack) (string, error) {
-	server, err := Incus(s)
+	server, err := OpenIncus(s)
 	if err != nil {
 		return "", fmt.Errorf("make user data: %w", err)
 	}
@@ -27,13 +27,13 @@ func UserData(s *stack.Stack) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make user data: %w", err)
 	}
-	return incus.UserData(incus.Cluster{Server: server.Network.APIServer(), CA: string(authority)})
+	return incus.UserData(incus.Cluster{Server: server.Network.APIServerURL(), CA: string(authority)})
 }
 
-// MachineClass returns a MachineClass of real machines and its Secret as YAML. MachineClass and Secret have the same
-// name. The machines are containers with the default profile that join the stack.
-func MachineClass(s *stack.Stack, namespace, name string) ([]byte, error) {
-	server, err := Incus(s)
+// MachineClassManifest returns a MachineClassManifest of real machines and its Secret as YAML. MachineClassManifest and
+// Secret have the same name. The machines are containers with the default profile that join the stack.
+func MachineClassManifest(s *stack.Stack, namespace, name string) ([]byte, error) {
+	server, err := OpenIncus(s)
 	if err != nil {
 		return nil, fmt.Errorf("make a class of real machines: %w", err)
 	}

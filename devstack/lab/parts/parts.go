@@ -37,20 +37,21 @@ func extraComponents() []component.ExtraComponent {
 
 // Parts selects the components that are added to a stack.
 type Parts struct {
-	// Nodes adds machines with real kubelets: an Incus server, and the worker of provider incus if the stack has
-	// Millwright's worker. Nodes needs root on Linux with Debian packages (incus.Supported). Simulated machines stay
-	// available.
-	Nodes bool
-	// Observe adds Prometheus and Alertmanager from Debian packages. Prometheus scrapes Millwright's processes every few
-	// seconds and evaluates the rules of deploy/alerts.
-	Observe bool
-	// Lab is the path of the program lab, which contains the component incusd. If Lab is empty, Add builds lab from the
-	// clone.
-	Lab string
+	// WithNodes adds machines with real kubelets: an Incus server, and the worker of provider incus if the stack has
+	// Millwright's worker. WithNodes needs root on Linux with Debian packages (incus.CheckSupport). Simulated machines
+	// stay available.
+	WithNodes bool
+	// WithObservers adds Prometheus and Alertmanager from Debian packages. Prometheus scrapes Millwright's processes every
+	// few seconds and evaluates the rules of deploy/alerts.
+	WithObservers bool
+	// LabProgram is the path of the program lab, which contains the component incusd. If LabProgram is empty, AddToOptions
+	// builds lab from the clone.
+	LabProgram string
 }
 
-// Add adds the parts to the options of a stack. Add builds or finds the parts' programs and images: some minutes, once.
-func (p Parts) Add(ctx context.Context, o stack.Options) (stack.Options, error) {
+// AddToOptions adds the parts to the options of a stack. AddToOptions builds or finds the parts' programs and images:
+// some minutes, once.
+func (p Parts) AddToOptions(ctx context.Context, o stack.Options) (stack.Options, error) {
 	var err error
 	if o.Repo, err = build.FindRepo(o.Repo); err != nil {
 		return o, err
@@ -63,25 +64,25 @@ func (p Parts) Add(ctx context.Context, o stack.Options) (stack.Options, error) 
 	}
 	o.Components, o.Extras = slices.Clone(o.Components), extraComponents()
 	programs := map[string]string{}
-	if p.Nodes {
+	if p.WithNodes {
 		err = p.addNodes(ctx, &o, programs)
 	}
-	if err == nil && p.Observe {
+	if err == nil && p.WithObservers {
 		err = addObservers(ctx, &o, programs)
 	}
 	maps.Copy(programs, o.Binaries)
 	o.Binaries = programs
-	o.Complete = p.completePlan
+	o.CompletePlan = p.completePlan
 	return o, err
 }
 
 // addNodes adds the components of real machines to the options.
 func (p Parts) addNodes(ctx context.Context, o *stack.Options, programs map[string]string) (err error) {
-	if err := incus.Build(ctx, incus.Options{Repo: o.Repo, Output: o.Output}); err != nil {
+	if err := incus.BuildImages(ctx, incus.Options{Repo: o.Repo, Output: o.Output}); err != nil {
 		return err
 	}
 	o.Components = append(o.Components, Incusd)
-	if programs[Incusd] = p.Lab; p.Lab == "" {
+	if programs[Incusd] = p.LabProgram; p.LabProgram == "" {
 		if programs[Incusd], err = build.NestedBinary(ctx, o.Repo, "devstack/lab", ".", "lab", o.Output); err != nil {
 			return err
 		}
@@ -97,24 +98,24 @@ func (p Parts) addNodes(ctx context.Context, o *stack.Options, programs map[stri
 func addObservers(ctx context.Context, o *stack.Options, programs map[string]string) (err error) {
 	o.Components = append(o.Components, Prometheus)
 	for _, name := range []string{Alertmanager, Prometheus} {
-		if programs[name], err = observers.Program(ctx, name, o.Output); err != nil {
+		if programs[name], err = observers.ProgramPath(ctx, name, o.Output); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// completePlan adds the lab's files and flags to a plan. stack.Options.Complete calls it.
+// completePlan adds the lab's files and flags to a plan. stack.Options.CompletePlan calls it.
 func (p Parts) completePlan(ctx context.Context, plan *component.Plan) ([]*os.File, error) {
-	if p.Observe {
+	if p.WithObservers {
 		if err := addObserverSettings(plan); err != nil {
 			return nil, err
 		}
 	}
-	if !p.Nodes {
+	if !p.WithNodes {
 		return nil, nil
 	}
-	network, lock, err := incus.FreeNetwork(ctx, plan.Dir)
+	network, lock, err := incus.FindFreeNetwork(ctx, plan.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -126,10 +127,10 @@ func prependFlags(plan *component.Plan, name string, flags ...string) {
 	plan.Args[name] = slices.Concat(flags, plan.Args[name])
 }
 
-// Down stops the stack in a folder, as stack.Down does, and removes the leftovers of a killed Incus server.
-func Down(ctx context.Context, dir string) error {
+// StopStack stops the stack in a folder, as stack.Down does, and removes the leftovers of a killed Incus server.
+func StopStack(ctx context.Context, dir string) error {
 	if err := stack.Down(ctx, dir); err != nil {
 		return err
 	}
-	return incus.Clean(ctx, incusdFolder(component.Layout(dir)))
+	return incus.RemoveKilledServer(ctx, incusdFolder(component.Layout(dir)))
 }

@@ -158,9 +158,9 @@ type Fault struct {
 	Seed        uint64           `json:"seed,omitempty"`        // seed of Probability's random numbers
 }
 
-// Vanish names an instance by its ID or by its machine. By default the Node stays and becomes NotReady, because its
-// kubelet is gone.
-type Vanish struct {
+// VanishRequest names an instance by its ID or by its machine. By default the Node stays and becomes NotReady, because
+// its kubelet is gone.
+type VanishRequest struct {
 	ID         string `json:"id,omitempty"`
 	Machine    string `json:"machine,omitempty"`
 	DeleteNode bool   `json:"deleteNode,omitempty"` // also delete the Node, after NodeCleanup

@@ -29,7 +29,7 @@ func NewClient(address string) *Client {
 
 // Behaviour returns the cloud's behaviour.
 func (c *Client) Behaviour(ctx context.Context) (Behaviour, error) {
-	return requestAnswer[Behaviour](ctx, c, http.MethodGet, PathBehaviour, nil)
+	return fetchAnswer[Behaviour](ctx, c, http.MethodGet, PathBehaviour, nil)
 }
 
 // SetBehaviour replaces the cloud's behaviour.
@@ -37,9 +37,9 @@ func (c *Client) SetBehaviour(ctx context.Context, b Behaviour) error {
 	return c.sendRequest(ctx, http.MethodPut, PathBehaviour, b, nil)
 }
 
-// Change reads the behaviour, edits it with change, and writes it back. Two concurrent calls may undo each other's
-// edits.
-func (c *Client) Change(ctx context.Context, change func(*Behaviour)) error {
+// ChangeBehaviour reads the behaviour, edits it with change, and writes it back. Two concurrent calls may undo each
+// other's edits.
+func (c *Client) ChangeBehaviour(ctx context.Context, change func(*Behaviour)) error {
 	b, err := c.Behaviour(ctx)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (c *Client) AddFault(ctx context.Context, f Fault) error {
 
 // Faults returns the faults that are not used up.
 func (c *Client) Faults(ctx context.Context) ([]Fault, error) {
-	return requestAnswer[[]Fault](ctx, c, http.MethodGet, PathFaults, nil)
+	return fetchAnswer[[]Fault](ctx, c, http.MethodGet, PathFaults, nil)
 }
 
 // ClearFaults removes every fault.
@@ -63,47 +63,47 @@ func (c *Client) ClearFaults(ctx context.Context) error {
 	return c.sendRequest(ctx, http.MethodDelete, PathFaults, nil, nil)
 }
 
-// Vanish makes an instance vanish. If no instance or more than one instance has the machine name, Vanish returns an
-// error.
-func (c *Client) Vanish(ctx context.Context, v Vanish) error {
+// VanishInstance makes an instance vanish. If no instance or more than one instance has the machine name,
+// VanishInstance returns an error.
+func (c *Client) VanishInstance(ctx context.Context, v VanishRequest) error {
 	return c.sendRequest(ctx, http.MethodPost, PathVanish, v, nil)
 }
 
-// Rejoin registers the absent Nodes of live instances again, and ends the Nodes of instances that are gone. An API
-// server that was restored to an older state needs Rejoin: restarted kubelets and a cloud-controller-manager would do
-// the same.
-func (c *Client) Rejoin(ctx context.Context) error {
+// RejoinNodes registers the absent Nodes of live instances again, and ends the Nodes of instances that are gone. An API
+// server that was restored to an older state needs RejoinNodes: restarted kubelets and a cloud-controller-manager would
+// do the same.
+func (c *Client) RejoinNodes(ctx context.Context) error {
 	return c.sendRequest(ctx, http.MethodPost, PathRejoin, nil, nil)
 }
 
 // CreateByHand creates an instance regardless of faults, quotas and client tokens, for example a foreign instance, an
 // orphan or a duplicate.
 func (c *Client) CreateByHand(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
-	return requestAnswer[virtual.Instance](ctx, c, http.MethodPost, PathCreateByHand, request)
+	return fetchAnswer[virtual.Instance](ctx, c, http.MethodPost, PathCreateByHand, request)
 }
 
 // Instances returns every live instance, sorted by number.
 func (c *Client) Instances(ctx context.Context) ([]Instance, error) {
-	return requestAnswer[[]Instance](ctx, c, http.MethodGet, PathInstances, nil)
+	return fetchAnswer[[]Instance](ctx, c, http.MethodGet, PathInstances, nil)
 }
 
 // UserData returns an instance's user data.
 func (c *Client) UserData(ctx context.Context, id string) ([]byte, error) {
-	return requestAnswer[[]byte](ctx, c, http.MethodGet, PathUserData+"?"+url.Values{"id": {id}}.Encode(), nil)
+	return fetchAnswer[[]byte](ctx, c, http.MethodGet, PathUserData+"?"+url.Values{"id": {id}}.Encode(), nil)
 }
 
 // Stats returns the counters.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
-	return requestAnswer[Stats](ctx, c, http.MethodGet, PathStats, nil)
+	return fetchAnswer[Stats](ctx, c, http.MethodGet, PathStats, nil)
 }
 
-// Reset restores the cloud's initial state.
-func (c *Client) Reset(ctx context.Context) error {
+// ResetCloud restores the cloud's initial state.
+func (c *Client) ResetCloud(ctx context.Context) error {
 	return c.sendRequest(ctx, http.MethodPost, PathReset, nil, nil)
 }
 
-// requestAnswer sends a request and decodes the answer as a T.
-func requestAnswer[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
+// fetchAnswer sends a request and decodes the answer as a T.
+func fetchAnswer[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
 	var out T
 	err := c.sendRequest(ctx, method, path, in, &out)
 	return out, err

@@ -32,15 +32,15 @@ func (c *Cloud) handleAdmin(mux *http.ServeMux) {
 		return struct{}{}, nil
 	}))
 	mux.HandleFunc("POST "+admin.PathVanish, adminHandler(c, func(r *http.Request) (any, error) {
-		var v admin.Vanish
+		var v admin.VanishRequest
 		if err := readBody(r, &v); err != nil {
 			return nil, err
 		}
-		return struct{}{}, c.Vanish(v)
+		return struct{}{}, c.VanishInstance(v)
 	}))
 	mux.HandleFunc(
 		"POST "+admin.PathRejoin,
-		adminHandler(c, func(*http.Request) (any, error) { return struct{}{}, c.Rejoin() }),
+		adminHandler(c, func(*http.Request) (any, error) { return struct{}{}, c.RejoinNodes() }),
 	)
 	mux.HandleFunc("POST "+admin.PathCreateByHand, adminHandler(c, func(r *http.Request) (any, error) {
 		var request virtual.CreateRequest

@@ -33,7 +33,7 @@ type Options struct {
 
 // Cloud is a running cloud. It is safe for concurrent use.
 type Cloud struct {
-	log            *slog.Logger
+	logger         *slog.Logger
 	ctx            context.Context // cancelled by Stop and Close
 	cancelWaits    context.CancelFunc
 	pendingCreates sync.WaitGroup // goroutines of pending create requests
@@ -41,7 +41,7 @@ type Cloud struct {
 
 	mu               sync.Mutex
 	store            *store
-	world            *world
+	state            *cloudState
 	behaviour        admin.Behaviour
 	behaviourChanged chan struct{} // closed and replaced at each change of the behaviour
 	gate             callGate
@@ -56,11 +56,11 @@ func Open(options Options) (*Cloud, error) {
 		return nil, err
 	}
 	c := &Cloud{
-		log: options.Logger, store: st, world: w,
+		logger: options.Logger, store: st, state: w,
 		behaviour: admin.DefaultBehaviour(), behaviourChanged: make(chan struct{}),
 	}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
+	if c.logger == nil {
+		c.logger = slog.New(slog.DiscardHandler)
 	}
 	if err := c.loadBehaviour(); err != nil {
 		_ = st.close()
@@ -69,7 +69,7 @@ func Open(options Options) (*Cloud, error) {
 	c.ctx, c.cancelWaits = context.WithCancel(context.Background())
 	if options.Nodes != nil {
 		c.registry = newNodeRegistry(c, options.Nodes)
-		for _, number := range w.numbers {
+		for _, number := range w.recordNumbers {
 			c.registry.scheduleSync(number, 0)
 		}
 		c.registry.startWorkers()
@@ -93,16 +93,16 @@ func (c *Cloud) Close() error {
 }
 
 // commitRecord writes a change to disk, and then applies the change in memory. The caller holds c.mu.
-func (c *Cloud) commitRecord(what entryKind, r record, userData []byte) error {
+func (c *Cloud) commitRecord(what entryKind, r instanceRecord, userData []byte) error {
 	e := logEntry{Kind: what, Record: &r, UserData: userData}
 	if err := c.store.appendEntry(e); err != nil {
-		c.log.Error("write instance", "instance", r.id(), "error", err)
+		c.logger.Error("write instance", "instance", r.id(), "error", err)
 		return provider.Errorf(provider.Internal, "the cloud could not write its records")
 	}
-	c.world.applyEntry(e)
-	if c.store.logSize > c.store.compactAt {
-		if err := c.store.compactLog(c.world, time.Now()); err != nil {
-			c.log.Error("compact log", "error", err) // after an error, the old log is complete and open
+	c.state.applyEntry(e)
+	if c.store.logSize > c.store.compactionSize {
+		if err := c.store.compactLog(c.state, time.Now()); err != nil {
+			c.logger.Error("compact log", "error", err) // after an error, the old log is complete and open
 		}
 	}
 	return nil

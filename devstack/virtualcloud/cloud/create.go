@@ -12,16 +12,16 @@ import (
 	"millwright/provider/virtual"
 )
 
-// errExpired is the cause of the refusal of a create request that came after its NotAfter. The answer then has the
-// reason virtual.ReasonExpired.
-var errExpired = errors.New("expired")
+// errRequestExpired is the cause of the refusal of a create request that came after its NotAfter. The answer then has
+// the reason virtual.ReasonExpired.
+var errRequestExpired = errors.New("expired")
 
 // pendingCreate is an accepted create request without an answer.
 type pendingCreate struct {
 	request       virtual.CreateRequest
 	epoch         int
-	acceptAt      time.Time     // time at which the cloud stores the record
-	runsAt        time.Time     // time at which the instance runs and the cloud answers
+	acceptTime    time.Time     // time at which the cloud stores the record
+	runningTime   time.Time     // time at which the instance runs and the cloud answers
 	notAfterGrace time.Duration // the record may be stored until NotAfter plus grace
 }
 
@@ -32,19 +32,21 @@ func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateReques
 		return virtual.Instance{}, err
 	}
 	now := time.Now()
-	if err := c.checkExpired(request, now, 0); err != nil {
+	if err := c.checkRequestExpiry(request, now, 0); err != nil {
 		return virtual.Instance{}, err
 	}
 	c.mu.Lock()
 	b := c.behaviour
 	way := pendingCreate{request: request, epoch: c.epoch, notAfterGrace: time.Duration(b.AcceptLatency)}
 	c.mu.Unlock()
-	way.acceptAt = now.Add(way.notAfterGrace)
-	way.runsAt = now.Add(time.Duration(classValueOr(request.Spec.CreateLatency, b.CreateLatency)) + latencySpread(request))
-	if way.runsAt.Before(way.acceptAt) {
-		way.runsAt = way.acceptAt
+	way.acceptTime = now.Add(way.notAfterGrace)
+	way.runningTime = now.Add(
+		time.Duration(classValueOrDefault(request.Spec.CreateLatency, b.CreateLatency)) + latencySpread(request),
+	)
+	if way.runningTime.Before(way.acceptTime) {
+		way.runningTime = way.acceptTime
 	}
-	if !way.runsAt.After(now) {
+	if !way.runningTime.After(now) {
 		return c.storeOrReplayCreate(way)
 	}
 	type result struct {
@@ -52,10 +54,10 @@ func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateReques
 		err      error
 	}
 	done := make(chan result, 1)
-	c.countCreating(1)
+	c.changeCreatingCount(1)
 	c.pendingCreates.Go(func() {
 		instance, err := c.completeCreate(way)
-		c.countCreating(-1) // before the answer, so that Stats.Creating does not count answered requests
+		c.changeCreatingCount(-1) // before the answer, so that Stats.Creating does not count answered requests
 		done <- result{instance, err}
 	})
 	select {
@@ -78,17 +80,17 @@ func latencySpread(request virtual.CreateRequest) time.Duration {
 	return time.Duration(part * float64(*request.Spec.CreateSpread))
 }
 
-// completeCreate stores the instance's record at the time way.acceptAt, and returns the instance at the time
-// way.runsAt.
+// completeCreate stores the instance's record at the time way.acceptTime, and returns the instance at the time
+// way.runningTime.
 func (c *Cloud) completeCreate(way pendingCreate) (virtual.Instance, error) {
-	if err := c.sleepUntil(way.acceptAt); err != nil {
+	if err := c.sleepUntil(way.acceptTime); err != nil {
 		return virtual.Instance{}, err
 	}
 	instance, err := c.storeOrReplayCreate(way)
 	if err != nil || instance.State == virtual.StateRunning {
 		return instance, err
 	}
-	if err := c.sleepUntil(way.runsAt); err != nil {
+	if err := c.sleepUntil(way.runningTime); err != nil {
 		return virtual.Instance{}, err
 	}
 	instance.State = virtual.StateRunning
@@ -105,18 +107,18 @@ func (c *Cloud) storeOrReplayCreate(way pendingCreate) (virtual.Instance, error)
 	if way.epoch != c.epoch {
 		return virtual.Instance{}, provider.Errorf(provider.Aborted, "the cloud was reset")
 	}
-	if err := c.checkExpiredLocked(request, now, way.notAfterGrace); err != nil {
+	if err := c.checkRequestExpiryLocked(request, now, way.notAfterGrace); err != nil {
 		return virtual.Instance{}, err
 	}
-	if earlier := c.world.records[c.world.byToken[request.ClientToken]]; c.behaviour.ClientTokens &&
-		request.ClientToken != "" && earlier != nil && earlier.existsAt(now) {
+	if earlier := c.state.records[c.state.numberByToken[request.ClientToken]]; c.behaviour.ClientTokens &&
+		request.ClientToken != "" && earlier != nil && earlier.existsAtTime(now) {
 		c.stats.TokenReplays++
-		return earlier.instanceAt(now), nil
+		return earlier.instanceAtTime(now), nil
 	}
 	if err := c.checkQuota(request, now); err != nil {
 		return virtual.Instance{}, err
 	}
-	return c.createRecord(request, now, way.runsAt)
+	return c.createRecord(request, now, way.runningTime)
 }
 
 // createRecord stores the record of a new instance. The caller holds c.mu.
@@ -124,15 +126,15 @@ func (c *Cloud) createRecord(request virtual.CreateRequest, now, runs time.Time)
 	if runs.Before(now) {
 		runs = now
 	}
-	r := record{
-		Number:      c.world.nextNumber,
+	r := instanceRecord{
+		Number:      c.state.nextNumber,
 		Name:        request.Name,
 		Tags:        request.Tags,
 		Spec:        request.Spec,
 		ClientToken: request.ClientToken,
 		Accepted:    now,
 		Runs:        runs,
-		Boots:       runs.Add(time.Duration(classValueOr(request.Spec.BootLatency, c.behaviour.BootLatency))),
+		Boots:       runs.Add(time.Duration(classValueOrDefault(request.Spec.BootLatency, c.behaviour.BootLatency))),
 	}
 	if r.NodeInit = time.Duration(c.behaviour.NodeInit); c.behaviour.OwnNodeNames {
 		r.NodeName = "ip-" + strings.ReplaceAll(r.address(), ".", "-")
@@ -140,9 +142,9 @@ func (c *Cloud) createRecord(request virtual.CreateRequest, now, runs time.Time)
 	if err := c.commitRecord(entryCreated, r, request.UserData); err != nil {
 		return virtual.Instance{}, err
 	}
-	c.log.Debug("instance accepted", "instance", r.id(), "machine", r.Tags.Machine)
+	c.logger.Debug("instance accepted", "instance", r.id(), "machine", r.Tags.Machine)
 	c.registry.scheduleSync(r.Number, time.Until(r.Boots))
-	return r.instanceAt(now), nil
+	return r.instanceAtTime(now), nil
 }
 
 // checkQuota returns an error if a quota allows no further instance. The caller holds c.mu.
@@ -155,7 +157,7 @@ func (c *Cloud) checkQuota(request virtual.CreateRequest, now time.Time) error {
 		return []string{"total", s.Zone, s.InstanceType, s.Zone + "/" + s.InstanceType}
 	}
 	used, ofClass := map[string]int{}, 0
-	for _, r := range c.world.liveAt(now) {
+	for _, r := range c.state.liveRecords(now) {
 		for _, key := range keys(r.Spec) {
 			used[key]++
 		}
@@ -179,21 +181,21 @@ func (c *Cloud) checkQuota(request virtual.CreateRequest, now time.Time) error {
 	return nil
 }
 
-// checkExpired returns an error if now is after the request's NotAfter plus grace.
-func (c *Cloud) checkExpired(request virtual.CreateRequest, now time.Time, grace time.Duration) error {
+// checkRequestExpiry returns an error if now is after the request's NotAfter plus grace.
+func (c *Cloud) checkRequestExpiry(request virtual.CreateRequest, now time.Time, grace time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.checkExpiredLocked(request, now, grace)
+	return c.checkRequestExpiryLocked(request, now, grace)
 }
 
-func (c *Cloud) checkExpiredLocked(request virtual.CreateRequest, now time.Time, grace time.Duration) error {
+func (c *Cloud) checkRequestExpiryLocked(request virtual.CreateRequest, now time.Time, grace time.Duration) error {
 	if request.NotAfter.IsZero() || !now.After(request.NotAfter.Add(grace)) {
 		return nil
 	}
 	c.stats.Expired++
 	late := now.Sub(request.NotAfter.Add(grace)).Round(time.Millisecond)
 	refusal := provider.Errorf(provider.Aborted, "the request came %s after its time", late)
-	refusal.Cause = errExpired
+	refusal.Cause = errRequestExpired
 	return refusal
 }
 
@@ -209,14 +211,14 @@ func (c *Cloud) CreateByHand(request virtual.CreateRequest) (virtual.Instance, e
 	return c.createRecord(request, now, now)
 }
 
-func (c *Cloud) countCreating(change int) {
+func (c *Cloud) changeCreatingCount(change int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Creating += change
 }
 
-// classValueOr returns the class's value, or the cloud's value if the class has none.
-func classValueOr(class *virtual.Duration, cloud virtual.Duration) virtual.Duration {
+// classValueOrDefault returns the class's value, or the cloud's value if the class has none.
+func classValueOrDefault(class *virtual.Duration, cloud virtual.Duration) virtual.Duration {
 	if class != nil {
 		return *class
 	}

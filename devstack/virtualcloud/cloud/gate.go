@@ -27,7 +27,7 @@ type activeFault struct {
 	random       *rand.Rand
 }
 
-func newFault(f admin.Fault, now time.Time) *activeFault {
+func newActiveFault(f admin.Fault, now time.Time) *activeFault {
 	use := &activeFault{Fault: f, random: rand.New(rand.NewPCG(f.Seed, 0))} // repeatable: a test sets the seed
 	if f.For > 0 {
 		use.endsAt = now.Add(time.Duration(f.For))
@@ -35,8 +35,8 @@ func newFault(f admin.Fault, now time.Time) *activeFault {
 	return use
 }
 
-// appliesTo counts a matching call, and reports whether the fault refuses the call.
-func (f *activeFault) appliesTo(op admin.Operation, about faultSubject) bool {
+// appliesToCall counts a matching call, and reports whether the fault refuses the call.
+func (f *activeFault) appliesToCall(op admin.Operation, about faultSubject) bool {
 	if f.Operation != op || (f.Machine != "" && f.Machine != about.machine) || (f.Class != "" && f.Class != about.class) {
 		return false
 	}
@@ -59,7 +59,7 @@ func (f *activeFault) refusal() *provider.Error {
 func (g *callGate) matchingFault(op admin.Operation, about faultSubject, now time.Time) *activeFault {
 	g.faults = slices.DeleteFunc(g.faults, func(f *activeFault) bool { return isPast(f.endsAt, now) })
 	for i, f := range g.faults {
-		if !f.appliesTo(op, about) {
+		if !f.appliesToCall(op, about) {
 			continue
 		}
 		if f.Count > 0 {
@@ -156,7 +156,7 @@ func (c *Cloud) AddFault(f admin.Fault) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gate.faults = append(c.gate.faults, newFault(f, time.Now()))
+	c.gate.faults = append(c.gate.faults, newActiveFault(f, time.Now()))
 	return nil
 }
 

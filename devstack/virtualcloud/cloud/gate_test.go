@@ -15,13 +15,13 @@ import (
 	"millwright/provider/virtual"
 )
 
-// admitCodes admits a number of create calls and returns the code of each call.
-func admitCodes(t *testing.T, c *Cloud, calls int, about faultSubject) []provider.Code {
+// codesOfAdmittedCalls admits a number of create calls and returns the code of each call.
+func codesOfAdmittedCalls(t *testing.T, c *Cloud, calls int, about faultSubject) []provider.Code {
 	t.Helper()
 	got := []provider.Code{}
 	for range calls {
 		_, err := c.admitCall(t.Context(), admin.Create, about)
-		got = append(got, provider.CodeOf(err))
+		got = append(got, provider.CodeOfError(err))
 	}
 	return got
 }
@@ -45,7 +45,7 @@ func TestFaults(t *testing.T) {
 		"after the effect": {admin.Fault{After: true}, faultSubject{}, []provider.Code{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runInBubble(t, func(t *testing.T, c *Cloud) {
+			runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 				f := row.fault
 				f.Code = bad.String()
 				if f.Operation == "" {
@@ -53,40 +53,40 @@ func TestFaults(t *testing.T) {
 				}
 				require.NoError(t, c.AddFault(f))
 				if row.want == nil {
-					first := admitCodes(t, c, 20, row.about)
+					first := codesOfAdmittedCalls(t, c, 20, row.about)
 					assert.Contains(t, first, bad)
 					assert.Contains(t, first, provider.OK)
 					c.ClearFaults()
 					require.NoError(t, c.AddFault(f))
-					assert.Equal(t, first, admitCodes(t, c, 20, row.about), "the seed decides")
+					assert.Equal(t, first, codesOfAdmittedCalls(t, c, 20, row.about), "the seed decides")
 					return
 				}
-				assert.Equal(t, row.want, admitCodes(t, c, len(row.want), row.about))
+				assert.Equal(t, row.want, codesOfAdmittedCalls(t, c, len(row.want), row.about))
 			})
 		})
 	}
 }
 
 func TestFaultEndsAfterItsTime(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		require.NoError(t, c.AddFault(admin.Fault{
 			Operation: admin.Create, Code: "ResourceExhausted", For: virtual.Duration(2 * time.Minute),
 		}))
 		time.Sleep(2*time.Minute - time.Nanosecond)
-		assert.Equal(t, []provider.Code{provider.ResourceExhausted}, admitCodes(t, c, 1, faultSubject{}))
+		assert.Equal(t, []provider.Code{provider.ResourceExhausted}, codesOfAdmittedCalls(t, c, 1, faultSubject{}))
 		assert.Len(t, c.Faults(), 1)
 		time.Sleep(time.Nanosecond)
 		assert.Empty(t, c.Faults())
-		assert.Equal(t, []provider.Code{provider.OK}, admitCodes(t, c, 1, faultSubject{}))
+		assert.Equal(t, []provider.Code{provider.OK}, codesOfAdmittedCalls(t, c, 1, faultSubject{}))
 	})
 }
 
 func TestRateLimitReturnsRetryAfter(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) {
 			b.RateLimits = map[admin.Operation]admin.RateLimit{admin.Create: {PerSecond: 2, Burst: 3, Code: "ResourceExhausted"}}
 		})
-		assert.Equal(t, []provider.Code{0, 0, 0, provider.ResourceExhausted}, admitCodes(t, c, 4, faultSubject{}))
+		assert.Equal(t, []provider.Code{0, 0, 0, provider.ResourceExhausted}, codesOfAdmittedCalls(t, c, 4, faultSubject{}))
 		_, err := c.admitCall(t.Context(), admin.Create, faultSubject{})
 		refusal, ok := errors.AsType[*provider.Error](err)
 		require.True(t, ok)
@@ -94,12 +94,12 @@ func TestRateLimitReturnsRetryAfter(t *testing.T) {
 		_, err = c.admitCall(t.Context(), admin.Delete, faultSubject{})
 		require.NoError(t, err, "other calls are not limited")
 		time.Sleep(500 * time.Millisecond)
-		assert.Equal(t, []provider.Code{0, provider.ResourceExhausted}, admitCodes(t, c, 2, faultSubject{}))
+		assert.Equal(t, []provider.Code{0, provider.ResourceExhausted}, codesOfAdmittedCalls(t, c, 2, faultSubject{}))
 	})
 }
 
 func TestHangEndsWhenReleasedOrWhenTheClientGoes(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) {
 			b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}
 		})
@@ -107,7 +107,7 @@ func TestHangEndsWhenReleasedOrWhenTheClientGoes(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := c.admitCall(ctx, admin.Create, faultSubject{})
-		assert.Equal(t, provider.Canceled, provider.CodeOf(err))
+		assert.Equal(t, provider.Canceled, provider.CodeOfError(err))
 		assert.Equal(t, time.Minute, time.Since(begun))
 
 		released := make(chan error)

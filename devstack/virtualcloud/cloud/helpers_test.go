@@ -43,7 +43,7 @@ func createRequest(machine string) virtual.CreateRequest {
 
 func durationPointer(d time.Duration) *virtual.Duration { return new(virtual.Duration(d)) }
 
-func mustCreate(t *testing.T, c *Cloud, r virtual.CreateRequest) virtual.Instance {
+func mustCreateInstance(t *testing.T, c *Cloud, r virtual.CreateRequest) virtual.Instance {
 	t.Helper()
 	instance, err := c.createInstance(t.Context(), r)
 	require.NoError(t, err)
@@ -68,18 +68,18 @@ func statesByName(answer virtual.ReadAnswer) map[string]string {
 
 // memoryNodes implements Nodes in memory.
 type memoryNodes struct {
-	mu            sync.Mutex
-	apiServerAway bool
-	attempts      int
-	providerIDs   map[string]string // provider ID, by Node name
-	silencedNodes []string
+	mu              sync.Mutex
+	isAPIServerAway bool
+	attempts        int
+	providerIDs     map[string]string // provider ID, by Node name
+	stoppedKubelets []string
 }
 
 var errAPIServerAway = errors.New("the API server is away")
 
 func (m *memoryNodes) countAttempt() error {
 	m.attempts++
-	if m.apiServerAway {
+	if m.isAPIServerAway {
 		return errAPIServerAway
 	}
 	return nil
@@ -126,13 +126,13 @@ func (m *memoryNodes) Remove(_ context.Context, instance virtual.Instance) (bool
 	return own, nil
 }
 
-func (m *memoryNodes) Silence(_ context.Context, instance virtual.Instance) error {
+func (m *memoryNodes) StopKubelet(_ context.Context, instance virtual.Instance) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.countAttempt(); err != nil {
 		return err
 	}
-	m.silencedNodes = append(m.silencedNodes, instance.NodeName)
+	m.stoppedKubelets = append(m.stoppedKubelets, instance.NodeName)
 	return nil
 }
 
@@ -150,5 +150,5 @@ func (m *memoryNodes) nodeNames() []string {
 func (m *memoryNodes) setAPIServerAway(away bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.apiServerAway = away
+	m.isAPIServerAway = away
 }

@@ -73,7 +73,7 @@ var uninitializedTaint = corev1.Taint{
 
 // Initialize implements Nodes.
 func (k kubeNodes) Initialize(ctx context.Context, instance virtual.Instance) error {
-	node, err := k.ownNode(ctx, instance)
+	node, err := k.findOwnNode(ctx, instance)
 	if err != nil || node == nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (k kubeNodes) Initialize(ctx context.Context, instance virtual.Instance) er
 
 // Remove implements Nodes.
 func (k kubeNodes) Remove(ctx context.Context, instance virtual.Instance) (bool, error) {
-	node, err := k.ownNode(ctx, instance)
+	node, err := k.findOwnNode(ctx, instance)
 	if err != nil || node == nil {
 		return false, err
 	}
@@ -102,9 +102,9 @@ func (k kubeNodes) Remove(ctx context.Context, instance virtual.Instance) (bool,
 	return err == nil, nil
 }
 
-// Silence implements Nodes.
-func (k kubeNodes) Silence(ctx context.Context, instance virtual.Instance) error {
-	node, err := k.ownNode(ctx, instance)
+// StopKubelet implements Nodes.
+func (k kubeNodes) StopKubelet(ctx context.Context, instance virtual.Instance) error {
+	node, err := k.findOwnNode(ctx, instance)
 	if err != nil || node == nil {
 		return err
 	}
@@ -121,9 +121,9 @@ func (k kubeNodes) Silence(ctx context.Context, instance virtual.Instance) error
 	return nil
 }
 
-// ownNode returns an instance's Node; nil if the Node is gone or belongs to another instance. A Node without a provider
-// ID belongs to the instance with the Node's name.
-func (k kubeNodes) ownNode(ctx context.Context, instance virtual.Instance) (*corev1.Node, error) {
+// findOwnNode returns an instance's Node; nil if the Node is gone or belongs to another instance. A Node without a
+// provider ID belongs to the instance with the Node's name.
+func (k kubeNodes) findOwnNode(ctx context.Context, instance virtual.Instance) (*corev1.Node, error) {
 	node, err := k.client.CoreV1().Nodes().Get(ctx, instance.NodeName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

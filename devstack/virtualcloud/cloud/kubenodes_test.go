@@ -17,10 +17,10 @@ import (
 func TestNodeHasTheFieldsOfKubeletAndCloud(t *testing.T) {
 	client := fake.NewClientset()
 	nodes := kubeNodes{client}
-	r := record{Number: 300, Name: "m", Spec: createRequest("m").Spec}
+	r := instanceRecord{Number: 300, Name: "m", Spec: createRequest("m").Spec}
 	r.Spec.Capacity = virtual.Capacity{"cpu": "8", "memory": "32Gi"}
-	require.NoError(t, nodes.Register(t.Context(), r.instanceAt(r.Runs), r.Spec, false))
-	require.NoError(t, nodes.Register(t.Context(), r.instanceAt(r.Runs), r.Spec, false), "again")
+	require.NoError(t, nodes.Register(t.Context(), r.instanceAtTime(r.Runs), r.Spec, false))
+	require.NoError(t, nodes.Register(t.Context(), r.instanceAtTime(r.Runs), r.Spec, false), "again")
 
 	node, err := client.CoreV1().Nodes().Get(t.Context(), "m", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestNodeHasTheFieldsOfKubeletAndCloud(t *testing.T) {
 	assert.Equal(
 		t,
 		"110",
-		newNode(r.instanceAt(r.Runs), createRequest("m").Spec).Status.Capacity.Pods().String(),
+		newNode(r.instanceAtTime(r.Runs), createRequest("m").Spec).Status.Capacity.Pods().String(),
 		"the default",
 	)
 }
@@ -55,14 +55,14 @@ func TestOnlyTheInstancesOwnNodeIsChanged(t *testing.T) {
 				Spec:       corev1.NodeSpec{ProviderID: providerID},
 			})
 			nodes := kubeNodes{client}
-			r := record{Number: 1, Name: "m", Spec: createRequest("m").Spec}
-			require.NoError(t, nodes.Silence(t.Context(), r.instanceAt(r.Runs)))
+			r := instanceRecord{Number: 1, Name: "m", Spec: createRequest("m").Spec}
+			require.NoError(t, nodes.StopKubelet(t.Context(), r.instanceAtTime(r.Runs)))
 			node, err := client.CoreV1().Nodes().Get(t.Context(), "m", metav1.GetOptions{})
 			require.NoError(t, err)
 			assert.Equal(t, name == "another", node.Labels["type"] == "kwok")
 			assert.Equal(t, "me", node.Labels["keep"])
 
-			removed, err := nodes.Remove(t.Context(), r.instanceAt(r.Runs))
+			removed, err := nodes.Remove(t.Context(), r.instanceAtTime(r.Runs))
 			require.NoError(t, err)
 			assert.Equal(t, name == "own", removed)
 			_, err = client.CoreV1().Nodes().Get(t.Context(), "m", metav1.GetOptions{})
@@ -78,9 +78,9 @@ func TestOnlyTheInstancesOwnNodeIsChanged(t *testing.T) {
 func TestABareNodeIsInitializedLater(t *testing.T) {
 	client := fake.NewClientset()
 	nodes := kubeNodes{client}
-	r := record{Number: 1, Name: "m", NodeName: "ip-10-0-0-1", Spec: createRequest("m").Spec}
+	r := instanceRecord{Number: 1, Name: "m", NodeName: "ip-10-0-0-1", Spec: createRequest("m").Spec}
 	r.Boots = r.Runs.Add(time.Second)
-	booted := r.instanceAt(r.Boots)
+	booted := r.instanceAtTime(r.Boots)
 	require.NoError(t, nodes.Register(t.Context(), booted, r.Spec, true))
 	read := func() *corev1.Node {
 		node, err := client.CoreV1().Nodes().Get(t.Context(), "ip-10-0-0-1", metav1.GetOptions{})

@@ -14,8 +14,8 @@ import (
 	"millwright/provider/virtual"
 )
 
-// runInBubble runs a test in a synctest bubble, with a cloud that registers no Nodes.
-func runInBubble(t *testing.T, test func(t *testing.T, c *Cloud)) {
+// runInSynctestBubble runs a test in a synctest bubble, with a cloud that registers no Nodes.
+func runInSynctestBubble(t *testing.T, test func(t *testing.T, c *Cloud)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := openCloud(t, t.TempDir(), nil)
@@ -25,11 +25,11 @@ func runInBubble(t *testing.T, test func(t *testing.T, c *Cloud)) {
 }
 
 func TestInstanceIsPendingUntilItsCreateCallAnswers(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.CreateLatency = virtual.Duration(3 * time.Second) })
 		begun := time.Now()
 		answered := make(chan virtual.Instance)
-		go func() { answered <- mustCreate(t, c, createRequest("a")) }()
+		go func() { answered <- mustCreateInstance(t, c, createRequest("a")) }()
 		time.Sleep(time.Second)
 		assert.Equal(t, map[string]string{"a": virtual.StatePending}, statesByName(c.listInstances("c1", "")))
 		assert.Equal(t, 1, c.Stats().Creating)
@@ -39,23 +39,23 @@ func TestInstanceIsPendingUntilItsCreateCallAnswers(t *testing.T) {
 }
 
 func TestClassOverridesLatency(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.CreateLatency = virtual.Duration(time.Hour) })
 		r := createRequest("a")
 		r.Spec.CreateLatency = durationPointer(0)
 		begun := time.Now()
-		mustCreate(t, c, r)
+		mustCreateInstance(t, c, r)
 		assert.Zero(t, time.Since(begun))
 	})
 }
 
 func TestCreateLatenciesOfAClassMaySpread(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		took := func(name string) time.Duration {
 			r := createRequest(name)
 			r.Spec.CreateLatency, r.Spec.CreateSpread = durationPointer(20*time.Second), durationPointer(5*time.Second)
 			begun := time.Now()
-			mustCreate(t, c, r)
+			mustCreateInstance(t, c, r)
 			return time.Since(begun)
 		}
 		sum, different := time.Duration(0), map[time.Duration]bool{}
@@ -71,12 +71,12 @@ func TestCreateLatenciesOfAClassMaySpread(t *testing.T) {
 }
 
 func TestRequestWithoutRecordIsInvisible(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) {
 			b.AcceptLatency, b.Staleness = virtual.Duration(2*time.Second), virtual.Duration(time.Second)
 		})
 		begun := time.Now()
-		go mustCreate(t, c, createRequest("a"))
+		go mustCreateInstance(t, c, createRequest("a"))
 		for statesByName(c.listInstances("c1", "")) == nil || len(c.listInstances("c1", "").Items) == 0 {
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -86,21 +86,21 @@ func TestRequestWithoutRecordIsInvisible(t *testing.T) {
 }
 
 func TestReadsAreStaleAndWritesAreNot(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) {
 			b.Staleness, b.DeleteLatency = virtual.Duration(5*time.Second), virtual.Duration(2*time.Second)
 		})
-		mustCreate(t, c, createRequest("a"))
-		assert.Empty(t, c.lookupUID("c1", "uid-a", "", "").Items)
+		mustCreateInstance(t, c, createRequest("a"))
+		assert.Empty(t, c.lookupByUID("c1", "uid-a", "", "").Items)
 		assert.Len(t, c.Instances(), 1, "the admin API shows the true state")
 		time.Sleep(5 * time.Second)
-		assert.Len(t, c.lookupUID("c1", "uid-a", "", "").Items, 1)
-		assert.Len(t, c.lookupID("c1", "i-1").Items, 1)
+		assert.Len(t, c.lookupByUID("c1", "uid-a", "", "").Items, 1)
+		assert.Len(t, c.lookupByID("c1", "i-1").Items, 1)
 
 		require.NoError(t, c.terminateInstance("i-1", "c1"))
 		assert.Equal(t, map[string]string{"a": virtual.StateRunning}, statesByName(c.listInstances("c1", "")))
 		time.Sleep(3 * time.Second)
-		assert.Equal(t, provider.NotFound, provider.CodeOf(c.terminateInstance("i-1", "c1")))
+		assert.Equal(t, provider.NotFound, provider.CodeOfError(c.terminateInstance("i-1", "c1")))
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, map[string]string{"a": virtual.StateTerminating}, statesByName(c.listInstances("c1", "")))
 		time.Sleep(2 * time.Second)
@@ -109,10 +109,10 @@ func TestReadsAreStaleAndWritesAreNot(t *testing.T) {
 }
 
 func TestDeleteLatency(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		r := createRequest("a")
 		r.Spec.DeleteLatency = durationPointer(4 * time.Second)
-		mustCreate(t, c, r)
+		mustCreateInstance(t, c, r)
 		require.NoError(t, c.terminateInstance("i-1", "c1"))
 		require.NoError(t, c.terminateInstance("i-1", "c1"), "again")
 		assert.Equal(t, 1, c.Stats().Deletes)
@@ -124,27 +124,27 @@ func TestDeleteLatency(t *testing.T) {
 }
 
 func TestDeleteOfAnotherClustersInstanceIsRefused(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
-		mustCreate(t, c, createRequest("a"))
-		assert.Equal(t, provider.FailedPrecondition, provider.CodeOf(c.terminateInstance("i-1", "c2")))
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
+		mustCreateInstance(t, c, createRequest("a"))
+		assert.Equal(t, provider.FailedPrecondition, provider.CodeOfError(c.terminateInstance("i-1", "c2")))
 		assert.Equal(t, 1, c.Stats().Live)
 	})
 }
 
 func TestClientTokens(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		r := createRequest("a")
 		r.ClientToken = "t"
-		first := mustCreate(t, c, r)
-		assert.Equal(t, first.ID, mustCreate(t, c, r).ID)
+		first := mustCreateInstance(t, c, r)
+		assert.Equal(t, first.ID, mustCreateInstance(t, c, r).ID)
 		assert.Equal(t, 1, c.Stats().TokenReplays)
 
 		require.NoError(t, c.terminateInstance(first.ID, "c1"))
-		second := mustCreate(t, c, r)
+		second := mustCreateInstance(t, c, r)
 		assert.NotEqual(t, first.ID, second.ID, "a token ends with its instance")
 
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.ClientTokens = false })
-		assert.NotEqual(t, second.ID, mustCreate(t, c, r).ID)
+		assert.NotEqual(t, second.ID, mustCreateInstance(t, c, r).ID)
 		stats := c.Stats()
 		assert.Equal(t, 3, stats.Creates)
 		assert.Equal(t, 1, stats.DuplicateCreates)
@@ -153,44 +153,44 @@ func TestClientTokens(t *testing.T) {
 }
 
 func TestClientTokenHoldsAmongRequestsWithoutRecord(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.AcceptLatency = virtual.Duration(time.Second) })
 		r := createRequest("a")
 		r.ClientToken = "t"
-		go mustCreate(t, c, r)
-		mustCreate(t, c, r)
+		go mustCreateInstance(t, c, r)
+		mustCreateInstance(t, c, r)
 		synctest.Wait()
 		assert.Equal(t, 1, c.Stats().Creates)
 	})
 }
 
 func TestLateRequestIsRefused(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		r := createRequest("a")
 		r.NotAfter = time.Now()
-		mustCreate(t, c, r)
+		mustCreateInstance(t, c, r)
 		time.Sleep(time.Nanosecond)
 		_, err := c.createInstance(t.Context(), r)
-		require.ErrorIs(t, err, errExpired)
-		assert.Equal(t, provider.Aborted, provider.CodeOf(err))
+		require.ErrorIs(t, err, errRequestExpired)
+		assert.Equal(t, provider.Aborted, provider.CodeOfError(err))
 		assert.Equal(t, 1, c.Stats().Expired)
 
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.AcceptLatency = virtual.Duration(time.Second) })
 		r.NotAfter = time.Now()
-		mustCreate(t, c, r) // in time: the accept latency does not count
+		mustCreateInstance(t, c, r) // in time: the accept latency does not count
 	})
 }
 
 func TestQuotas(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		large := createRequest("large")
 		large.Spec.InstanceType = "large"
 		limited := createRequest("limited")
 		limited.Tags.Class, limited.Spec.Quota = "shop/limited", new(1)
-		mustCreate(t, c, createRequest("a"))
-		mustCreate(t, c, limited)
+		mustCreateInstance(t, c, createRequest("a"))
+		mustCreateInstance(t, c, limited)
 		_, err := c.createInstance(t.Context(), limited)
-		assert.Equal(t, provider.ResourceExhausted, provider.CodeOf(err))
+		assert.Equal(t, provider.ResourceExhausted, provider.CodeOfError(err))
 		assert.ErrorContains(t, err, "quota of 1 instances for class shop/limited is used up")
 
 		for key, want := range map[string]provider.Code{
@@ -199,7 +199,7 @@ func TestQuotas(t *testing.T) {
 		} {
 			editBehaviour(t, c, func(b *admin.Behaviour) { b.Quotas = map[string]int{key: 2} })
 			_, err := c.createInstance(t.Context(), createRequest("more"))
-			assert.Equal(t, want, provider.CodeOf(err), key)
+			assert.Equal(t, want, provider.CodeOfError(err), key)
 			for _, i := range c.Instances() {
 				if i.Name == "more" {
 					require.NoError(t, c.terminateInstance(i.ID, "c1"))
@@ -210,7 +210,7 @@ func TestQuotas(t *testing.T) {
 }
 
 func TestResetKeepsOnlyInstanceNumbers(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) {
 			b.CreateLatency, b.AcceptLatency = virtual.Duration(time.Minute), virtual.Duration(time.Minute)
 		})
@@ -224,19 +224,19 @@ func TestResetKeepsOnlyInstanceNumbers(t *testing.T) {
 		}()
 		synctest.Wait()
 		require.NoError(t, c.Reset())
-		assert.Equal(t, provider.Aborted, provider.CodeOf(<-late), "what was under way comes to nothing")
+		assert.Equal(t, provider.Aborted, provider.CodeOfError(<-late), "what was under way comes to nothing")
 		assert.Equal(t, admin.Stats{}, c.Stats())
 		assert.Equal(t, admin.DefaultBehaviour(), c.Behaviour())
 		assert.Empty(t, c.Faults())
-		assert.Equal(t, "i-2", mustCreate(t, c, createRequest("c")).ID)
+		assert.Equal(t, "i-2", mustCreateInstance(t, c, createRequest("c")).ID)
 	})
 }
 
 func TestInstancesThatAreGoneLinger(t *testing.T) {
-	runInBubble(t, func(t *testing.T, c *Cloud) {
+	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.Linger = virtual.Duration(time.Minute) })
-		mustCreate(t, c, createRequest("a"))
-		mustCreate(t, c, createRequest("b"))
+		mustCreateInstance(t, c, createRequest("a"))
+		mustCreateInstance(t, c, createRequest("b"))
 		advanceTime(time.Second)
 		require.NoError(t, c.terminateInstance("i-1", "c1"))
 		advanceTime(time.Second)
@@ -245,8 +245,8 @@ func TestInstancesThatAreGoneLinger(t *testing.T) {
 			map[string]string{"a": "terminated", "b": "running"},
 			statesByName(c.listInstances("c1", "shop/pool")),
 		)
-		assert.Equal(t, map[string]string{"a": "terminated"}, statesByName(c.lookupID("c1", "i-1")))
-		assert.Equal(t, "terminated", statesByName(c.lookupUID("c1", "uid-a", "", ""))["a"])
+		assert.Equal(t, map[string]string{"a": "terminated"}, statesByName(c.lookupByID("c1", "i-1")))
+		assert.Equal(t, "terminated", statesByName(c.lookupByUID("c1", "uid-a", "", ""))["a"])
 		assert.Len(t, c.Instances(), 1, "the truth")
 		advanceTime(time.Minute)
 		assert.Equal(t, map[string]string{"b": "running"}, statesByName(c.listInstances("c1", "shop/pool")))
@@ -257,7 +257,7 @@ func TestListIsCutIntoPages(t *testing.T) {
 	c := openCloud(t, t.TempDir(), nil)
 	defer crashCloud(t, c)
 	for i := range 5 {
-		mustCreate(t, c, createRequest(fmt.Sprint(i)))
+		mustCreateInstance(t, c, createRequest(fmt.Sprint(i)))
 	}
 	pages := func() (sizes []int) {
 		from := ""

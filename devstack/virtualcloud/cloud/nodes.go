@@ -24,9 +24,9 @@ type Nodes interface {
 	// deleted the Node.
 	Remove(ctx context.Context, instance virtual.Instance) (bool, error)
 
-	// Silence stops the simulated kubelet of the instance's Node, unless the Node belongs to another instance. The Node
-	// stays.
-	Silence(ctx context.Context, instance virtual.Instance) error
+	// StopKubelet stops the simulated kubelet of the instance's Node, unless the Node belongs to another instance. The
+	// Node stays.
+	StopKubelet(ctx context.Context, instance virtual.Instance) error
 }
 
 // The limits of the node registry.
@@ -67,7 +67,7 @@ func (n *nodeRegistry) scheduleSync(number int, after time.Duration) {
 func (n *nodeRegistry) startWorkers() {
 	for range nodeWorkers {
 		n.workers.Go(func() {
-			for n.processNext() {
+			for n.processNextInstance() {
 			}
 		})
 	}
@@ -79,7 +79,7 @@ func (n *nodeRegistry) startWorkers() {
 
 func (n *nodeRegistry) awaitWorkers() { n.workers.Wait() }
 
-func (n *nodeRegistry) processNext() bool {
+func (n *nodeRegistry) processNextInstance() bool {
 	number, shutdown := n.queue.Get()
 	if shutdown {
 		return false
@@ -90,7 +90,7 @@ func (n *nodeRegistry) processNext() bool {
 	again, err := n.syncNode(ctx, number)
 	if err != nil {
 		if n.cloud.ctx.Err() == nil {
-			n.cloud.log.Warn("sync node", "instance", number, "retries", n.queue.NumRequeues(number), "error", err)
+			n.cloud.logger.Warn("sync node", "instance", number, "retries", n.queue.NumRequeues(number), "error", err)
 		}
 		n.queue.AddRateLimited(number)
 		return true
@@ -121,26 +121,30 @@ func (n *nodeRegistry) syncNode(ctx context.Context, number int) (time.Duration,
 	case r.Boots.After(now):
 		return r.Boots.Sub(now), nil
 	}
-	if err := n.nodes.Register(ctx, r.instanceAt(now), r.Spec, r.NodeInit > 0); err != nil {
+	if err := n.nodes.Register(ctx, r.instanceAtTime(now), r.Spec, r.NodeInit > 0); err != nil {
 		return 0, err
 	}
 	// The instance may have ended during the creation of its Node, so the registry processes the instance again at once.
-	return time.Nanosecond, n.cloud.updateRecord(number, entryRegistered, func(r *record) { r.Registered = now })
+	return time.Nanosecond, n.cloud.updateRecord(number, entryRegistered, func(r *instanceRecord) { r.Registered = now })
 }
 
 // initializeNode does the work of a cloud-controller-manager on a Node once the time NodeInit has passed.
-func (n *nodeRegistry) initializeNode(ctx context.Context, r record, now time.Time) (time.Duration, error) {
+func (n *nodeRegistry) initializeNode(ctx context.Context, r instanceRecord, now time.Time) (time.Duration, error) {
 	if due := r.Registered.Add(r.NodeInit); due.After(now) {
 		return due.Sub(now), nil
 	}
-	if err := n.nodes.Initialize(ctx, r.instanceAt(now)); err != nil {
+	if err := n.nodes.Initialize(ctx, r.instanceAtTime(now)); err != nil {
 		return 0, err
 	}
-	return time.Nanosecond, n.cloud.updateRecord(r.Number, entryNodeInitialized, func(r *record) { r.NodeInited = true })
+	return time.Nanosecond, n.cloud.updateRecord(
+		r.Number,
+		entryNodeInitialized,
+		func(r *instanceRecord) { r.NodeInited = true },
+	)
 }
 
 // timeUntilEnd returns the time until a terminating instance is gone; zero if the instance is not terminating.
-func timeUntilEnd(r record, now time.Time) time.Duration {
+func timeUntilEnd(r instanceRecord, now time.Time) time.Duration {
 	if r.Gone.IsZero() {
 		return 0
 	}
@@ -151,13 +155,13 @@ func timeUntilEnd(r record, now time.Time) time.Duration {
 // Node's simulated kubelet.
 func (n *nodeRegistry) cleanUpNode(
 	ctx context.Context,
-	r record,
+	r instanceRecord,
 	now time.Time,
 	cleanup time.Duration,
 ) (time.Duration, error) {
 	if !r.Registered.IsZero() {
 		if r.Vanished {
-			if err := n.nodes.Silence(ctx, r.instanceAt(now)); err != nil {
+			if err := n.nodes.StopKubelet(ctx, r.instanceAtTime(now)); err != nil {
 				return 0, err
 			}
 		}
@@ -165,32 +169,32 @@ func (n *nodeRegistry) cleanUpNode(
 			if due := r.Gone.Add(cleanup); due.After(now) {
 				return due.Sub(now), nil
 			}
-			removed, err := n.nodes.Remove(ctx, r.instanceAt(now))
+			removed, err := n.nodes.Remove(ctx, r.instanceAtTime(now))
 			if err != nil {
 				return 0, err
 			}
 			n.cloud.countCleanup(removed)
 		}
 	}
-	return 0, n.cloud.updateRecord(r.Number, entryNodeEnded, func(r *record) { r.NodeEnded = true })
+	return 0, n.cloud.updateRecord(r.Number, entryNodeEnded, func(r *instanceRecord) { r.NodeEnded = true })
 }
 
 // copyRecord returns a copy of an instance's record, and Behaviour.NodeCleanup; false if there is no record.
-func (c *Cloud) copyRecord(number int) (record, time.Duration, bool) {
+func (c *Cloud) copyRecord(number int) (instanceRecord, time.Duration, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := c.world.records[number]
+	r := c.state.records[number]
 	if r == nil {
-		return record{}, 0, false
+		return instanceRecord{}, 0, false
 	}
 	return *r, time.Duration(c.behaviour.NodeCleanup), true
 }
 
 // updateRecord changes the current record of an instance and commits the change.
-func (c *Cloud) updateRecord(number int, what entryKind, change func(*record)) error {
+func (c *Cloud) updateRecord(number int, what entryKind, change func(*instanceRecord)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	current := c.world.records[number]
+	current := c.state.records[number]
 	if current == nil {
 		return nil
 	}
@@ -202,16 +206,16 @@ func (c *Cloud) updateRecord(number int, what entryKind, change func(*record)) e
 	return c.commitRecord(what, r, nil)
 }
 
-// Rejoin makes the registry process the Node of each instance from the start: the Node is registered again, or ended
-// again if the instance is gone.
-func (c *Cloud) Rejoin() error {
+// RejoinNodes makes the registry process the Node of each instance from the start: the Node is registered again, or
+// ended again if the instance is gone.
+func (c *Cloud) RejoinNodes() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	for _, number := range c.world.numbers {
-		r := *c.world.records[number]
+	for _, number := range c.state.recordNumbers {
+		r := *c.state.records[number]
 		r.NodeEnded = false
-		if r.existsAt(now) {
+		if r.existsAtTime(now) {
 			r.Registered, r.NodeInited = time.Time{}, false
 		}
 		if err := c.commitRecord(entryRejoined, r, nil); err != nil {

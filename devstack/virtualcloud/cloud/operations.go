@@ -9,12 +9,12 @@ import (
 	"millwright/provider/virtual"
 )
 
-// findLive returns the live instance with the ID, or a NotFound error. The caller holds c.mu.
-func (c *Cloud) findLive(id string, now time.Time) (record, error) {
-	if r := c.world.records[parseID(id)]; r != nil && r.existsAt(now) {
+// findLiveInstance returns the live instance with the ID, or a NotFound error. The caller holds c.mu.
+func (c *Cloud) findLiveInstance(id string, now time.Time) (instanceRecord, error) {
+	if r := c.state.records[parseID(id)]; r != nil && r.existsAtTime(now) {
 		return *r, nil
 	}
-	return record{}, provider.Errorf(provider.NotFound, "there is no instance %s", id)
+	return instanceRecord{}, provider.Errorf(provider.NotFound, "there is no instance %s", id)
 }
 
 // initializeInstance records the initialize step of an instance. A second call also succeeds.
@@ -22,7 +22,7 @@ func (c *Cloud) initializeInstance(id string) (virtual.Instance, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	r, err := c.findLive(id, now)
+	r, err := c.findLiveInstance(id, now)
 	switch {
 	case err != nil:
 		return virtual.Instance{}, err
@@ -41,7 +41,7 @@ func (c *Cloud) initializeInstance(id string) (virtual.Instance, error) {
 		}
 		c.registry.scheduleSync(r.Number, time.Until(r.Boots))
 	}
-	return r.instanceAt(now), nil
+	return r.instanceAtTime(now), nil
 }
 
 // terminateInstance accepts the deletion of an instance of the cluster. Repeated calls succeed until the instance is
@@ -50,7 +50,7 @@ func (c *Cloud) terminateInstance(id, cluster string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	r, err := c.findLive(id, now)
+	r, err := c.findLiveInstance(id, now)
 	switch {
 	case err != nil:
 		return err
@@ -60,57 +60,57 @@ func (c *Cloud) terminateInstance(id, cluster string) error {
 		return nil
 	}
 	r.Deleted = now
-	r.Gone = now.Add(time.Duration(classValueOr(r.Spec.DeleteLatency, c.behaviour.DeleteLatency)))
+	r.Gone = now.Add(time.Duration(classValueOrDefault(r.Spec.DeleteLatency, c.behaviour.DeleteLatency)))
 	if err := c.commitRecord(entryDeleted, r, nil); err != nil {
 		return err
 	}
-	c.log.Debug("instance terminating", "instance", id, "machine", r.Tags.Machine)
+	c.logger.Debug("instance terminating", "instance", id, "machine", r.Tags.Machine)
 	c.registry.scheduleSync(r.Number, time.Until(r.Gone.Add(time.Duration(c.behaviour.NodeCleanup))))
 	return nil
 }
 
 // listInstances returns the instances of a cluster and a class, as a stale read. An empty class means all classes.
 func (c *Cloud) listInstances(cluster, class string) virtual.ReadAnswer {
-	return c.readStale(func(w *world, then time.Time) []virtual.Instance {
-		return w.visibleAt(w.numbers, then, func(r *record) bool {
+	return c.readStaleState(func(w *cloudState, then time.Time) []virtual.Instance {
+		return w.visibleInstances(w.recordNumbers, then, func(r *instanceRecord) bool {
 			return r.Tags.Cluster == cluster && (class == "" || r.Tags.Class == class)
 		})
 	})
 }
 
-// lookupUID returns the cluster's instances with a machine's UID, as a stale read. If no instance has the UID,
-// lookupUID returns the instances of the class that have the machine's name and no UID.
-func (c *Cloud) lookupUID(cluster, uid, machine, class string) virtual.ReadAnswer {
-	return c.readStale(func(w *world, then time.Time) []virtual.Instance {
-		tagged := w.visibleAt(
-			w.byUID[uidKey(virtual.Tags{Cluster: cluster, MachineUID: uid})],
+// lookupByUID returns the cluster's instances with a machine's UID, as a stale read. If no instance has the UID,
+// lookupByUID returns the instances of the class that have the machine's name and no UID.
+func (c *Cloud) lookupByUID(cluster, uid, machine, class string) virtual.ReadAnswer {
+	return c.readStaleState(func(w *cloudState, then time.Time) []virtual.Instance {
+		tagged := w.visibleInstances(
+			w.numbersByUID[uidKey(virtual.Tags{Cluster: cluster, MachineUID: uid})],
 			then,
-			func(*record) bool { return true },
+			func(*instanceRecord) bool { return true },
 		)
 		if len(tagged) > 0 || machine == "" {
 			return tagged
 		}
-		return w.visibleAt(w.byUID[uidKey(virtual.Tags{Cluster: cluster})], then, func(r *record) bool {
+		return w.visibleInstances(w.numbersByUID[uidKey(virtual.Tags{Cluster: cluster})], then, func(r *instanceRecord) bool {
 			return r.Tags.Machine == machine && r.Tags.Class == class
 		})
 	})
 }
 
-// lookupID returns the cluster's instance with the ID, as a stale read.
-func (c *Cloud) lookupID(cluster, id string) virtual.ReadAnswer {
-	return c.readStale(func(w *world, then time.Time) []virtual.Instance {
-		return w.visibleAt([]int{parseID(id)}, then, func(r *record) bool {
+// lookupByID returns the cluster's instance with the ID, as a stale read.
+func (c *Cloud) lookupByID(cluster, id string) virtual.ReadAnswer {
+	return c.readStaleState(func(w *cloudState, then time.Time) []virtual.Instance {
+		return w.visibleInstances([]int{parseID(id)}, then, func(r *instanceRecord) bool {
 			return cluster == "" || r.Tags.Cluster == cluster
 		})
 	})
 }
 
-func (c *Cloud) readStale(show func(w *world, then time.Time) []virtual.Instance) virtual.ReadAnswer {
+func (c *Cloud) readStaleState(show func(w *cloudState, then time.Time) []virtual.Instance) virtual.ReadAnswer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	c.world.lingerTime = time.Duration(c.behaviour.Linger)
-	return virtual.ReadAnswer{Now: now, Items: show(c.world, now.Add(-time.Duration(c.behaviour.Staleness)))}
+	c.state.lingerTime = time.Duration(c.behaviour.Linger)
+	return virtual.ReadAnswer{Now: now, Items: show(c.state, now.Add(-time.Duration(c.behaviour.Staleness)))}
 }
 
 // cutPage cuts an answer to one page. The page token is an instance number, not a position: an instance that appears or
@@ -126,13 +126,13 @@ func (c *Cloud) cutPage(answer virtual.ReadAnswer, from string) virtual.ReadAnsw
 	return answer
 }
 
-// Vanish makes a live instance vanish at once.
-func (c *Cloud) Vanish(v admin.Vanish) error {
+// VanishInstance makes a live instance vanish at once.
+func (c *Cloud) VanishInstance(v admin.VanishRequest) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	var found []*record
-	for _, r := range c.world.liveAt(now) {
+	var found []*instanceRecord
+	for _, r := range c.state.liveRecords(now) {
 		if (v.ID != "" && r.hasID(v.ID)) || (v.ID == "" && r.Tags.Machine == v.Machine) {
 			found = append(found, r)
 		}
@@ -159,7 +159,7 @@ func (c *Cloud) Instances() []admin.Instance {
 	defer c.mu.Unlock()
 	now := time.Now()
 	instances := []admin.Instance{}
-	for _, r := range c.world.liveAt(now) {
+	for _, r := range c.state.liveRecords(now) {
 		instances = append(instances, r.adminInstance(now))
 	}
 	return instances
@@ -169,11 +169,11 @@ func (c *Cloud) Instances() []admin.Instance {
 func (c *Cloud) UserData(id string) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r, err := c.findLive(id, time.Now())
+	r, err := c.findLiveInstance(id, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	return c.world.userData[r.Number], nil
+	return c.state.userData[r.Number], nil
 }
 
 // Reset restores the cloud's initial state. The Nodes of the ended instances are deleted after DefaultNodeCleanup.
@@ -181,7 +181,7 @@ func (c *Cloud) Reset() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	for _, r := range c.world.liveAt(now) {
+	for _, r := range c.state.liveRecords(now) {
 		ended := *r
 		ended.Deleted, ended.Gone = now, now
 		if err := c.commitRecord(entryDeleted, ended, nil); err != nil {
@@ -191,10 +191,10 @@ func (c *Cloud) Reset() error {
 	}
 	c.epoch++
 	c.gate = callGate{}
-	c.world.counters = savedCounters{}
+	c.state.counters = savedCounters{}
 	c.stats = admin.Stats{Creating: c.stats.Creating}
 	if err := c.setBehaviour(admin.DefaultBehaviour()); err != nil {
 		return err
 	}
-	return c.store.compactLog(c.world, now) // compactLog writes the counters
+	return c.store.compactLog(c.state, now) // compactLog writes the counters
 }

@@ -10,9 +10,10 @@ import (
 	"millwright/provider/virtual"
 )
 
-// record is the stored data of one instance. A record has times and no state: the state at any time, also in the past,
-// follows from the times. A restart therefore has nothing to resume, and a stale read is a read at an earlier time.
-type record struct {
+// instanceRecord is the stored data of one instance. A record has times and no state: the state at any time, also in
+// the past, follows from the times. A restart therefore has nothing to resume, and a stale read is a read at an earlier
+// time.
+type instanceRecord struct {
 	Number      int          `json:"number"` // the N in the ID i-N; a newer instance has a larger number
 	Name        string       `json:"name"`
 	Tags        virtual.Tags `json:"tags"`
@@ -35,10 +36,10 @@ type record struct {
 	NodeEnded  bool          `json:"nodeEnded,omitempty"`  // the instance is gone, and its Node needs no further work
 }
 
-func (r *record) id() string { return fmt.Sprintf("i-%d", r.Number) }
+func (r *instanceRecord) id() string { return fmt.Sprintf("i-%d", r.Number) }
 
 // hasID reports whether the instance has the ID.
-func (r *record) hasID(id string) bool { return parseID(id) == r.Number }
+func (r *instanceRecord) hasID(id string) bool { return parseID(id) == r.Number }
 
 // parseID returns the number in an instance ID. For any other text, parseID returns zero, which is no instance's
 // number.
@@ -51,16 +52,16 @@ func parseID(id string) int {
 	return number
 }
 
-// existsAt reports whether the instance exists at t.
-func (r *record) existsAt(t time.Time) bool {
+// existsAtTime reports whether the instance exists at t.
+func (r *instanceRecord) existsAtTime(t time.Time) bool {
 	return !r.Accepted.After(t) && (r.Gone.IsZero() || r.Gone.After(t))
 }
 
 // isPast reports whether moment is set and not after t.
 func isPast(moment, t time.Time) bool { return !moment.IsZero() && !moment.After(t) }
 
-// instanceAt returns the instance in its state at t.
-func (r *record) instanceAt(t time.Time) virtual.Instance {
+// instanceAtTime returns the instance in its state at t.
+func (r *instanceRecord) instanceAtTime(t time.Time) virtual.Instance {
 	state := virtual.StatePending
 	switch {
 	case isPast(r.Gone, t):
@@ -85,7 +86,7 @@ func (r *record) instanceAt(t time.Time) virtual.Instance {
 }
 
 // nodeName returns the name of the instance's Node; empty if the name is not known at t.
-func (r *record) nodeName(t time.Time) string {
+func (r *instanceRecord) nodeName(t time.Time) string {
 	switch {
 	case r.NodeName == "":
 		return r.Name
@@ -97,14 +98,14 @@ func (r *record) nodeName(t time.Time) string {
 }
 
 // address returns the instance's address in 10.0.0.0/8, derived from the instance's number.
-func (r *record) address() string {
+func (r *instanceRecord) address() string {
 	return fmt.Sprintf("10.%d.%d.%d", r.Number>>16&0xff, r.Number>>8&0xff, r.Number&0xff)
 }
 
 // adminInstance returns the instance at t as the admin API shows the instance.
-func (r *record) adminInstance(t time.Time) admin.Instance {
+func (r *instanceRecord) adminInstance(t time.Time) admin.Instance {
 	return admin.Instance{
-		Instance: r.instanceAt(t), Zone: r.Spec.Zone, InstanceType: r.Spec.InstanceType,
+		Instance: r.instanceAtTime(t), Zone: r.Spec.Zone, InstanceType: r.Spec.InstanceType,
 		ClientToken: r.ClientToken, Registered: r.Registered,
 	}
 }

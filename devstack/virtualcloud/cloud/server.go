@@ -66,12 +66,12 @@ func (c *Cloud) serveLookup(w http.ResponseWriter, r *http.Request) {
 		w,
 		r,
 		admin.Status,
-		c.findFaultSubject(func(r *record) bool { return r.hasID(id) || (uid != "" && r.Tags.MachineUID == uid) }),
+		c.findFaultSubject(func(r *instanceRecord) bool { return r.hasID(id) || (uid != "" && r.Tags.MachineUID == uid) }),
 		func(context.Context) (any, error) {
 			if id != "" {
-				return c.cutPage(c.lookupID(cluster, id), query.Get("page")), nil
+				return c.cutPage(c.lookupByID(cluster, id), query.Get("page")), nil
 			}
-			return c.cutPage(c.lookupUID(cluster, uid, query.Get("machine"), query.Get("class")), query.Get("page")), nil
+			return c.cutPage(c.lookupByUID(cluster, uid, query.Get("machine"), query.Get("class")), query.Get("page")), nil
 		},
 	)
 }
@@ -82,24 +82,24 @@ func (c *Cloud) serveLimits(w http.ResponseWriter, r *http.Request) {
 
 func (c *Cloud) serveInitialize(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	c.serveCall(w, r, admin.Initialize, c.findFaultSubject(func(r *record) bool { return r.hasID(id) }),
+	c.serveCall(w, r, admin.Initialize, c.findFaultSubject(func(r *instanceRecord) bool { return r.hasID(id) }),
 		func(context.Context) (any, error) { return c.initializeInstance(id) })
 }
 
 func (c *Cloud) serveDelete(w http.ResponseWriter, r *http.Request) {
 	id, cluster := r.PathValue("id"), r.URL.Query().Get("cluster")
-	c.serveCall(w, r, admin.Delete, c.findFaultSubject(func(r *record) bool { return r.hasID(id) }),
+	c.serveCall(w, r, admin.Delete, c.findFaultSubject(func(r *instanceRecord) bool { return r.hasID(id) }),
 		func(context.Context) (any, error) { return struct{}{}, c.terminateInstance(id, cluster) })
 }
 
 // findFaultSubject returns the machine and the class of the live instance that a call concerns, for matching faults.
-func (c *Cloud) findFaultSubject(fits func(*record) bool) faultSubject {
+func (c *Cloud) findFaultSubject(fits func(*instanceRecord) bool) faultSubject {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.gate.faults) == 0 {
 		return faultSubject{}
 	}
-	for _, r := range c.world.liveAt(time.Now()) {
+	for _, r := range c.state.liveRecords(time.Now()) {
 		if fits(r) {
 			return faultSubject{machine: r.Tags.Machine, class: r.Tags.Class}
 		}
@@ -160,14 +160,14 @@ func (c *Cloud) authenticate(r *http.Request) error {
 
 // writeRefusal answers a call with an error.
 func (c *Cloud) writeRefusal(w http.ResponseWriter, r *http.Request, err error) {
-	code := provider.CodeOf(err)
+	code := provider.CodeOfError(err)
 	c.countRefusal(code)
 	told := virtual.ErrorAnswer{Code: code.String(), Message: "the cloud failed"}
 	if typed, ok := errors.AsType[*provider.Error](err); ok {
 		told.Message, told.RetryAfter = typed.Message, virtual.Duration(typed.RetryAfter)
 	}
 	told.Message += c.quotedCredentials(r)
-	if errors.Is(err, errExpired) {
+	if errors.Is(err, errRequestExpired) {
 		told.Reason = virtual.ReasonExpired
 	}
 	if told.RetryAfter > 0 {

@@ -83,12 +83,18 @@ func TestCredentialsAreCheckedAndNotLogged(t *testing.T) {
 	require.NoError(t, answer.Body.Close())
 	assert.Equal(t, http.StatusUnauthorized, answer.StatusCode)
 
-	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another", "third"} }))
+	require.NoError(
+		t,
+		back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another", "third"} }),
+	)
 	answer, body := sendRequest(t, http.MethodPost, address+virtual.PathInstances, createRequest("a"))
 	assert.Equal(t, http.StatusUnauthorized, answer.StatusCode)
 	assert.NotContains(t, string(body)+logged.String(), testToken)
 
-	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = append(b.Tokens, testToken) }))
+	require.NoError(
+		t,
+		back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = append(b.Tokens, testToken) }),
+	)
 	answer, _ = sendRequest(t, http.MethodPost, address+virtual.PathInstances, createRequest("a"))
 	assert.Equal(t, http.StatusOK, answer.StatusCode)
 	assert.NotContains(t, logged.String(), testToken)
@@ -148,8 +154,12 @@ func TestAdminAPI(t *testing.T) {
 	require.Len(t, instances, 1)
 	assert.Equal(t, "small", instances[0].InstanceType)
 
-	require.NoError(t, back.Vanish(ctx, admin.Vanish{Machine: "a"}))
-	require.ErrorContains(t, back.Vanish(ctx, admin.Vanish{Machine: "a"}), "no live instance fits (NotFound)")
+	require.NoError(t, back.VanishInstance(ctx, admin.VanishRequest{Machine: "a"}))
+	require.ErrorContains(
+		t,
+		back.VanishInstance(ctx, admin.VanishRequest{Machine: "a"}),
+		"no live instance fits (NotFound)",
+	)
 	_, err = back.UserData(ctx, planted.ID)
 	require.Error(t, err)
 
@@ -158,7 +168,7 @@ func TestAdminAPI(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, faults, 1)
 	require.NoError(t, back.ClearFaults(ctx))
-	require.NoError(t, back.Reset(ctx))
+	require.NoError(t, back.ResetCloud(ctx))
 	stats, err := back.Stats(ctx)
 	require.NoError(t, err)
 	assert.Zero(t, stats.Creates)
@@ -166,7 +176,7 @@ func TestAdminAPI(t *testing.T) {
 
 func TestHangAfterTheEffect(t *testing.T) {
 	address, back, _ := serveCloud(t)
-	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) {
+	require.NoError(t, back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.AfterEffect}
 	}))
 	answered := make(chan struct{})
@@ -179,7 +189,7 @@ func TestHangAfterTheEffect(t *testing.T) {
 		return err == nil && len(instances) == 1
 	}, 2*time.Minute, time.Millisecond)
 	assert.Empty(t, answered)
-	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) { b.Hangs = nil }))
+	require.NoError(t, back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Hangs = nil }))
 	<-answered
 }
 
@@ -199,7 +209,7 @@ func BenchmarkCreate(b *testing.B) {
 
 func TestARefusalThatQuotesCredentials(t *testing.T) {
 	address, client, _ := serveCloud(t)
-	require.NoError(t, client.Change(t.Context(), func(b *admin.Behaviour) { b.QuoteCredentials = true }))
+	require.NoError(t, client.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.QuoteCredentials = true }))
 	_, body := sendRequest(t, http.MethodDelete, address+virtual.PathInstances+"/i-9?cluster=c1", nil)
 	var told virtual.ErrorAnswer
 	require.NoError(t, json.Unmarshal(body, &told))

@@ -14,18 +14,18 @@ func (c *Cloud) Stats() admin.Stats {
 	defer c.mu.Unlock()
 	s := c.stats
 	s.Calls, s.Errors = maps.Clone(s.Calls), maps.Clone(s.Errors)
-	kept := c.world.counters
+	kept := c.state.counters
 	s.Creates, s.Deletes, s.Vanished = kept.Creates, kept.Deletes, kept.Vanished
 	s.MaxLive, s.DuplicateCreates = kept.MaxLive, kept.DuplicateCreates
-	live := c.world.liveAt(time.Now())
+	live := c.state.liveRecords(time.Now())
 	s.Live = len(live)
-	s.LiveDuplicateUIDs = countDuplicates(live, func(r *record) string { return uidKey(r.Tags) })
-	s.LiveDuplicateNames = countDuplicates(live, func(r *record) string { return r.Tags.Cluster + "/" + r.Name })
+	s.LiveDuplicateUIDs = countDuplicates(live, func(r *instanceRecord) string { return uidKey(r.Tags) })
+	s.LiveDuplicateNames = countDuplicates(live, func(r *instanceRecord) string { return r.Tags.Cluster + "/" + r.Name })
 	return s
 }
 
 // countDuplicates counts the keys that more than one record has.
-func countDuplicates(records []*record, key func(*record) string) int {
+func countDuplicates(records []*instanceRecord, key func(*instanceRecord) string) int {
 	seen := map[string]int{}
 	count := 0
 	for _, r := range records {

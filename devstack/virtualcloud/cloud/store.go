@@ -30,16 +30,16 @@ const goneRecordLifetime = 10 * time.Minute
 // lines, and at most one incomplete last line. The incomplete line counts as not written: its caller got no answer. The
 // store does not call fsync: the log must survive the end of the process, but not a crash of the computer.
 type store struct {
-	dir       string
-	file      *os.File
-	logSize   int64 // size of all complete lines, in bytes
-	compactAt int64 // size above which the cloud compacts the log
-	lock      *os.File
+	dir            string
+	file           *os.File
+	logSize        int64 // size of all complete lines, in bytes
+	compactionSize int64 // size above which the cloud compacts the log
+	lockFile       *os.File
 }
 
 // openStore opens the data folder, rebuilds the world from the log and compacts the log. If another process has the
 // folder open, openStore returns an error.
-func openStore(dir string, now time.Time) (*store, *world, error) {
+func openStore(dir string, now time.Time) (*store, *cloudState, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("make data folder: %w", err)
 	}
@@ -51,8 +51,8 @@ func openStore(dir string, now time.Time) (*store, *world, error) {
 		_ = lock.Close()
 		return nil, nil, fmt.Errorf("lock data folder %s, is another virtualcloud running there: %w", dir, err)
 	}
-	s := &store{dir: dir, lock: lock}
-	w, err := s.loadWorld()
+	s := &store{dir: dir, lockFile: lock}
+	w, err := s.loadState()
 	if err == nil {
 		err = s.compactLog(w, now)
 	}
@@ -63,9 +63,9 @@ func openStore(dir string, now time.Time) (*store, *world, error) {
 	return s, w, nil
 }
 
-// loadWorld rebuilds the world from the log, and ignores an incomplete last line.
-func (s *store) loadWorld() (*world, error) {
-	w := newWorld()
+// loadState rebuilds the world from the log, and ignores an incomplete last line.
+func (s *store) loadState() (*cloudState, error) {
+	w := newCloudState()
 	file, err := os.Open(filepath.Join(s.dir, logFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return w, nil
@@ -96,8 +96,8 @@ func (s *store) loadWorld() (*world, error) {
 
 // compactLog writes the world as a new log, replaces the old log atomically, and opens the new log for appending.
 // Instances that have been gone for goneRecordLifetime are dropped from the world and the log.
-func (s *store) compactLog(w *world, now time.Time) error {
-	w.forgetRecords(func(r *record) bool {
+func (s *store) compactLog(w *cloudState, now time.Time) error {
+	w.forgetRecords(func(r *instanceRecord) bool {
 		return isPast(r.Gone, now.Add(-goneRecordLifetime)) && (r.NodeEnded || r.Registered.IsZero())
 	})
 	var content bytes.Buffer
@@ -105,7 +105,7 @@ func (s *store) compactLog(w *world, now time.Time) error {
 	if err := encoder.Encode(logEntry{Kind: entrySummary, Counters: &w.counters, Next: w.nextNumber}); err != nil {
 		return fmt.Errorf("encode summary: %w", err)
 	}
-	for _, number := range w.numbers {
+	for _, number := range w.recordNumbers {
 		if err := encoder.Encode(
 			logEntry{Kind: entryKept, Record: w.records[number], UserData: w.userData[number]},
 		); err != nil {
@@ -130,7 +130,7 @@ func (s *store) compactLog(w *world, now time.Time) error {
 	}
 	s.file = file
 	s.logSize = int64(content.Len())
-	s.compactAt = max(compactAboveBytes, 2*s.logSize) // factor 2: a large world is not rewritten at each change
+	s.compactionSize = max(compactAboveBytes, 2*s.logSize) // factor 2: a large world is not rewritten at each change
 	return nil
 }
 
@@ -170,4 +170,4 @@ func (s *store) readFile(name string) ([]byte, error) {
 	return content, err
 }
 
-func (s *store) close() error { return errors.Join(s.file.Close(), s.lock.Close()) }
+func (s *store) close() error { return errors.Join(s.file.Close(), s.lockFile.Close()) }

@@ -22,14 +22,14 @@ func makeChanges(t *testing.T, c *Cloud) {
 	for _, name := range []string{"a", "b", "c"} {
 		r := createRequest(name)
 		r.Spec.Initialize, r.UserData, r.ClientToken = true, []byte("data of "+name), "token-"+name
-		mustCreate(t, c, r)
+		mustCreateInstance(t, c, r)
 	}
 	_, err := c.initializeInstance("i-1")
 	require.NoError(t, err)
 	_, err = c.CreateByHand(createRequest("a"))
 	require.NoError(t, err)
 	require.NoError(t, c.terminateInstance("i-2", "c1"))
-	require.NoError(t, c.Vanish(admin.Vanish{ID: "i-3"}))
+	require.NoError(t, c.VanishInstance(admin.VanishRequest{ID: "i-3"}))
 }
 
 func TestCloudStateSurvivesAKill(t *testing.T) {
@@ -66,8 +66,8 @@ func TestCloudStateSurvivesAKill(t *testing.T) {
 	defer crashCloud(t, last)
 	r := createRequest("a")
 	r.ClientToken = "token-a"
-	assert.Equal(t, "i-1", mustCreate(t, last, r).ID, "client tokens outlive the process too")
-	assert.Equal(t, "i-5", mustCreate(t, last, createRequest("d")).ID, "no number is used twice")
+	assert.Equal(t, "i-1", mustCreateInstance(t, last, r).ID, "client tokens outlive the process too")
+	assert.Equal(t, "i-5", mustCreateInstance(t, last, createRequest("d")).ID, "no number is used twice")
 }
 
 // A process that is killed during a write leaves any part of its last line. Whatever part is left, the cloud opens with
@@ -82,33 +82,33 @@ func TestTornWriteCountsAsNeverWritten(t *testing.T) {
 
 	torn := t.TempDir()
 	path := filepath.Join(torn, logFile)
-	expected := []*world{}
+	expected := []*cloudState{}
 	lines := bytes.SplitAfter(whole, []byte("\n"))
 	for n := range lines {
 		require.NoError(t, os.WriteFile(path, bytes.Join(lines[:n], nil), 0o600))
-		w, err := (&store{dir: torn}).loadWorld()
+		w, err := (&store{dir: torn}).loadState()
 		require.NoError(t, err)
 		expected = append(expected, w)
 	}
-	for _, cut := range tornPositions(lines) {
+	for _, cut := range tornWritePositions(lines) {
 		require.NoError(t, os.WriteFile(path, whole[:cut], 0o600))
 		st, w, err := openStore(torn, time.Now())
 		require.NoError(t, err, "cut at byte %d", cut)
 		want := expected[bytes.Count(whole[:cut], []byte("\n"))]
-		require.Equal(t, want.numbers, w.numbers, "cut at byte %d", cut)
+		require.Equal(t, want.recordNumbers, w.recordNumbers, "cut at byte %d", cut)
 		require.Equal(t, want.counters, w.counters, "cut at byte %d", cut)
-		r := record{Number: w.nextNumber, Name: "after", Accepted: time.Now()}
+		r := instanceRecord{Number: w.nextNumber, Name: "after", Accepted: time.Now()}
 		require.NoError(t, st.appendEntry(logEntry{Kind: entryCreated, Record: &r}))
 		require.NoError(t, st.close())
-		again, err := (&store{dir: torn}).loadWorld()
+		again, err := (&store{dir: torn}).loadState()
 		require.NoError(t, err, "cut at byte %d", cut)
 		require.Contains(t, again.records, r.Number, "cut at byte %d", cut)
 	}
 }
 
-// tornPositions returns the positions at which a test truncates a log: every byte of the last line, and the bytes
+// tornWritePositions returns the positions at which a test truncates a log: every byte of the last line, and the bytes
 // around each line break.
-func tornPositions(lines [][]byte) []int {
+func tornWritePositions(lines [][]byte) []int {
 	var at []int
 	end := 0
 	for n, line := range lines {
@@ -145,7 +145,7 @@ func TestFailedWriteChangesNothing(t *testing.T) {
 	c := openCloud(t, t.TempDir(), nil)
 	require.NoError(t, c.store.file.Close())
 	_, err := c.createInstance(t.Context(), createRequest("a"))
-	assert.Equal(t, provider.Internal, provider.CodeOf(err))
+	assert.Equal(t, provider.Internal, provider.CodeOfError(err))
 	assert.Zero(t, c.Stats().Creates)
 	assert.Empty(t, c.Instances())
 }
@@ -159,7 +159,7 @@ func TestCompactionDropsOldRecords(t *testing.T) {
 		time.Sleep(goneRecordLifetime + time.Second)
 		c = openCloud(t, dir, nil)
 		defer crashCloud(t, c)
-		assert.Equal(t, []int{1, 4}, c.world.numbers)
+		assert.Equal(t, []int{1, 4}, c.state.recordNumbers)
 		assert.Equal(t, 4, c.Stats().Creates, "what is forgotten stays counted")
 		content, err := os.ReadFile(filepath.Join(dir, logFile))
 		require.NoError(t, err)
@@ -171,10 +171,10 @@ func TestCompactionDropsOldRecords(t *testing.T) {
 func TestLogIsCompactedWhileTheCloudRuns(t *testing.T) {
 	dir := t.TempDir()
 	c := openCloud(t, dir, nil)
-	c.store.compactAt = 1 // the next write exceeds this size
-	mustCreate(t, c, createRequest("a"))
-	assert.GreaterOrEqual(t, c.store.compactAt, int64(compactAboveBytes))
-	mustCreate(t, c, createRequest("b"))
+	c.store.compactionSize = 1 // the next write exceeds this size
+	mustCreateInstance(t, c, createRequest("a"))
+	assert.GreaterOrEqual(t, c.store.compactionSize, int64(compactAboveBytes))
+	mustCreateInstance(t, c, createRequest("b"))
 	crashCloud(t, c)
 	c = openCloud(t, dir, nil)
 	defer crashCloud(t, c)

@@ -7,18 +7,18 @@ import (
 	"millwright/provider/virtual"
 )
 
-// world has the records of all instances, and the counters. Only applyEntry sets a record, with an entry that is on
-// disk.
-type world struct {
-	nextNumber   int
-	counters     savedCounters
-	records      map[int]*record
-	userData     map[int][]byte
-	numbers      []int // numbers of all records, in ascending order
-	possiblyLive []int // numbers of the instances that may still be live; liveAt removes ended instances
-	byUID        map[string][]int
-	byToken      map[string]int // number of the latest instance, by client token
-	lingerTime   time.Duration  // time for which visibleAt shows an instance that is gone
+// cloudState has the records of all instances, and the counters. Only applyEntry sets a record, with an entry that is
+// on disk.
+type cloudState struct {
+	nextNumber          int
+	counters            savedCounters
+	records             map[int]*instanceRecord
+	userData            map[int][]byte
+	recordNumbers       []int // recordNumbers of all records, in ascending order
+	possiblyLiveNumbers []int // numbers of the instances that may still be live; liveRecords removes ended instances
+	numbersByUID        map[string][]int
+	numberByToken       map[string]int // number of the latest instance, by client token
+	lingerTime          time.Duration  // time for which visibleInstances shows an instance that is gone
 }
 
 // savedCounters are the counters that survive a restart of the cloud.
@@ -30,20 +30,20 @@ type savedCounters struct {
 	DuplicateCreates int `json:"duplicateCreates"`
 }
 
-func newWorld() *world {
-	return &world{
-		nextNumber: 1, records: map[int]*record{}, userData: map[int][]byte{},
-		byUID: map[string][]int{}, byToken: map[string]int{},
+func newCloudState() *cloudState {
+	return &cloudState{
+		nextNumber: 1, records: map[int]*instanceRecord{}, userData: map[int][]byte{},
+		numbersByUID: map[string][]int{}, numberByToken: map[string]int{},
 	}
 }
 
 // logEntry is one line of the log: the new content of a record, or the counters at a compaction.
 type logEntry struct {
-	Kind     entryKind      `json:"kind"`
-	Record   *record        `json:"record,omitempty"`
-	UserData []byte         `json:"userData,omitempty"` // only in entries of the kinds created and kept
-	Counters *savedCounters `json:"counters,omitempty"` // only in a summary
-	Next     int            `json:"next,omitempty"`     // number of the next instance; only in a summary
+	Kind     entryKind       `json:"kind"`
+	Record   *instanceRecord `json:"record,omitempty"`
+	UserData []byte          `json:"userData,omitempty"` // only in entries of the kinds created and kept
+	Counters *savedCounters  `json:"counters,omitempty"` // only in a summary
+	Next     int             `json:"next,omitempty"`     // number of the next instance; only in a summary
 }
 
 // entryKind names the change of a record that a logEntry contains.
@@ -63,7 +63,7 @@ const (
 )
 
 // applyEntry applies one log entry to the world.
-func (w *world) applyEntry(e logEntry) {
+func (w *cloudState) applyEntry(e logEntry) {
 	if e.Kind == entrySummary {
 		w.counters, w.nextNumber = *e.Counters, e.Next
 		return
@@ -79,12 +79,12 @@ func (w *world) applyEntry(e logEntry) {
 		w.counters.Vanished++
 	}
 	if _, known := w.records[r.Number]; !known {
-		w.numbers = append(w.numbers, r.Number)
-		w.possiblyLive = append(w.possiblyLive, r.Number)
-		w.byUID[uidKey(r.Tags)] = append(w.byUID[uidKey(r.Tags)], r.Number)
+		w.recordNumbers = append(w.recordNumbers, r.Number)
+		w.possiblyLiveNumbers = append(w.possiblyLiveNumbers, r.Number)
+		w.numbersByUID[uidKey(r.Tags)] = append(w.numbersByUID[uidKey(r.Tags)], r.Number)
 		w.userData[r.Number] = e.UserData
 		if r.ClientToken != "" {
-			w.byToken[r.ClientToken] = r.Number
+			w.numberByToken[r.ClientToken] = r.Number
 		}
 		w.nextNumber = max(w.nextNumber, r.Number+1)
 	}
@@ -92,51 +92,55 @@ func (w *world) applyEntry(e logEntry) {
 }
 
 // countCreation counts a creation at the record's own time, so that a replay of the log gives the same counters.
-func (w *world) countCreation(r *record) {
+func (w *cloudState) countCreation(r *instanceRecord) {
 	w.counters.Creates++
-	for _, number := range w.byUID[uidKey(r.Tags)] {
-		if r.Tags.MachineUID != "" && w.records[number].existsAt(r.Accepted) {
+	for _, number := range w.numbersByUID[uidKey(r.Tags)] {
+		if r.Tags.MachineUID != "" && w.records[number].existsAtTime(r.Accepted) {
 			w.counters.DuplicateCreates++
 			break
 		}
 	}
-	w.counters.MaxLive = max(w.counters.MaxLive, len(w.liveAt(r.Accepted))+1)
+	w.counters.MaxLive = max(w.counters.MaxLive, len(w.liveRecords(r.Accepted))+1)
 }
 
 func uidKey(tags virtual.Tags) string { return tags.Cluster + "/" + tags.MachineUID }
 
-// liveAt returns the records of the instances that exist at t, sorted by number. Calls must not go back in time: t must
-// not be before the t of an earlier call.
-func (w *world) liveAt(t time.Time) []*record {
-	var records []*record
-	w.possiblyLive = slices.DeleteFunc(w.possiblyLive, func(number int) bool {
+// liveRecords returns the records of the instances that exist at t, sorted by number. Calls must not go back in time: t
+// must not be before the t of an earlier call.
+func (w *cloudState) liveRecords(t time.Time) []*instanceRecord {
+	var records []*instanceRecord
+	w.possiblyLiveNumbers = slices.DeleteFunc(w.possiblyLiveNumbers, func(number int) bool {
 		r := w.records[number]
-		if r.existsAt(t) {
+		if r.existsAtTime(t) {
 			records = append(records, r)
 			return false
 		}
-		return !r.Gone.IsZero() && !r.Gone.After(t) // an instance accepted after t stays in possiblyLive
+		return !r.Gone.IsZero() && !r.Gone.After(t) // an instance accepted after t stays in possiblyLiveNumbers
 	})
 	return records
 }
 
-// visibleAt returns the wanted instances among these numbers that a read at t shows.
-func (w *world) visibleAt(numbers []int, t time.Time, wanted func(*record) bool) []virtual.Instance {
+// visibleInstances returns the wanted instances among these numbers that a read at t shows.
+func (w *cloudState) visibleInstances(
+	numbers []int,
+	t time.Time,
+	wanted func(*instanceRecord) bool,
+) []virtual.Instance {
 	items := []virtual.Instance{}
 	for _, number := range numbers {
 		r := w.records[number]
 		if r != nil && !r.Accepted.After(t) && !isPast(r.Gone, t.Add(-w.lingerTime)) && wanted(r) {
-			items = append(items, r.instanceAt(t))
+			items = append(items, r.instanceAtTime(t))
 		}
 	}
 	return items
 }
 
 // forgetRecords removes the unwanted records.
-func (w *world) forgetRecords(unwanted func(*record) bool) {
-	fresh := newWorld()
+func (w *cloudState) forgetRecords(unwanted func(*instanceRecord) bool) {
+	fresh := newCloudState()
 	fresh.nextNumber, fresh.counters = w.nextNumber, w.counters
-	for _, number := range w.numbers {
+	for _, number := range w.recordNumbers {
 		if r := w.records[number]; !unwanted(r) {
 			fresh.applyEntry(logEntry{Kind: entryKept, Record: r, UserData: w.userData[number]})
 		}

@@ -30,13 +30,13 @@ const (
 // Noon is the time at which the tests observe the objects.
 var Noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// Selecting sets the selector of a set.
-func Selecting(selector metav1.LabelSelector) OnSet {
+// WithSelector sets the selector of a set.
+func WithSelector(selector metav1.LabelSelector) SetChange {
 	return func(s *clusterv1.MachineSet) { s.Spec.Selector = selector }
 }
 
-// Applied adds a managed-fields entry: the manager has applied one label and one annotation with these keys.
-func Applied(manager string, labels, annotations string) func(*clusterv1.Machine) {
+// WithManagedFields adds a managed-fields entry: the manager has applied one label and one annotation with these keys.
+func WithManagedFields(manager string, labels, annotations string) func(*clusterv1.Machine) {
 	return func(m *clusterv1.Machine) {
 		raw := (`{"f:metadata":{"f:labels":{".":{},"f:` + labels + `":{}},"f:annotations":{"f:` + annotations + `":{}}},"f:spec":{"f:version":{}}}`)
 		m.ManagedFields = append(
@@ -51,45 +51,46 @@ func Applied(manager string, labels, annotations string) func(*clusterv1.Machine
 	}
 }
 
-// Ago returns the time that is this many minutes before Noon.
-func Ago(minutes int) metav1.Time {
+// MinutesBeforeNoon returns the time that is this many minutes before Noon.
+func MinutesBeforeNoon(minutes int) metav1.Time {
 	return metav1.NewTime(Noon.Add(-time.Duration(minutes) * time.Minute))
 }
 
-// Settings holds the settings of a Millwright that runs beside controllers of Cluster API which watch all objects.
-var Settings = capi.Settings{Filter: Filter}
+// DefaultSettings holds the settings of a Millwright that runs beside controllers of Cluster API which watch all
+// objects.
+var DefaultSettings = capi.Settings{WatchFilter: Filter}
 
-// Facts returns a Cache with these preflight settings, for functions that read only their arguments.
-func Facts(settings capi.Settings, preflight cache.Preflight) *capi.Cache {
+// NewOfflineCache returns a Cache with these preflight settings, for functions that read only their arguments.
+func NewOfflineCache(settings capi.Settings, preflight cache.PreflightConfig) *capi.Cache {
 	return &capi.Cache{Settings: settings, Cluster: &cache.Cluster{Preflight: preflight}}
 }
 
-// Meta returns the metadata of an object.
-func Meta(name string) metav1.ObjectMeta {
+// NewMetadata returns the metadata of an object.
+func NewMetadata(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace:         Shop,
 		Name:              name,
 		UID:               types.UID("uid-" + name),
 		ResourceVersion:   "900",
 		Generation:        1,
-		CreationTimestamp: Ago(60),
+		CreationTimestamp: MinutesBeforeNoon(60),
 	}
 }
 
-// OnSet changes a set.
-type OnSet = func(*clusterv1.MachineSet)
+// SetChange changes a set.
+type SetChange = func(*clusterv1.MachineSet)
 
-// OnMachine changes a machine.
-type OnMachine = func(*clusterv1.Machine)
+// MachineChange changes a machine.
+type MachineChange = func(*clusterv1.Machine)
 
-// OnCluster changes a Cluster.
-type OnCluster = func(*clusterv1.Cluster)
+// ClusterChange changes a Cluster.
+type ClusterChange = func(*clusterv1.Cluster)
 
-// OnDeployment changes a MachineDeployment.
-type OnDeployment = func(*clusterv1.MachineDeployment)
+// DeploymentChange changes a MachineDeployment.
+type DeploymentChange = func(*clusterv1.MachineDeployment)
 
-// OnForeign changes an object of a provider.
-type OnForeign = func(*unstructured.Unstructured)
+// ProviderObjectChange changes an object of a provider.
+type ProviderObjectChange = func(*unstructured.Unstructured)
 
 func applyChanges[T any](object T, changes []func(T)) T {
 	for _, change := range changes {
@@ -98,35 +99,35 @@ func applyChanges[T any](object T, changes []func(T)) T {
 	return object
 }
 
-// Set returns a set of Cluster c that Millwright has prepared.
-func Set(name string, replicas int32, change ...OnSet) *clusterv1.MachineSet {
-	s := &clusterv1.MachineSet{ObjectMeta: Meta(name)}
+// NewSet returns a set of Cluster c that Millwright has prepared.
+func NewSet(name string, replicas int32, change ...SetChange) *clusterv1.MachineSet {
+	s := &clusterv1.MachineSet{ObjectMeta: NewMetadata(name)}
 	s.Labels = map[string]string{clusterv1.WatchLabel: Filter, clusterv1.ClusterNameLabel: "c"}
 	s.Finalizers = []string{capi.Finalizer}
-	s.OwnerReferences = []metav1.OwnerReference{capi.ClusterReference(Cluster())}
+	s.OwnerReferences = []metav1.OwnerReference{capi.ClusterReference(NewCluster())}
 	s.Spec.ClusterName, s.Spec.Replicas = "c", &replicas
 	s.Spec.Selector.MatchLabels = map[string]string{"pool": name, clusterv1.ClusterNameLabel: "c"}
 	s.Spec.Template.Labels = map[string]string{"pool": name, clusterv1.ClusterNameLabel: "c"}
 	s.Spec.Template.Annotations = map[string]string{"team": "web"}
 	s.Spec.Template.Spec.ClusterName, s.Spec.Template.Spec.Version = "c", "v1.31.2"
-	s.Spec.Template.Spec.Bootstrap.ConfigRef = Reference(Bootstrap())
-	s.Spec.Template.Spec.InfrastructureRef = Reference(Infrastructure())
+	s.Spec.Template.Spec.Bootstrap.ConfigRef = ObjectReference(BootstrapTemplate())
+	s.Spec.Template.Spec.InfrastructureRef = ObjectReference(InfrastructureTemplate())
 	return applyChanges(s, change)
 }
 
-// OfDeployment makes MachineDeployment d the controller of a set.
-func OfDeployment(s *clusterv1.MachineSet) {
+// WithDeploymentOwner makes MachineDeployment d the controller of a set.
+func WithDeploymentOwner(s *clusterv1.MachineSet) {
 	s.Labels[clusterv1.MachineDeploymentNameLabel] = "d"
 	s.OwnerReferences = []metav1.OwnerReference{
-		*metav1.NewControllerRef(Deployment(), clusterv1.GroupVersion.WithKind("MachineDeployment")),
+		*metav1.NewControllerRef(NewDeployment(), clusterv1.GroupVersion.WithKind("MachineDeployment")),
 	}
 }
 
-// Going marks an object as being deleted.
-func Going[T metav1.Object](o T) { o.SetDeletionTimestamp(new(Ago(1))) }
+// AsDeletingObject marks an object as being deleted.
+func AsDeletingObject[T metav1.Object](o T) { o.SetDeletionTimestamp(new(MinutesBeforeNoon(1))) }
 
-// Annotated sets an annotation of an object.
-func Annotated[T metav1.Object](key, value string) func(T) {
+// WithAnnotation sets an annotation of an object.
+func WithAnnotation[T metav1.Object](key, value string) func(T) {
 	return func(o T) {
 		all := o.GetAnnotations()
 		if all == nil {
@@ -137,12 +138,12 @@ func Annotated[T metav1.Object](key, value string) func(T) {
 	}
 }
 
-// Machine returns a machine of a set. The machine's node has been ready for an hour.
-func Machine(name string, set *clusterv1.MachineSet, change ...OnMachine) *clusterv1.Machine {
-	m := capiset.Desired(Facts(Settings, cache.Preflight{}), set, name, nil)
+// NewMachine returns a machine of a set. The machine's node has been ready for an hour.
+func NewMachine(name string, set *clusterv1.MachineSet, change ...MachineChange) *clusterv1.Machine {
+	m := capiset.DesiredMachine(NewOfflineCache(DefaultSettings, cache.PreflightConfig{}), set, name, nil)
 	m.TypeMeta = metav1.TypeMeta{}
 	labels, annotations, finalizers, owners := m.Labels, m.Annotations, m.Finalizers, m.OwnerReferences
-	m.ObjectMeta = Meta(name)
+	m.ObjectMeta = NewMetadata(name)
 	m.Labels, m.Annotations, m.Finalizers, m.OwnerReferences = labels, annotations, finalizers, owners
 	clones := func(ref *clusterv1.ContractVersionedObjectReference) {
 		if capi.IsTemplate(*ref) {
@@ -159,49 +160,49 @@ func Machine(name string, set *clusterv1.MachineSet, change ...OnMachine) *clust
 	m.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: m.Spec.Version}
 	m.Status.Phase = string(clusterv1.MachinePhaseRunning)
 	for _, kind := range []string{clusterv1.MachineReadyCondition, clusterv1.MachineUpToDateCondition, clusterv1.MachineNodeHealthyCondition} {
-		Says(kind, metav1.ConditionTrue)(m)
+		WithCondition(kind, metav1.ConditionTrue)(m)
 	}
 	return applyChanges(m, change)
 }
 
-// Says sets a condition of a machine.
-func Says(kind string, status metav1.ConditionStatus) OnMachine {
-	return SaysWhy(kind, status, "Because", "")
+// WithCondition sets a condition of a machine.
+func WithCondition(kind string, status metav1.ConditionStatus) MachineChange {
+	return WithConditionReason(kind, status, "Because", "")
 }
 
-// SaysWhy sets a condition of a machine, with a reason and a message.
-func SaysWhy(kind string, status metav1.ConditionStatus, reason, message string) OnMachine {
+// WithConditionReason sets a condition of a machine, with a reason and a message.
+func WithConditionReason(kind string, status metav1.ConditionStatus, reason, message string) MachineChange {
 	return func(m *clusterv1.Machine) {
 		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: Ago(60),
+			Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: MinutesBeforeNoon(60),
 		})
 	}
 }
 
-// Without removes a condition of a machine.
-func Without(kind string) OnMachine {
+// WithoutCondition removes a condition of a machine.
+func WithoutCondition(kind string) MachineChange {
 	return func(m *clusterv1.Machine) { meta.RemoveStatusCondition(&m.Status.Conditions, kind) }
 }
 
-// Unhealthy makes a machine for which a health check requests a replacement by its set.
-func Unhealthy(m *clusterv1.Machine) {
-	Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse)(m)
-	SaysWhy(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse, "WaitingForRemediation", "")(m)
+// AsUnhealthyMachine makes a machine for which a health check requests a replacement by its set.
+func AsUnhealthyMachine(m *clusterv1.Machine) {
+	WithCondition(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse)(m)
+	WithConditionReason(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse, "WaitingForRemediation", "")(m)
 }
 
-// Hooked gives a machine the annotations for a drain by Millwright.
-func Hooked(m *clusterv1.Machine) {
-	Annotated[*clusterv1.Machine](capidrain.AnnotationHook, "millwright")(m)
-	Annotated[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "millwright")(m)
+// WithDrainHook gives a machine the annotations for a drain by Millwright.
+func WithDrainHook(m *clusterv1.Machine) {
+	WithAnnotation[*clusterv1.Machine](capidrain.AnnotationHook, "millwright")(m)
+	WithAnnotation[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "millwright")(m)
 }
 
-// AtTheHook makes a machine that Cluster API deletes and that waits at Millwright's pre-drain hook.
-func AtTheHook(m *clusterv1.Machine) {
-	Going(m)
-	Hooked(m)
+// WaitingAtDrainHook makes a machine that Cluster API deletes and that waits at Millwright's pre-drain hook.
+func WaitingAtDrainHook(m *clusterv1.Machine) {
+	AsDeletingObject(m)
+	WithDrainHook(m)
 	m.Spec.ProviderID = "example:///" + m.Name
-	m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: Ago(1)}
-	SaysWhy(
+	m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: MinutesBeforeNoon(1)}
+	WithConditionReason(
 		clusterv1.MachineDeletingCondition,
 		metav1.ConditionTrue,
 		clusterv1.MachineDeletingWaitingForPreDrainHookReason,
@@ -209,12 +210,12 @@ func AtTheHook(m *clusterv1.Machine) {
 	)(m)
 }
 
-// Unowned removes the owner references of an object.
-func Unowned[T metav1.Object](o T) { o.SetOwnerReferences(nil) }
+// WithoutOwner removes the owner references of an object.
+func WithoutOwner[T metav1.Object](o T) { o.SetOwnerReferences(nil) }
 
-// Cluster returns the Cluster c. The control plane of Cluster c is ControlPlane.
-func Cluster(change ...OnCluster) *clusterv1.Cluster {
-	c := &clusterv1.Cluster{ObjectMeta: Meta("c")}
+// NewCluster returns the Cluster c. The control plane of Cluster c is NewControlPlane.
+func NewCluster(change ...ClusterChange) *clusterv1.Cluster {
+	c := &clusterv1.Cluster{ObjectMeta: NewMetadata("c")}
 	c.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{
 		APIGroup: "controlplane.cluster.x-k8s.io",
 		Kind:     "KubeadmControlPlane",
@@ -223,17 +224,17 @@ func Cluster(change ...OnCluster) *clusterv1.Cluster {
 	return applyChanges(c, change)
 }
 
-// Deployment returns the MachineDeployment d at revision 1.
-func Deployment(change ...OnDeployment) *clusterv1.MachineDeployment {
-	d := &clusterv1.MachineDeployment{ObjectMeta: Meta("d")}
+// NewDeployment returns the MachineDeployment d at revision 1.
+func NewDeployment(change ...DeploymentChange) *clusterv1.MachineDeployment {
+	d := &clusterv1.MachineDeployment{ObjectMeta: NewMetadata("d")}
 	d.Annotations = map[string]string{clusterv1.RevisionAnnotation: "1"}
 	d.Spec.ClusterName = "c"
 	return applyChanges(d, change)
 }
 
-// Infrastructure returns the infrastructure template named small.
-func Infrastructure(change ...OnForeign) *unstructured.Unstructured {
-	return newForeign(
+// InfrastructureTemplate returns the infrastructure template named small.
+func InfrastructureTemplate(change ...ProviderObjectChange) *unstructured.Unstructured {
+	return newProviderObject(
 		"infrastructure.cluster.x-k8s.io/v1beta2",
 		"ExampleMachineTemplate",
 		"small",
@@ -245,9 +246,9 @@ func Infrastructure(change ...OnForeign) *unstructured.Unstructured {
 	)
 }
 
-// Bootstrap returns the bootstrap template named join.
-func Bootstrap(change ...OnForeign) *unstructured.Unstructured {
-	return newForeign(
+// BootstrapTemplate returns the bootstrap template named join.
+func BootstrapTemplate(change ...ProviderObjectChange) *unstructured.Unstructured {
+	return newProviderObject(
 		"bootstrap.cluster.x-k8s.io/v1beta2",
 		"KubeadmConfigTemplate",
 		"join",
@@ -258,9 +259,9 @@ func Bootstrap(change ...OnForeign) *unstructured.Unstructured {
 	)
 }
 
-// ControlPlane returns the control plane cp with three available replicas.
-func ControlPlane(change ...OnForeign) *unstructured.Unstructured {
-	o := newForeign(
+// NewControlPlane returns the control plane cp with three available replicas.
+func NewControlPlane(change ...ProviderObjectChange) *unstructured.Unstructured {
+	o := newProviderObject(
 		"controlplane.cluster.x-k8s.io/v1beta2",
 		"KubeadmControlPlane",
 		"cp",
@@ -273,7 +274,11 @@ func ControlPlane(change ...OnForeign) *unstructured.Unstructured {
 	return applyChanges(o, change)
 }
 
-func newForeign(apiVersion, kind, name string, spec map[string]any, change []OnForeign) *unstructured.Unstructured {
+func newProviderObject(
+	apiVersion, kind, name string,
+	spec map[string]any,
+	change []ProviderObjectChange,
+) *unstructured.Unstructured {
 	return applyChanges(&unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": apiVersion, "kind": kind, "spec": spec,
 		"metadata": map[string]any{
@@ -282,14 +287,14 @@ func newForeign(apiVersion, kind, name string, spec map[string]any, change []OnF
 	}}, change)
 }
 
-// Owned gives a template the owner reference and the label that the set's Cluster requires.
-func Owned(o *unstructured.Unstructured) {
-	o.SetOwnerReferences([]metav1.OwnerReference{capi.ClusterReference(Cluster())})
+// WithClusterOwner gives a template the owner reference and the label that the set's Cluster requires.
+func WithClusterOwner(o *unstructured.Unstructured) {
+	o.SetOwnerReferences([]metav1.OwnerReference{capi.ClusterReference(NewCluster())})
 	o.SetLabels(map[string]string{clusterv1.ClusterNameLabel: "c"})
 }
 
-// Field sets a field of a provider's object; a nil value removes the field.
-func Field(value any, path ...string) OnForeign {
+// WithField sets a field of a provider's object; a nil value removes the field.
+func WithField(value any, path ...string) ProviderObjectChange {
 	return func(o *unstructured.Unstructured) {
 		if value == nil {
 			unstructured.RemoveNestedField(o.Object, path...)
@@ -301,72 +306,85 @@ func Field(value any, path ...string) OnForeign {
 	}
 }
 
-// Reference returns the reference to a provider's object.
-func Reference(o *unstructured.Unstructured) clusterv1.ContractVersionedObjectReference {
+// ObjectReference returns the reference to a provider's object.
+func ObjectReference(o *unstructured.Unstructured) clusterv1.ContractVersionedObjectReference {
 	kind := o.GroupVersionKind()
 	return clusterv1.ContractVersionedObjectReference{APIGroup: kind.Group, Kind: kind.Kind, Name: o.GetName()}
 }
 
-// ResourceOf returns the resource of a provider's object.
-func ResourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
+// ResourceOfObject returns the resource of a provider's object.
+func ResourceOfObject(o *unstructured.Unstructured) schema.GroupVersionResource {
 	resource, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
 	return resource
 }
 
-// Found returns a provider's object that was read.
-func Found(o *unstructured.Unstructured) capi.ProviderObject {
-	return capi.ProviderObject{Ref: Reference(o), Resource: ResourceOf(o), Object: o, Read: true}
+// FoundObject returns a provider's object that was read.
+func FoundObject(o *unstructured.Unstructured) capi.ProviderObject {
+	return capi.ProviderObject{Ref: ObjectReference(o), Resource: ResourceOfObject(o), Object: o, WasRead: true}
 }
 
-// Gone returns a provider's object that does not exist.
-func Gone(o *unstructured.Unstructured) capi.ProviderObject {
-	return capi.ProviderObject{Ref: Reference(o), Resource: ResourceOf(o), Read: true}
+// MissingObject returns a provider's object that does not exist.
+func MissingObject(o *unstructured.Unstructured) capi.ProviderObject {
+	return capi.ProviderObject{Ref: ObjectReference(o), Resource: ResourceOfObject(o), WasRead: true}
 }
 
-// Related returns the objects related to a set. Templates, Cluster and control plane are in order.
-func Related(machines ...*clusterv1.Machine) capi.Related {
-	controlPlane := Found(ControlPlane())
-	return capi.Related{
-		Members: machines, Cluster: Cluster(), ControlPlane: &controlPlane,
-		Templates: []capi.ProviderObject{Found(Bootstrap(Owned)), Found(Infrastructure(Owned))},
+// RelatedObjects returns the objects related to a set. Templates, Cluster and control plane are in order.
+func RelatedObjects(machines ...*clusterv1.Machine) capi.RelatedObjects {
+	controlPlane := FoundObject(NewControlPlane())
+	return capi.RelatedObjects{
+		Members:      machines,
+		Cluster:      NewCluster(),
+		ControlPlane: &controlPlane,
+		Templates: []capi.ProviderObject{
+			FoundObject(BootstrapTemplate(WithClusterOwner)),
+			FoundObject(InfrastructureTemplate(WithClusterOwner)),
+		},
 	}
 }
 
-// Pool returns the MachineDeployment d of Cluster c at revision 1. Millwright has prepared the deployment.
-func Pool(replicas int32, change ...OnDeployment) *clusterv1.MachineDeployment {
-	d := Deployment()
+// PreparedDeployment returns the MachineDeployment d of Cluster c at revision 1. Millwright has prepared the
+// deployment.
+func PreparedDeployment(replicas int32, change ...DeploymentChange) *clusterv1.MachineDeployment {
+	d := NewDeployment()
 	d.Labels = map[string]string{clusterv1.WatchLabel: Filter, clusterv1.ClusterNameLabel: "c"}
 	d.Finalizers = []string{capi.Finalizer}
-	d.OwnerReferences = []metav1.OwnerReference{capi.ClusterReference(Cluster())}
-	like := Set("pool", 0)
+	d.OwnerReferences = []metav1.OwnerReference{capi.ClusterReference(NewCluster())}
+	like := NewSet("pool", 0)
 	d.Spec.Replicas = &replicas
 	d.Spec.Selector = *like.Spec.Selector.DeepCopy()
 	d.Spec.Template = *like.Spec.Template.DeepCopy()
 	return applyChanges(d, change)
 }
 
-// Version changes the Kubernetes version in the template of a deployment.
-func Version(version string) OnDeployment {
+// WithVersion changes the Kubernetes version in the template of a deployment.
+func WithVersion(version string) DeploymentChange {
 	return func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Version = version }
 }
 
-// SetOf returns a set with its deployment's template. The set has acted on its size.
-func SetOf(
+// SetOfDeployment returns a set with its deployment's template. The set has acted on its size.
+func SetOfDeployment(
 	d *clusterv1.MachineDeployment,
 	name string,
 	replicas int32,
 	revision int64,
-	change ...OnSet,
+	change ...SetChange,
 ) *clusterv1.MachineSet {
-	wanted := int(capi.Value(d.Spec.Replicas))
-	s, err := deployment.Tree{API: Facts(Settings, cache.Preflight{}), Deployment: d}.NewSet(rollout.Creation{
-		Replicas: int(replicas), Revision: revision, Desired: wanted, Max: wanted + 1,
-	}, 0, Noon)
+	wanted := int(capi.ValueOrZero(d.Spec.Replicas))
+	s, err := deployment.ObjectTree{
+		Cache:      NewOfflineCache(DefaultSettings, cache.PreflightConfig{}),
+		Deployment: d,
+	}.NewSet(
+		rollout.SetCreation{
+			Replicas: int(replicas), Revision: revision, Desired: wanted, Max: wanted + 1,
+		},
+		0,
+		Noon,
+	)
 	if err != nil {
 		panic(err)
 	}
 	labels, annotations, finalizers, owners := s.Labels, s.Annotations, s.Finalizers, s.OwnerReferences
-	s.ObjectMeta = Meta(name)
+	s.ObjectMeta = NewMetadata(name)
 	s.Labels, s.Annotations, s.Finalizers, s.OwnerReferences = labels, annotations, finalizers, owners
 	for _, place := range []map[string]string{s.Labels, s.Spec.Selector.MatchLabels, s.Spec.Template.Labels} {
 		place[clusterv1.MachineDeploymentUniqueLabel] = name
@@ -375,12 +393,12 @@ func SetOf(
 	return applyChanges(s, change)
 }
 
-// Former gives a set the former template of its deployment.
-func Former(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Version = "v1.30.0" }
+// WithFormerTemplate gives a set the former template of its deployment.
+func WithFormerTemplate(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Version = "v1.30.0" }
 
-// ReplacedBySecond gives a set the former template of its deployment, and the annotation that revision 2 replaces the
-// set's machines.
-func ReplacedBySecond(s *clusterv1.MachineSet) {
-	Former(s)
+// ReplacedByRevisionTwo gives a set the former template of its deployment, and the annotation that revision 2 replaces
+// the set's machines.
+func ReplacedByRevisionTwo(s *clusterv1.MachineSet) {
+	WithFormerTemplate(s)
 	s.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision] = "2"
 }

@@ -26,38 +26,38 @@ import (
 	"millwright/observe/capi"
 )
 
-// Server is a fake API server with the objects of Cluster API and of its providers.
-type Server struct {
-	Core        *Core // fake clientset of cluster.x-k8s.io
+// FakeServer is a fake API server with the objects of Cluster API and of its providers.
+type FakeServer struct {
+	Core        *FakeClientset // fake clientset of cluster.x-k8s.io
 	Objects     *dynamicfake.FakeDynamicClient
 	Definitions *metadatafake.FakeMetadataClient
 	Client      *capi.Client
 }
 
-// Core is a fake clientset.
-type Core struct {
+// FakeClientset is a fake clientset.
+type FakeClientset struct {
 	*clienttesting.Fake
 	tracker clienttesting.ObjectTracker
 }
 
 // Tracker returns the object tracker of the fake.
-func (c *Core) Tracker() clienttesting.ObjectTracker { return c.tracker }
+func (c *FakeClientset) Tracker() clienttesting.ObjectTracker { return c.tracker }
 
-// Kinds returns the installed kinds of providers: the templates, their clones, and the control plane.
-func Kinds() []schema.GroupVersionKind {
+// ProviderKinds returns the installed kinds of providers: the templates, their clones, and the control plane.
+func ProviderKinds() []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
-	for _, o := range []*unstructured.Unstructured{Bootstrap(), Infrastructure()} {
+	for _, o := range []*unstructured.Unstructured{BootstrapTemplate(), InfrastructureTemplate()} {
 		kinds = append(
 			kinds,
 			o.GroupVersionKind(),
-			o.GroupVersionKind().GroupVersion().WithKind(capi.CloneKind(Reference(o)).Kind),
+			o.GroupVersionKind().GroupVersion().WithKind(capi.CloneKind(ObjectReference(o)).Kind),
 		)
 	}
-	return append(kinds, ControlPlane().GroupVersionKind())
+	return append(kinds, NewControlPlane().GroupVersionKind())
 }
 
-// Definition returns the CustomResourceDefinition of a kind with these labels.
-func Definition(kind schema.GroupVersionKind, labels map[string]string) *metav1.PartialObjectMetadata {
+// NewDefinition returns the CustomResourceDefinition of a kind with these labels.
+func NewDefinition(kind schema.GroupVersionKind, labels map[string]string) *metav1.PartialObjectMetadata {
 	resource, _ := meta.UnsafeGuessKindToResource(kind)
 	return &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
@@ -65,9 +65,9 @@ func Definition(kind schema.GroupVersionKind, labels map[string]string) *metav1.
 	}
 }
 
-// NewServer returns a server that holds these objects and the definitions of Kinds. A CustomResourceDefinition among
-// the objects replaces the definition of the same kind.
-func NewServer(objects ...runtime.Object) *Server {
+// NewFakeServer returns a server that holds these objects and the definitions of ProviderKinds. A
+// CustomResourceDefinition among the objects replaces the definition of the same kind.
+func NewFakeServer(objects ...runtime.Object) *FakeServer {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clusterv1.AddToScheme, metav1.AddMetaToScheme} {
 		if err := add(scheme); err != nil {
@@ -75,8 +75,8 @@ func NewServer(objects ...runtime.Object) *Server {
 		}
 	}
 	metav1.AddToGroupVersion(scheme, clusterv1.GroupVersion)
-	s := &Server{
-		Core: &Core{
+	s := &FakeServer{
+		Core: &FakeClientset{
 			&clienttesting.Fake{},
 			clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder()),
 		},
@@ -95,15 +95,15 @@ func NewServer(objects ...runtime.Object) *Server {
 		}
 	}
 	var groups []schema.GroupVersion // the mapper knows only these versions
-	for _, kind := range Kinds() {
+	for _, kind := range ProviderKinds() {
 		groups = append(groups, kind.GroupVersion())
 	}
 	mapper, lists := meta.NewDefaultRESTMapper(groups), map[schema.GroupVersionResource]string{}
-	for _, kind := range Kinds() {
+	for _, kind := range ProviderKinds() {
 		mapper.Add(kind, meta.RESTScopeNamespace)
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
 		lists[resource] = kind.Kind + "List"
-		definition := Definition(kind, map[string]string{clusterv1.GroupVersion.Group + "/v1beta2": kind.Version})
+		definition := NewDefinition(kind, map[string]string{clusterv1.GroupVersion.Group + "/v1beta2": kind.Version})
 		if !slices.ContainsFunc(
 			definitions,
 			func(o runtime.Object) bool { return o.(*metav1.PartialObjectMetadata).Name == definition.Name },
@@ -124,7 +124,7 @@ func NewServer(objects ...runtime.Object) *Server {
 	s.Objects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, foreign...)
 	s.Definitions = metadatafake.NewSimpleMetadataClient(scheme, definitions...)
 	s.Client = &capi.Client{
-		Sets: typedClients(
+		MachineSets: typedClients(
 			s.Core,
 			"MachineSet",
 			func(l *clusterv1.MachineSetList) *[]clusterv1.MachineSet { return &l.Items },
@@ -136,7 +136,7 @@ func NewServer(objects ...runtime.Object) *Server {
 			func(l *clusterv1.MachineDeploymentList) *[]clusterv1.MachineDeployment { return &l.Items },
 		),
 		Clusters: typedClients(s.Core, "Cluster", func(l *clusterv1.ClusterList) *[]clusterv1.Cluster { return &l.Items }),
-		Rules: typedClients(
+		DrainRules: typedClients(
 			s.Core,
 			"MachineDrainRule",
 			func(l *clusterv1.MachineDrainRuleList) *[]clusterv1.MachineDrainRule { return &l.Items },
@@ -158,11 +158,11 @@ func typedClients[O, L any, P interface {
 	*L
 	runtime.Object
 	metav1.ListInterface
-}](core *Core, kind string, items func(Q) *[]O,
-) func(string) capi.Typed[P, Q] {
+}](core *FakeClientset, kind string, items func(Q) *[]O,
+) func(string) capi.TypedClient[P, Q] {
 	gvk := clusterv1.GroupVersion.WithKind(kind)
 	resource, _ := meta.UnsafeGuessKindToResource(gvk)
-	return func(namespace string) capi.Typed[P, Q] {
+	return func(namespace string) capi.TypedClient[P, Q] {
 		return gentype.NewFakeClientWithList(core.Fake, namespace, resource, gvk,
 			func() P { return new(O) }, func() Q { return new(L) },
 			func(to, from Q) { to.SetResourceVersion(from.GetResourceVersion()) },
@@ -180,20 +180,20 @@ func typedClients[O, L any, P interface {
 	}
 }
 
-// Fakes returns the clientsets of the server.
-func (s *Server) Fakes() []*clienttesting.Fake {
+// FakeClientsets returns the clientsets of the server.
+func (s *FakeServer) FakeClientsets() []*clienttesting.Fake {
 	return []*clienttesting.Fake{s.Core.Fake, &s.Objects.Fake, &s.Definitions.Fake}
 }
 
-// Watching returns running caches over a fake API server that holds these objects.
-func Watching(t *testing.T, objects ...runtime.Object) (*capi.Cache, *Server) {
+// StartCaches returns running caches over a fake API server that holds these objects.
+func StartCaches(t *testing.T, objects ...runtime.Object) (*capi.Cache, *FakeServer) {
 	t.Helper()
-	server := NewServer(objects...)
+	server := NewFakeServer(objects...)
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), kubefake.NewClientset(), nil)
 	require.NoError(t, err)
-	c, err := capi.Watch(t.Context(), cluster, server.Client, Settings)
+	c, err := capi.WatchObjects(t.Context(), cluster, server.Client, DefaultSettings)
 	require.NoError(t, err)
-	require.NoError(t, c.WatchRules())
+	require.NoError(t, c.WatchDrainRules())
 	require.NoError(t, cluster.Start(t.Context()))
 	return c, server
 }

@@ -16,21 +16,21 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// Explained returns the facts that explain what blocks a deployment and its sets. The plan contains the conditions that
-// the deployment's status should have.
-func Explained(f Tree, plan rollout.Planned, now time.Time) explain.Deployment {
+// ExplanationFacts returns the facts that explain what blocks a deployment and its sets. The plan contains the
+// conditions that the deployment's status should have.
+func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
 		Namespace: d.Namespace, Name: d.Name, ClusterAPI: true, Resume: f.resumeCommand(),
 		Busy: plan.Decision.NoSet || !plan.Decision.Complete || d.DeletionTimestamp != nil,
-		Of:   max(len(f.Members), int(capi.Value(d.Spec.Replicas))),
+		Of:   max(len(f.Members), int(capi.ValueOrZero(d.Spec.Replicas))),
 	}
 	if p := plan.Decision.Pause; p != nil && !p.Approve {
-		e.Step, e.Until = p.Reached(), p.Until
+		e.Step, e.Until = p.ReachedClause(), p.Until
 	}
 	for _, c := range plan.Status.Conditions {
 		since := c.Updated
-		if was := capi.ConditionOf(d.Status.Conditions, c.Type); since.IsZero() &&
+		if was := capi.ConditionOfType(d.Status.Conditions, c.Type); since.IsZero() &&
 			was.Status == metav1.ConditionStatus(c.Status) {
 			since = was.LastTransitionTime.Time
 		}
@@ -45,14 +45,19 @@ func Explained(f Tree, plan rollout.Planned, now time.Time) explain.Deployment {
 	for _, set := range sets {
 		e.Sets = append(
 			e.Sets,
-			capiset.Explained(set, capi.Related{Members: f.MembersOf(set), Cluster: f.Cluster}, conditionsOf(set), now),
+			capiset.ExplanationFacts(
+				set,
+				capi.RelatedObjects{Members: f.MachinesOfSet(set), Cluster: f.Cluster},
+				conditionsOfSet(set),
+				now,
+			),
 		)
 	}
 	return e
 }
 
 // resumeCommand returns the command that ends a pause of the deployment or of its Cluster; empty if neither is paused.
-func (f Tree) resumeCommand() string {
+func (f ObjectTree) resumeCommand() string {
 	d := f.Deployment
 	if _, paused := d.Annotations[clusterv1.PausedAnnotation]; paused {
 		return fmt.Sprintf(
@@ -62,24 +67,27 @@ func (f Tree) resumeCommand() string {
 			clusterv1.PausedAnnotation,
 		)
 	}
-	if f.Cluster != nil && capi.Value(f.Cluster.Spec.Paused) {
+	if f.Cluster != nil && capi.ValueOrZero(f.Cluster.Spec.Paused) {
 		return fmt.Sprintf("kubectl edit clusters.cluster.x-k8s.io -n %s %s", d.Namespace, f.Cluster.Name)
 	}
 	return ""
 }
 
-// MembersOf returns the machines of one of the deployment's sets, unsorted.
-func (f Tree) MembersOf(set *clusterv1.MachineSet) []*clusterv1.Machine {
+// MachinesOfSet returns the machines of one of the deployment's sets, unsorted.
+func (f ObjectTree) MachinesOfSet(set *clusterv1.MachineSet) []*clusterv1.Machine {
 	return slices.DeleteFunc(
 		slices.Clone(f.Members),
 		func(m *clusterv1.Machine) bool { return !metav1.IsControlledBy(m, set) },
 	)
 }
 
-// conditionsOf returns the conditions in the status of a set.
-func conditionsOf(set *clusterv1.MachineSet) (all []scale.Condition) {
+// conditionsOfSet returns the conditions in the status of a set.
+func conditionsOfSet(set *clusterv1.MachineSet) (all []scale.Condition) {
 	for _, c := range set.Status.Conditions {
-		all = append(all, scale.Condition{Type: c.Type, Status: scale.Answer(c.Status), Reason: c.Reason, Message: c.Message})
+		all = append(
+			all,
+			scale.Condition{Type: c.Type, Status: scale.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message},
+		)
 	}
 	return all
 }

@@ -16,12 +16,12 @@ import (
 )
 
 // A stalled deployment reports why it is stalled, and which command helps.
-func TestExplained(t *testing.T) {
-	newer := capitest.Version("v1.32.0")
+func TestExplanationFacts(t *testing.T) {
+	newer := capitest.WithVersion("v1.32.0")
 	for _, row := range []struct {
 		name    string
-		change  capitest.OnDeployment
-		tree    func(*deployment.Tree)
+		change  capitest.DeploymentChange
+		tree    func(*deployment.ObjectTree)
 		blocker string
 		says    string
 	}{
@@ -32,30 +32,32 @@ func TestExplained(t *testing.T) {
 			withAnnotation(clusterv1.PausedAnnotation, "")(d)
 		}, nil, "Paused", "MachineDeployment has the cluster.x-k8s.io/paused annotation (since 12:00:00 UTC); nothing is done until this has ended; " +
 			"`kubectl annotate machinedeployments.cluster.x-k8s.io -n shop d cluster.x-k8s.io/paused-`"},
-		{"its Cluster is paused in a rollout", newer, func(f *deployment.Tree) { f.Cluster.Spec.Paused = new(true) }, "Paused", "Cluster spec.paused is set to true (since 12:00:00 UTC); nothing is done until this has ended; " +
+		{"its Cluster is paused in a rollout", newer, func(f *deployment.ObjectTree) { f.Cluster.Spec.Paused = new(true) }, "Paused", "Cluster spec.paused is set to true (since 12:00:00 UTC); nothing is done until this has ended; " +
 			"`kubectl edit clusters.cluster.x-k8s.io -n shop c`"},
 		{"spec.paused in a rollout", func(d *clusterv1.MachineDeployment) {
 			newer(d)
 			d.Spec.Paused = new(true)
 			withAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch")(d)
 		}, nil, "Paused", "paused by ann (lunch): the template is not rolled out (since 12:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
-		{"no template", newer, func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, "TemplateNotFound", "ExampleMachineTemplate shop/small does not exist: no set is created for the template (since 12:00:00 UTC); " +
+		{"no template", newer, func(f *deployment.ObjectTree) {
+			f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+		}, "TemplateNotFound", "ExampleMachineTemplate shop/small does not exist: no set is created for the template (since 12:00:00 UTC); " +
 			"`kubectl get machinedeployments.cluster.x-k8s.io -n shop d -o yaml`"},
-		{"no Cluster", newer, func(f *deployment.Tree) { f.Cluster = nil }, "ScaleUpStopped", "Cluster c does not exist: no set is created for the template (since 12:00:00 UTC); " +
+		{"no Cluster", newer, func(f *deployment.ObjectTree) { f.Cluster = nil }, "ScaleUpStopped", "Cluster c does not exist: no set is created for the template (since 12:00:00 UTC); " +
 			"`kubectl get machinedeployments.cluster.x-k8s.io -n shop d -o yaml`"},
 		{"contested", func(d *clusterv1.MachineDeployment) {
 			d.Finalizers = append(d.Finalizers, clusterv1.MachineDeploymentFinalizer)
 		}, nil, "Invalid", "another controller reconciles this MachineDeployment: it has added the finalizer cluster.x-k8s.io/machinedeployment; " +
 			"install the admission policy of Millwright, then remove this finalizer (since 12:00:00 UTC); `kubectl edit machinedeployments.cluster.x-k8s.io -n shop d`"},
-		{"a set stands still", nil, func(f *deployment.Tree) {
+		{"a set stands still", nil, func(f *deployment.ObjectTree) {
 			f.Members = f.Members[:2]
-			f.Sets[0].Status.Conditions = []metav1.Condition{{Type: "MachinesCreated", Status: "False", Reason: "PreflightCheckFailed", Message: "upgrade", LastTransitionTime: capitest.Ago(5)}}
+			f.Sets[0].Status.Conditions = []metav1.Condition{{Type: "MachinesCreated", Status: "False", Reason: "PreflightCheckFailed", Message: "upgrade", LastTransitionTime: capitest.MinutesBeforeNoon(5)}}
 		}, "PreflightCheckFailed", "set s creates no machine: upgrade (since 11:55:00 UTC); it creates its machines by itself once the control plane passes the check; " +
 			"`kubectl annotate machinesets.cluster.x-k8s.io -n shop s machineset.cluster.x-k8s.io/skip-preflight-checks=All`"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := capitest.Pool(3)
-			set := capitest.SetOf(d, "s", 3, 1)
+			d := capitest.PreparedDeployment(3)
+			set := capitest.SetOfDeployment(d, "s", 3, 1)
 			if row.change != nil {
 				row.change(d)
 			}
@@ -73,24 +75,24 @@ func TestExplained(t *testing.T) {
 
 // A deployment of Cluster API has the same requests as a deployment of Millwright, in Cluster API's fields.
 func TestRequests(t *testing.T) {
-	d := capitest.Pool(
+	d := capitest.PreparedDeployment(
 		3,
-		capitest.Version("v1.32.0"),
+		capitest.WithVersion("v1.32.0"),
 		withRolloutAfter(30),
 		withAnnotation(v1alpha1.AnnotationLastRequest, "before"),
 	)
 	f := newTree(
 		d,
-		capitest.SetOf(d, "s", 1, 3),
-		capitest.SetOf(d, "r", 2, 2, capitest.Former),
-		capitest.SetOf(d, "q", 0, 1, capitest.Former),
+		capitest.SetOfDeployment(d, "s", 1, 3),
+		capitest.SetOfDeployment(d, "r", 2, 2, capitest.WithFormerTemplate),
+		capitest.SetOfDeployment(d, "q", 0, 1, capitest.WithFormerTemplate),
 	)
-	f.Lacks = map[types.UID]string{"uid-q": "X shop/x"}
+	f.MissingBySet = map[types.UID]string{"uid-q": "X shop/x"}
 	for _, s := range f.Sets {
-		s.CreationTimestamp = capitest.Ago(20)
+		s.CreationTimestamp = capitest.MinutesBeforeNoon(20)
 	}
-	o := deployment.Observed(f, capitest.Noon)
-	facts := deployment.Request(f, o, rollout.Decide(o))
+	o := deployment.RolloutFacts(f, capitest.Noon)
+	facts := deployment.RequestFacts(f, o, rollout.Decide(o))
 	assert.Equal(t, request.DeploymentFacts{
 		Name:        "shop/d",
 		UID:         "uid-d",
@@ -104,7 +106,7 @@ func TestRequests(t *testing.T) {
 		ClusterAPI:  true,
 	}, facts)
 
-	patch := func(o request.Order) map[string]any {
+	patch := func(o request.CommandOrder) map[string]any {
 		o.Actor, o.Asked = "ann", capitest.Noon
 		d := request.Decide(o, facts)
 		assert.Empty(t, d.Refused)
@@ -116,30 +118,30 @@ func TestRequests(t *testing.T) {
 	assert.Equal(
 		t,
 		map[string]any{"metadata": annotations(map[string]any{v1alpha1.AnnotationRollbackTo: "2"})},
-		patch(request.Order{Command: request.Undo}),
+		patch(request.CommandOrder{Command: request.Undo}),
 	)
 	assert.Equal(t, map[string]any{
 		"metadata": annotations(map[string]any{v1alpha1.AnnotationChangeCause: "started by ann"}),
 		"spec":     map[string]any{"rollout": map[string]any{"after": "2026-01-01T12:00:00Z"}},
-	}, patch(request.Order{Command: request.Start}))
+	}, patch(request.CommandOrder{Command: request.Start}))
 	assert.Equal(t, map[string]any{
 		"metadata": annotations(map[string]any{v1alpha1.AnnotationRolloutPausedBy: "ann"}),
 		"spec":     map[string]any{"paused": true},
-	}, patch(request.Order{Command: request.Pause}))
+	}, patch(request.CommandOrder{Command: request.Pause}))
 	assert.Equal(
 		t,
 		map[string]any{"metadata": annotations(map[string]any{v1alpha1.AnnotationRolloutHold: "3 ann: bad"})},
-		patch(request.Order{Command: request.Cancel, Reason: "bad"}),
+		patch(request.CommandOrder{Command: request.Cancel, Reason: "bad"}),
 	)
 
 	facts.RestartedAt = "2026-02-01T00:00:00Z" // time of the planned restart
 	assert.Equal(
 		t,
 		"wrote 2026-01-01T12:00:00Z into spec.rollout.after of deployment shop/d: all its machines are replaced; it overwrites the later time 2026-02-01T00:00:00Z",
-		request.Decide(request.Order{Command: request.Start}, facts).Says,
+		request.Decide(request.CommandOrder{Command: request.Start}, facts).Says,
 	)
 
-	refused := request.Decide(request.Order{Command: request.Undo, Revision: new(int64(1))}, facts)
+	refused := request.Decide(request.CommandOrder{Command: request.Undo, Revision: new(int64(1))}, facts)
 	assert.Equal(
 		t,
 		"revision 1 of deployment shop/d cannot return: X shop/x does not exist any more; it can go back to 2",

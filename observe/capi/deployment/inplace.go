@@ -20,18 +20,18 @@ type answerAnnotation struct {
 	At       metav1.Time `json:"at"`               // time when Millwright asked the extension
 }
 
-// AnswerOf returns the answer of an extension about the machines of a set; the zero Answer if there is no answer, or
-// the annotation does not parse.
-func AnswerOf(set *clusterv1.MachineSet) rollout.Answer {
+// ExtensionAnswer returns the answer of an extension about the machines of a set; the zero Answer if there is no
+// answer, or the annotation does not parse.
+func ExtensionAnswer(set *clusterv1.MachineSet) rollout.ExtensionAnswer {
 	var a answerAnnotation
 	if json.Unmarshal([]byte(set.Annotations[v1alpha1.AnnotationInPlaceAnswer]), &a) != nil {
-		return rollout.Answer{}
+		return rollout.ExtensionAnswer{}
 	}
-	return rollout.Answer{Set: a.Set, Possible: a.Possible, Failed: a.Failed, Why: a.Why, At: a.At.Time}
+	return rollout.ExtensionAnswer{Set: a.Set, Possible: a.Possible, Failed: a.Failed, Why: a.Why, At: a.At.Time}
 }
 
 // AnswerText returns the annotation value for an answer. The time in the annotation is in whole seconds.
-func AnswerText(a rollout.Answer) string {
+func AnswerText(a rollout.ExtensionAnswer) string {
 	// Marshal cannot fail for an answerAnnotation.
 	text, _ := json.Marshal(
 		answerAnnotation{
@@ -52,9 +52,9 @@ const (
 	acknowledgedKey = clusterv1.AcknowledgedMoveAnnotation
 )
 
-// TransferOf returns the moves of machines between sets according to the annotations of a set.
-func TransferOf(set *clusterv1.MachineSet) rollout.Transfer {
-	return rollout.Transfer{
+// MachineTransfer returns the moves of machines between sets according to the annotations of a set.
+func MachineTransfer(set *clusterv1.MachineSet) rollout.MachineTransfer {
+	return rollout.MachineTransfer{
 		To:           set.Annotations[moveToKey],
 		From:         set.Annotations[receiveFromKey],
 		Acknowledged: set.Annotations[acknowledgedKey],
@@ -62,7 +62,7 @@ func TransferOf(set *clusterv1.MachineSet) rollout.Transfer {
 }
 
 // TransferPatch returns the annotations for a transfer, as part of a merge patch; a nil value removes an annotation.
-func TransferPatch(t rollout.Transfer) map[string]any {
+func TransferPatch(t rollout.MachineTransfer) map[string]any {
 	patch := map[string]any{moveToKey: nil, receiveFromKey: nil, acknowledgedKey: nil}
 	for key, value := range map[string]string{moveToKey: t.To, receiveFromKey: t.From, acknowledgedKey: t.Acknowledged} {
 		if value != "" {

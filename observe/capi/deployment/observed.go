@@ -32,12 +32,12 @@ const (
 	defaultDeadline     = 10 * time.Minute
 )
 
-// Observed returns the facts from which a rollout is planned.
-func Observed(f Tree, now time.Time) rollout.Observed {
+// RolloutFacts returns the facts from which a rollout is planned.
+func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 	d := f.Deployment
-	o := rollout.Observed{
+	o := rollout.Facts{
 		Now:      now,
-		Settings: rollout.Settings{Replicas: int(capi.Value(d.Spec.Replicas))},
+		Settings: rollout.Settings{Replicas: int(capi.ValueOrZero(d.Spec.Replicas))},
 		Deletion: scale.Deletion{
 			Deleting:  d.DeletionTimestamp != nil,
 			Orphaning: cache.IsOrphaning(d),
@@ -45,28 +45,28 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 		},
 		Invalid: cmp.Or(invalidReason(d), deployment.InvalidSteps(f.Policy)),
 		ClusterAPI: rollout.ClusterAPIDeployment{
-			Suspended: strings.Join(f.pausedBy(), ", "),
+			Suspended: strings.Join(f.pauseReasons(), ", "),
 			NoCreate:  f.noCreateReason(),
 			Wake:      wakeTime(d, now),
 		},
-		Requests: rollout.Requests{
-			Paused:     capi.Value(d.Spec.Paused),
+		OperatorRequests: rollout.OperatorRequests{
+			Paused:     capi.ValueOrZero(d.Spec.Paused),
 			PausedBy:   strings.TrimSpace(d.Annotations[v1alpha1.AnnotationRolloutPausedBy]),
-			RollbackTo: rollbackTo(d),
+			RollbackTo: rollbackRevision(d),
 		},
 		Generation: d.Generation,
 
 		ObservedGeneration: d.Status.ObservedGeneration,
 		RolledBackTo:       d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo],
 		Reported:           reportedStatus(&d.Status),
-		Progress:           deployment.Progress(Recorded(d)),
+		Progress:           deployment.RecordedProgress(RecordedRollout(d)),
 	}
 	for _, c := range o.Reported.Conditions {
 		if c.Type == vocabulary.ConditionProgressing {
-			o.Absent = f.Absences.Between(c.Updated, now)
+			o.Absent = f.Absences.DurationBetween(c.Updated, now)
 		}
 	}
-	o.Strategy, o.Surge, o.Unavailable = strategyOf(&d.Spec.Rollout.Strategy)
+	o.Strategy, o.Surge, o.Unavailable = strategyOfSpec(&d.Spec.Rollout.Strategy)
 	o.ClusterAPI.Extension = d.Annotations[v1alpha1.AnnotationInPlaceUpdates] == v1alpha1.ValueLowerTrue
 	o.HistoryLimit = new(intAnnotation(d, v1alpha1.AnnotationRevisionHistoryLimit, defaultHistoryLimit))
 	if deadline := time.Duration(
@@ -77,15 +77,15 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 	deployment.ApplyPolicy(&o, f.Policy.PolicySpec())
 	f.observeSets(&o, now)
 	current := deployment.CurrentRevision(o.Sets)
-	if kept := deployment.RecordedSteps(Recorded(d), current); kept != nil {
-		o.Steps = deployment.Steps(kept)
+	if kept := deployment.RecordedSteps(RecordedRollout(d), current); kept != nil {
+		o.Steps = deployment.ConvertSteps(kept)
 	}
-	o.Held, o.Approved = deployment.Requests(d, current)
+	o.Held, o.Approved = deployment.OperatorRequests(d, current)
 	return o
 }
 
 // observeSets adds the facts about the sets and machines.
-func (f Tree) observeSets(o *rollout.Observed, now time.Time) {
+func (f ObjectTree) observeSets(o *rollout.Facts, now time.Time) {
 	d := f.Deployment
 	members := map[types.UID][]*clusterv1.Machine{}
 	for _, m := range f.Members {
@@ -94,11 +94,11 @@ func (f Tree) observeSets(o *rollout.Observed, now time.Time) {
 		}
 	}
 	o.ClusterAPI.Machines = &scale.DeploymentMachines{
-		Missing: capi.Missing(f.Templates),
-		Pauses:  f.pausedBy(),
+		Missing: capi.MissingKinds(f.Templates),
+		Pauses:  f.pauseReasons(),
 		Unsized: d.Spec.Replicas == nil,
 	}
-	current := f.Current(now)
+	current := f.CurrentSet(now)
 	for _, set := range f.Sets {
 		s, machines := f.observeSet(set, members[set.UID], current, now)
 		o.Sets = append(o.Sets, s)
@@ -109,21 +109,22 @@ func (f Tree) observeSets(o *rollout.Observed, now time.Time) {
 			Name:     set.Name,
 			UID:      string(set.UID),
 			Version:  set.ResourceVersion,
-			Matches:  Selects(d, set),
+			Matches:  SelectsSet(d, set),
 			Deleting: set.DeletionTimestamp != nil,
 		})
 	}
 }
 
-// Current returns the set with the current template; nil if there is none. Among several such sets, Current prefers the
-// set with the most replicas, then the oldest, then the first by name. Once the time of spec.rollout.after has passed,
-// a set that is older than this time does not count, unless it was created for this time. Source: Cluster API.
-func (f Tree) Current(now time.Time) *clusterv1.MachineSet {
-	after := DueAfter(f.Deployment, now)
+// CurrentSet returns the set with the current template; nil if there is none. Among several such sets, CurrentSet
+// prefers the set with the most replicas, then the oldest, then the first by name. Once the time of spec.rollout.after
+// has passed, a set that is older than this time does not count, unless it was created for this time. Source: Cluster
+// API.
+func (f ObjectTree) CurrentSet(now time.Time) *clusterv1.MachineSet {
+	after := RolloutAfterTime(f.Deployment, now)
 	sets := slices.DeleteFunc(slices.Clone(f.Sets), func(set *clusterv1.MachineSet) bool {
 		early := set.CreationTimestamp.Time.Before(after) &&
 			set.Annotations[v1alpha1.AnnotationCreatedFor] != after.UTC().Format(time.RFC3339)
-		return set.DeletionTimestamp != nil || early || !SameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template)
+		return set.DeletionTimestamp != nil || early || !IsSameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template)
 	})
 	if len(sets) == 0 {
 		return nil
@@ -131,8 +132,8 @@ func (f Tree) Current(now time.Time) *clusterv1.MachineSet {
 	return slices.MinFunc(sets, func(a, b *clusterv1.MachineSet) int {
 		return cmp.Or(
 			cmp.Compare(
-				capi.Value(b.Spec.Replicas),
-				capi.Value(a.Spec.Replicas),
+				capi.ValueOrZero(b.Spec.Replicas),
+				capi.ValueOrZero(a.Spec.Replicas),
 			),
 			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 			cmp.Compare(a.Name, b.Name),
@@ -140,8 +141,8 @@ func (f Tree) Current(now time.Time) *clusterv1.MachineSet {
 	})
 }
 
-// DueAfter returns the time of spec.rollout.after if that time has passed; otherwise zero.
-func DueAfter(d *clusterv1.MachineDeployment, now time.Time) time.Time {
+// RolloutAfterTime returns the time of spec.rollout.after if that time has passed; otherwise zero.
+func RolloutAfterTime(d *clusterv1.MachineDeployment, now time.Time) time.Time {
 	if after := d.Spec.Rollout.After; !now.Before(after.Time) {
 		return after.Time
 	}
@@ -157,14 +158,14 @@ func wakeTime(d *clusterv1.MachineDeployment, now time.Time) time.Time {
 }
 
 // observeSet returns the facts about one of the deployment's sets and its machines.
-func (f Tree) observeSet(
+func (f ObjectTree) observeSet(
 	set *clusterv1.MachineSet,
 	members []*clusterv1.Machine,
 	current *clusterv1.MachineSet,
 	now time.Time,
-) (rollout.Set, []scale.Member) {
-	same := SameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template)
-	s := rollout.Set{
+) (rollout.MachineSet, []scale.Member) {
+	same := IsSameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template)
+	s := rollout.MachineSet{
 		Name:    set.Name,
 		UID:     string(set.UID),
 		Version: set.ResourceVersion,
@@ -172,39 +173,42 @@ func (f Tree) observeSet(
 		Current: set == current,
 		ClusterAPI: rollout.ClusterAPISet{
 			Twin:  same && set != current,
-			Lacks: f.Lacks[set.UID],
+			Lacks: f.MissingBySet[set.UID],
 		},
 		Deletion: scale.Deletion{
 			Deleting:  set.DeletionTimestamp != nil,
 			Orphaning: cache.IsOrphaning(set),
 			Finalizer: slices.Contains(set.Finalizers, capi.Finalizer),
 		},
-		Replicas: int(capi.Value(set.Spec.Replicas)),
-		ActedOn:  ActedOn(set),
+		Replicas: int(capi.ValueOrZero(set.Spec.Replicas)),
+		ActedOn:  ActedOnSize(set),
 		Revision: Revision(set),
 		History:  set.Annotations[AnnotationRevisionHistory],
-		Desired:  deployment.NumberIn(set.Annotations[clusterv1.DesiredReplicasAnnotation]),
-		Max:      deployment.NumberIn(set.Annotations[clusterv1.MaxReplicasAnnotation]),
+		Desired:  deployment.ParseCount(set.Annotations[clusterv1.DesiredReplicasAnnotation]),
+		Max:      deployment.ParseCount(set.Annotations[clusterv1.MaxReplicasAnnotation]),
 
 		NoScaleUp: set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true",
-		Drift: f.Follow(set.DeepCopy(), set == current) ||
+		Drift: f.CopyToSet(set.DeepCopy(), set == current) ||
 			set == current && Revision(set) > 0 && Revision(f.Deployment) != Revision(set),
 	}
-	s.ClusterAPI.Answer, s.ClusterAPI.Transfer = AnswerOf(set), TransferOf(set)
-	if !f.Live {
-		s.Counted = int(capi.Value(set.Status.Replicas))
+	s.ClusterAPI.Answer, s.ClusterAPI.Transfer = ExtensionAnswer(set), MachineTransfer(set)
+	if !f.IsLive {
+		s.Counted = int(capi.ValueOrZero(set.Status.Replicas))
 	}
-	if c := capi.ConditionOf(set.Status.Conditions, vocabulary.ConditionReplicaFailure); c.Status == metav1.ConditionTrue {
+	if c := capi.ConditionOfType(
+		set.Status.Conditions,
+		vocabulary.ConditionReplicaFailure,
+	); c.Status == metav1.ConditionTrue {
 		s.Failure = rollout.Problem{Reason: c.Reason, Message: c.Message}
 	}
 	selector, err := metav1.LabelSelectorAsSelector(&set.Spec.Selector)
 	if err != nil {
 		selector = labels.Nothing()
 	}
-	minReady := time.Duration(capi.Value(set.Spec.Template.Spec.MinReadySeconds)) * time.Second
+	minReady := time.Duration(capi.ValueOrZero(set.Spec.Template.Spec.MinReadySeconds)) * time.Second
 	var machines []scale.Member
 	for _, m := range members {
-		seen := capiset.Member(f.API, m, set, selector)
+		seen := capiset.MemberFacts(f.Cache, m, set, selector)
 		machines = append(machines, seen)
 		s.Machines = append(s.Machines, rolloutMember(seen, set, minReady, now))
 	}
@@ -219,12 +223,12 @@ func (f Tree) observeSet(
 	return s, machines
 }
 
-// ActedOn returns the size on which a set has acted. The status of the set contains only the observed generation, so an
-// annotation keeps the previous size on which the set acted. A set without the annotation, which another controller
-// made, counts as having acted on its size.
-func ActedOn(set *clusterv1.MachineSet) int {
-	replicas := int(capi.Value(set.Spec.Replicas))
-	former := deployment.NumberIn(set.Annotations[v1alpha1.AnnotationFormerReplicas])
+// ActedOnSize returns the size on which a set has acted. The status of the set contains only the observed generation,
+// so an annotation keeps the previous size on which the set acted. A set without the annotation, which another
+// controller made, counts as having acted on its size.
+func ActedOnSize(set *clusterv1.MachineSet) int {
+	replicas := int(capi.ValueOrZero(set.Spec.Replicas))
+	former := deployment.ParseCount(set.Annotations[v1alpha1.AnnotationFormerReplicas])
 	if former < 0 || set.Status.ObservedGeneration >= set.Generation {
 		return replicas
 	}
@@ -239,8 +243,8 @@ func rolloutMember(seen scale.Member, set *clusterv1.MachineSet, minReady time.D
 		Name: seen.Name, UID: seen.UID, Version: seen.Version, Created: seen.Created,
 		Deleting:  seen.Deleting,
 		Ready:     seen.Ready == scale.True,
-		Available: !seen.Deleting && !seen.Updating && seen.Available(now, minReady),
-		Unhealthy: seen.Unhealthy(),
+		Available: !seen.Deleting && !seen.Updating && seen.IsAvailable(now, minReady),
+		Unhealthy: seen.IsUnhealthy(),
 		Failed:    seen.Healthy == scale.False,
 		Priority:  seen.Priority,
 		First:     seen.DeleteFirst,
@@ -248,30 +252,30 @@ func rolloutMember(seen scale.Member, set *clusterv1.MachineSet, minReady time.D
 
 		ClusterAPI: rollout.ClusterAPIMember{
 			Moved:          seen.Updated,
-			Unacknowledged: seen.Updated && !capiset.Acknowledges(set, seen.Name),
+			Unacknowledged: seen.Updated && !capiset.AcknowledgesMachine(set, seen.Name),
 		},
 	}
 }
 
-// pausedBy returns who has paused the deployment, in the wording of Cluster API. Millwright does not change a paused
-// deployment.
-func (f Tree) pausedBy() (who []string) {
-	if f.Cluster != nil && capi.Value(f.Cluster.Spec.Paused) {
+// pauseReasons returns who has paused the deployment, in the wording of Cluster API. Millwright does not change a
+// paused deployment.
+func (f ObjectTree) pauseReasons() (who []string) {
+	if f.Cluster != nil && capi.ValueOrZero(f.Cluster.Spec.Paused) {
 		who = append(who, capi.ClusterPaused)
 	}
 	if _, paused := f.Deployment.Annotations[clusterv1.PausedAnnotation]; paused {
-		who = append(who, phrase.PausedBy("MachineDeployment"))
+		who = append(who, phrase.PausedSentence("MachineDeployment"))
 	}
 	return who
 }
 
 // noCreateReason returns why no set is created for the template; zero if a set may be created.
-func (f Tree) noCreateReason() rollout.Problem {
+func (f ObjectTree) noCreateReason() rollout.Problem {
 	name := f.Deployment.Spec.ClusterName
 	stopped := func(why string) rollout.Problem {
 		return rollout.Problem{Reason: vocabulary.ReasonScaleUpStopped, Message: why + ": no set is created for the template"}
 	}
-	switch lack := Lacking(f.Deployment.Namespace, f.Templates); {
+	switch lack := MissingTemplate(f.Deployment.Namespace, f.Templates); {
 	case f.Cluster == nil:
 		return stopped("Cluster " + name + " does not exist")
 	case f.Cluster.DeletionTimestamp != nil:
@@ -281,7 +285,7 @@ func (f Tree) noCreateReason() rollout.Problem {
 			Reason:  vocabulary.ReasonTemplateNotFound,
 			Message: lack + " does not exist: no set is created for the template",
 		}
-	case slices.ContainsFunc(f.Templates, func(t capi.ProviderObject) bool { return !t.Read }):
+	case slices.ContainsFunc(f.Templates, func(t capi.ProviderObject) bool { return !t.WasRead }):
 		return stopped("the templates were not read yet")
 	default:
 		return rollout.Problem{}
@@ -299,7 +303,7 @@ func invalidReason(d *clusterv1.MachineDeployment) string {
 	selector, err := metav1.LabelSelectorAsSelector(&d.Spec.Selector)
 	kind := d.Spec.Rollout.Strategy.Type
 	switch {
-	case capi.Contested(d, clusterv1.MachineDeploymentFinalizer):
+	case capi.IsContested(d, clusterv1.MachineDeploymentFinalizer):
 		return contestedMessage
 	case d.Spec.Replicas == nil:
 		return "Waiting for spec.replicas set"
@@ -316,33 +320,33 @@ func invalidReason(d *clusterv1.MachineDeployment) string {
 	}
 }
 
-// strategyOf reads how new machines replace old machines. Source of the defaults: Cluster API.
-func strategyOf(
+// strategyOfSpec reads how new machines replace old machines. Source of the defaults: Cluster API.
+func strategyOfSpec(
 	s *clusterv1.MachineDeploymentRolloutStrategy,
-) (kind rollout.Strategy, surge, unavailable rollout.Bound) {
+) (kind rollout.Strategy, surge, unavailable rollout.IntOrPercent) {
 	if s.Type == clusterv1.OnDeleteMachineDeploymentStrategyType {
 		return rollout.OnDelete, surge, unavailable
 	}
-	number := func(v *intstr.IntOrString, byDefault int) rollout.Bound {
+	number := func(v *intstr.IntOrString, byDefault int) rollout.IntOrPercent {
 		if v == nil {
-			return rollout.Bound{Value: byDefault}
+			return rollout.IntOrPercent{Value: byDefault}
 		}
-		return deployment.Number(*v)
+		return deployment.ParseIntOrPercent(*v)
 	}
 	return rollout.RollingUpdate, number(s.RollingUpdate.MaxSurge, 1), number(s.RollingUpdate.MaxUnavailable, 0)
 }
 
 // intAnnotation returns the number in an annotation; the default if the annotation is missing or does not parse.
 func intAnnotation(d *clusterv1.MachineDeployment, key string, byDefault int) int {
-	if n := deployment.NumberIn(d.Annotations[key]); n >= 0 {
+	if n := deployment.ParseCount(d.Annotations[key]); n >= 0 {
 		return n
 	}
 	return byDefault
 }
 
-// rollbackTo returns the revision that a person requests; nil without a request. A text that is not a number gives -1,
-// a revision that does not exist.
-func rollbackTo(d *clusterv1.MachineDeployment) *int64 {
+// rollbackRevision returns the revision that a person requests; nil without a request. A text that is not a number
+// gives -1, a revision that does not exist.
+func rollbackRevision(d *clusterv1.MachineDeployment) *int64 {
 	text, asked := d.Annotations[v1alpha1.AnnotationRollbackTo]
 	if !asked {
 		return nil

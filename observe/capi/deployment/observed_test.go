@@ -21,31 +21,40 @@ import (
 	"millwright/observe/observetest"
 )
 
-// newTree returns the Tree of a deployment whose Cluster and templates exist.
-func newTree(d *clusterv1.MachineDeployment, sets ...*clusterv1.MachineSet) deployment.Tree {
-	return deployment.Tree{
-		API: capitest.Facts(capitest.Settings, cache.Preflight{}), Deployment: d, Sets: sets, Cluster: capitest.Cluster(),
-		Templates: []capi.ProviderObject{capitest.Found(capitest.Bootstrap()), capitest.Found(capitest.Infrastructure())},
+// newTree returns the ObjectTree of a deployment whose Cluster and templates exist.
+func newTree(d *clusterv1.MachineDeployment, sets ...*clusterv1.MachineSet) deployment.ObjectTree {
+	return deployment.ObjectTree{
+		Cache: capitest.NewOfflineCache(
+			capitest.DefaultSettings,
+			cache.PreflightConfig{},
+		),
+		Deployment: d,
+		Sets:       sets,
+		Cluster:    capitest.NewCluster(),
+		Templates: []capi.ProviderObject{
+			capitest.FoundObject(capitest.BootstrapTemplate()),
+			capitest.FoundObject(capitest.InfrastructureTemplate()),
+		},
 	}
 }
 
-func withAnnotation(key, value string) capitest.OnDeployment {
-	return capitest.Annotated[*clusterv1.MachineDeployment](key, value)
+func withAnnotation(key, value string) capitest.DeploymentChange {
+	return capitest.WithAnnotation[*clusterv1.MachineDeployment](key, value)
 }
 
-func withSetAnnotation(key, value string) capitest.OnSet {
-	return capitest.Annotated[*clusterv1.MachineSet](key, value)
+func withSetAnnotation(key, value string) capitest.SetChange {
+	return capitest.WithAnnotation[*clusterv1.MachineSet](key, value)
 }
 
-func withStatus(s clusterv1.MachineDeploymentStatus) capitest.OnDeployment {
+func withStatus(s clusterv1.MachineDeploymentStatus) capitest.DeploymentChange {
 	return func(d *clusterv1.MachineDeployment) { d.Status = s }
 }
 
-func withRolloutAfter(minutesAgo int) capitest.OnDeployment {
-	return func(d *clusterv1.MachineDeployment) { d.Spec.Rollout.After = capitest.Ago(minutesAgo) }
+func withRolloutAfter(minutesAgo int) capitest.DeploymentChange {
+	return func(d *clusterv1.MachineDeployment) { d.Spec.Rollout.After = capitest.MinutesBeforeNoon(minutesAgo) }
 }
 
-func withRollingUpdate(surge, unavailable *intstr.IntOrString) capitest.OnDeployment {
+func withRollingUpdate(surge, unavailable *intstr.IntOrString) capitest.DeploymentChange {
 	return func(d *clusterv1.MachineDeployment) {
 		d.Spec.Rollout.Strategy.Type = clusterv1.RollingUpdateMachineDeploymentStrategyType
 		d.Spec.Rollout.Strategy.RollingUpdate = clusterv1.MachineDeploymentRolloutStrategyRollingUpdate{
@@ -62,23 +71,23 @@ func withOnDelete(d *clusterv1.MachineDeployment) {
 // assertAllFactsHaveRows asserts that each fact of T has a row whose expected value differs from the default.
 func assertAllFactsHaveRows[T any](t *testing.T, plain T, told map[string][]any) {
 	t.Helper()
-	for _, name := range observetest.FactsWithout("MCM", reflect.TypeFor[T]()) {
+	for _, name := range observetest.FieldNamesWithout("MCM", reflect.TypeFor[T]()) {
 		shown := false
 		for _, want := range told[name] {
-			shown = shown || !assert.ObjectsAreEqual(want, observetest.Fact(plain, name))
+			shown = shown || !assert.ObjectsAreEqual(want, observetest.FieldByName(plain, name))
 		}
 		assert.True(t, shown, "fact %s has no row that shows it", name)
 	}
 }
 
 // Each row tests one fact about a deployment, with a value that differs from the fact's value for an empty deployment.
-func TestObserved(t *testing.T) {
+func TestRolloutFacts(t *testing.T) {
 	const theCluster = "Cluster c does not exist: no set is created for the template"
-	policy := func(spec v1alpha1.RolloutPolicySpec) func(*deployment.Tree) {
-		return func(f *deployment.Tree) { f.Policy = &v1alpha1.RolloutPolicy{Spec: spec} }
+	policy := func(spec v1alpha1.RolloutPolicySpec) func(*deployment.ObjectTree) {
+		return func(f *deployment.ObjectTree) { f.Policy = &v1alpha1.RolloutPolicy{Spec: spec} }
 	}
-	revised := func(f *deployment.Tree) {
-		f.Sets = []*clusterv1.MachineSet{capitest.SetOf(f.Deployment, "s", 0, 2)}
+	revised := func(f *deployment.ObjectTree) {
+		f.Sets = []*clusterv1.MachineSet{capitest.SetOfDeployment(f.Deployment, "s", 0, 2)}
 	}
 	told := map[string][]any{
 		"Sets": {
@@ -96,8 +105,8 @@ func TestObserved(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		fact    string
-		change  capitest.OnDeployment
-		related func(*deployment.Tree)
+		change  capitest.DeploymentChange
+		related func(*deployment.ObjectTree)
 		want    any
 	}{
 		{fact: "Now", want: capitest.Noon},
@@ -110,9 +119,9 @@ func TestObserved(t *testing.T) {
 		{fact: "Surge.Percent", change: withRollingUpdate(new(intstr.FromString("30%")), nil), want: true},
 		{fact: "Unavailable.Value", change: withRollingUpdate(nil, new(intstr.FromInt32(2))), want: 2},
 		{fact: "Unavailable.Percent", change: withRollingUpdate(nil, new(intstr.FromString("20%"))), want: true},
-		{fact: "Deleting", change: capitest.Going[*clusterv1.MachineDeployment], want: true},
+		{fact: "Deleting", change: capitest.AsDeletingObject[*clusterv1.MachineDeployment], want: true},
 		{fact: "Orphaning", change: func(d *clusterv1.MachineDeployment) {
-			capitest.Going(d)
+			capitest.AsDeletingObject(d)
 			d.Finalizers = append(d.Finalizers, metav1.FinalizerOrphanDependents)
 		}, want: true},
 		{fact: "Finalizer", want: true},
@@ -129,15 +138,19 @@ func TestObserved(t *testing.T) {
 		}, want: "another controller reconciles this MachineDeployment: it has added the finalizer cluster.x-k8s.io/machinedeployment; install the admission policy of Millwright, then remove this finalizer"},
 		{name: "a step", fact: "Invalid", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromString("x%")}}}), want: `step 1 of RolloutPolicy : replicas is "x%", which is no percentage`},
 		{fact: "ClusterAPI.Suspended", change: withAnnotation(clusterv1.PausedAnnotation, ""), want: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
-		{name: "its Cluster", fact: "ClusterAPI.Suspended", related: func(f *deployment.Tree) { f.Cluster.Spec.Paused = new(true) }, want: "Cluster spec.paused is set to true"},
-		{fact: "ClusterAPI.NoCreate.Reason", related: func(f *deployment.Tree) { f.Cluster = nil }, want: "ScaleUpStopped"},
-		{fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { f.Cluster = nil }, want: theCluster},
-		{name: "the Cluster goes", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { capitest.Going(f.Cluster) }, want: "Cluster c is being deleted: no set is created for the template"},
-		{name: "no template", fact: "ClusterAPI.NoCreate.Reason", related: func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "TemplateNotFound"},
-		{name: "no template", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "ExampleMachineTemplate shop/small does not exist: no set is created for the template"},
-		{name: "no kind of clones", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { f.Templates[0].NoClones = true }, want: "the kind KubeadmConfig.bootstrap.cluster.x-k8s.io does not exist: no set is created for the template"},
-		{name: "not read", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { f.Templates[0] = capi.ProviderObject{} }, want: "the templates were not read yet: no set is created for the template"},
-		{fact: "ClusterAPI.Wake", change: withRolloutAfter(-5), want: capitest.Ago(-5).Time},
+		{name: "its Cluster", fact: "ClusterAPI.Suspended", related: func(f *deployment.ObjectTree) { f.Cluster.Spec.Paused = new(true) }, want: "Cluster spec.paused is set to true"},
+		{fact: "ClusterAPI.NoCreate.Reason", related: func(f *deployment.ObjectTree) { f.Cluster = nil }, want: "ScaleUpStopped"},
+		{fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.ObjectTree) { f.Cluster = nil }, want: theCluster},
+		{name: "the Cluster goes", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.ObjectTree) { capitest.AsDeletingObject(f.Cluster) }, want: "Cluster c is being deleted: no set is created for the template"},
+		{name: "no template", fact: "ClusterAPI.NoCreate.Reason", related: func(f *deployment.ObjectTree) {
+			f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+		}, want: "TemplateNotFound"},
+		{name: "no template", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.ObjectTree) {
+			f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+		}, want: "ExampleMachineTemplate shop/small does not exist: no set is created for the template"},
+		{name: "no kind of clones", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.ObjectTree) { f.Templates[0].CloneKindMissing = true }, want: "the kind KubeadmConfig.bootstrap.cluster.x-k8s.io does not exist: no set is created for the template"},
+		{name: "not read", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.ObjectTree) { f.Templates[0] = capi.ProviderObject{} }, want: "the templates were not read yet: no set is created for the template"},
+		{fact: "ClusterAPI.Wake", change: withRolloutAfter(-5), want: capitest.MinutesBeforeNoon(-5).Time},
 		{name: "it is over", fact: "ClusterAPI.Wake", change: withRolloutAfter(0), want: time.Time{}},
 		{fact: "Paused", change: func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) }, want: true},
 		{fact: "PausedBy", change: withAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch "), want: "ann: lunch"},
@@ -151,12 +164,12 @@ func TestObserved(t *testing.T) {
 		{fact: "Deadline", change: withAnnotation(v1alpha1.AnnotationProgressDeadline, "60"), want: new(time.Minute)},
 		{name: "none", fact: "Deadline", change: withAnnotation(v1alpha1.AnnotationProgressDeadline, "0"), want: (*time.Duration)(nil)},
 		{fact: "FreeWhenDeleting", related: policy(v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted}), want: true},
-		{fact: "Steps", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}), want: []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}}},
-		{name: "those that the rollout began with", fact: "Steps", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"steps":[{"replicas":"50%","wait":"1m"}]}`), related: revised, want: []rollout.Step{{Size: rollout.Bound{Value: 50, Percent: true}, Wait: time.Minute}}},
+		{fact: "Steps", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}), want: []rollout.Step{{Size: rollout.IntOrPercent{Value: 1}, Approve: true}}},
+		{name: "those that the rollout began with", fact: "Steps", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"steps":[{"replicas":"50%","wait":"1m"}]}`), related: revised, want: []rollout.Step{{Size: rollout.IntOrPercent{Value: 50, Percent: true}, Wait: time.Minute}}},
 		{fact: "Progress.Revision", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2}`), want: int64(2)},
 		{name: "unreadable", fact: "Progress.Revision", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{`), want: int64(0)},
 		{fact: "Progress.Step", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"step":1}`), want: 1},
-		{fact: "Progress.Reached", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"reachedAt":"2026-01-01T11:59:00Z"}`), want: capitest.Ago(1).Local()},
+		{fact: "Progress.Reached", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"reachedAt":"2026-01-01T11:59:00Z"}`), want: capitest.MinutesBeforeNoon(1).Local()},
 		{fact: "Progress.Failed", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"failedMachines":["a"]}`), want: []string{"a"}},
 		{fact: "Automatic.OnDeadline", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}), want: true},
 		{fact: "Automatic.Failed", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: true},
@@ -165,8 +178,8 @@ func TestObserved(t *testing.T) {
 		{name: "another revision", fact: "Held", change: withAnnotation(v1alpha1.AnnotationRolloutHold, "1 ann: bad"), related: revised, want: ""},
 		{fact: "Approved", change: withAnnotation(v1alpha1.AnnotationRolloutApprove, "2/3 ann"), related: revised, want: 3},
 		{fact: "RolledBackTo", change: withAnnotation(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
-		{name: "without a controller", fact: "Orphans", related: func(f *deployment.Tree) {
-			f.Orphans = []*clusterv1.MachineSet{capitest.SetOf(f.Deployment, "s", 1, 1), capitest.Set("other", 1, capitest.Going)}
+		{name: "without a controller", fact: "Orphans", related: func(f *deployment.ObjectTree) {
+			f.Orphans = []*clusterv1.MachineSet{capitest.SetOfDeployment(f.Deployment, "s", 1, 1), capitest.NewSet("other", 1, capitest.AsDeletingObject)}
 		}, want: []rollout.Orphan{{Name: "s", UID: "uid-s", Version: "900", Matches: true}, {Name: "other", UID: "uid-other", Version: "900", Deleting: true}}},
 		{fact: "Generation", want: int64(1)},
 		{fact: "ObservedGeneration", change: withStatus(clusterv1.MachineDeploymentStatus{ObservedGeneration: 7}), want: int64(7)},
@@ -175,11 +188,11 @@ func TestObserved(t *testing.T) {
 		{fact: "Reported.Counts.Available", change: withStatus(clusterv1.MachineDeploymentStatus{AvailableReplicas: new(int32(2))}), want: 2},
 		{fact: "Reported.Counts.Updated", change: withStatus(clusterv1.MachineDeploymentStatus{UpToDateReplicas: new(int32(2))}), want: 2},
 		{fact: "Reported.Conditions", change: withStatus(clusterv1.MachineDeploymentStatus{Conditions: []metav1.Condition{
-			{Type: "Progressing", Status: "True", Reason: "R", Message: "m", LastTransitionTime: capitest.Ago(3)}, {Type: "Blocked", Status: "True"}, {Type: "Mine", Status: "True"},
-		}}), want: []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "R", Message: "m", Updated: capitest.Ago(3).Time}}},
+			{Type: "Progressing", Status: "True", Reason: "R", Message: "m", LastTransitionTime: capitest.MinutesBeforeNoon(3)}, {Type: "Blocked", Status: "True"}, {Type: "Mine", Status: "True"},
+		}}), want: []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "R", Message: "m", Updated: capitest.MinutesBeforeNoon(3).Time}}},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
-			d := capitest.Pool(3)
+			d := capitest.PreparedDeployment(3)
 			if row.change != nil {
 				row.change(d)
 			}
@@ -188,12 +201,12 @@ func TestObserved(t *testing.T) {
 				row.related(&f)
 			}
 			before := d.DeepCopy()
-			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(f, capitest.Noon), row.fact))
+			assert.Equal(t, row.want, observetest.FieldByName(deployment.RolloutFacts(f, capitest.Noon), row.fact))
 			assert.Equal(t, before, d, "what is looked at stays as it is")
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	assertAllFactsHaveRows(t, deployment.Observed(newTree(&clusterv1.MachineDeployment{}), time.Time{}), told)
+	assertAllFactsHaveRows(t, deployment.RolloutFacts(newTree(&clusterv1.MachineDeployment{}), time.Time{}), told)
 }
 
 // Each row tests one fact about a set, with a value that differs from the zero value.
@@ -210,29 +223,29 @@ func TestObservedSet(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		fact string
-		set  capitest.OnSet
-		tree func(*deployment.Tree)
+		set  capitest.SetChange
+		tree func(*deployment.ObjectTree)
 		want any
 	}{
 		{fact: "Name", want: "s"},
 		{fact: "UID", want: "uid-s"},
 		{fact: "Version", want: "900"},
-		{fact: "Created", want: capitest.Ago(60).Time},
+		{fact: "Created", want: capitest.MinutesBeforeNoon(60).Time},
 		{fact: "Current", want: true},
-		{name: "another template", fact: "Current", set: capitest.Former, want: false},
-		{name: "being deleted", fact: "Current", set: capitest.Going[*clusterv1.MachineSet], want: false},
-		{name: "before spec.rollout.after", fact: "ClusterAPI.Twin", tree: func(f *deployment.Tree) { withRolloutAfter(1)(f.Deployment) }, want: true},
-		{name: "another template", fact: "ClusterAPI.Twin", set: capitest.Former, want: false},
-		{fact: "ClusterAPI.Lacks", set: capitest.Former, tree: func(f *deployment.Tree) { f.Lacks = map[types.UID]string{"uid-s": "X shop/x"} }, want: "X shop/x"},
-		{fact: "Deleting", set: capitest.Going[*clusterv1.MachineSet], want: true},
+		{name: "another template", fact: "Current", set: capitest.WithFormerTemplate, want: false},
+		{name: "being deleted", fact: "Current", set: capitest.AsDeletingObject[*clusterv1.MachineSet], want: false},
+		{name: "before spec.rollout.after", fact: "ClusterAPI.Twin", tree: func(f *deployment.ObjectTree) { withRolloutAfter(1)(f.Deployment) }, want: true},
+		{name: "another template", fact: "ClusterAPI.Twin", set: capitest.WithFormerTemplate, want: false},
+		{fact: "ClusterAPI.Lacks", set: capitest.WithFormerTemplate, tree: func(f *deployment.ObjectTree) { f.MissingBySet = map[types.UID]string{"uid-s": "X shop/x"} }, want: "X shop/x"},
+		{fact: "Deleting", set: capitest.AsDeletingObject[*clusterv1.MachineSet], want: true},
 		{fact: "Orphaning", set: func(s *clusterv1.MachineSet) {
-			capitest.Going(s)
+			capitest.AsDeletingObject(s)
 			s.Finalizers = append(s.Finalizers, metav1.FinalizerOrphanDependents)
 		}, want: true},
 		{fact: "Finalizer", want: true},
 		{fact: "Replicas", want: 3},
 		{fact: "Counted", want: 3},
-		{name: "read from the API server", fact: "Counted", tree: func(f *deployment.Tree) { f.Live = true }, want: 0},
+		{name: "read from the API server", fact: "Counted", tree: func(f *deployment.ObjectTree) { f.IsLive = true }, want: 0},
 		{fact: "ActedOn", want: 3},
 		{name: "it has not acted yet", fact: "ActedOn", set: lagging, want: 5},
 		{name: "another controller made it", fact: "ActedOn", set: func(s *clusterv1.MachineSet) {
@@ -250,15 +263,15 @@ func TestObservedSet(t *testing.T) {
 		{name: "nothing differs", fact: "Drift", want: false},
 		{fact: "Drift", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(5)) }, want: true},
 		{name: "of another template", fact: "Drift", set: func(s *clusterv1.MachineSet) {
-			capitest.Former(s)
+			capitest.WithFormerTemplate(s)
 			s.Labels[clusterv1.WatchLabel] = "theirs"
 		}, want: true},
 		{name: "the deployment has another revision", fact: "Drift", set: withSetAnnotation(clusterv1.RevisionAnnotation, "2"), want: true},
-		{fact: "ClusterAPI.Answer.Set", set: withAnswer, want: "uid-next"},
-		{fact: "ClusterAPI.Answer.Possible", set: withAnswer, want: true},
-		{fact: "ClusterAPI.Answer.Failed", set: withAnswer, want: true},
-		{fact: "ClusterAPI.Answer.Why", set: withAnswer, want: "because"},
-		{fact: "ClusterAPI.Answer.At", set: withAnswer, want: capitest.Noon.Local()},
+		{fact: "ClusterAPI.Answer.Set", set: withExtensionAnswer, want: "uid-next"},
+		{fact: "ClusterAPI.Answer.Possible", set: withExtensionAnswer, want: true},
+		{fact: "ClusterAPI.Answer.Failed", set: withExtensionAnswer, want: true},
+		{fact: "ClusterAPI.Answer.Why", set: withExtensionAnswer, want: "because"},
+		{fact: "ClusterAPI.Answer.At", set: withExtensionAnswer, want: capitest.Noon.Local()},
 		{name: "no JSON", fact: "ClusterAPI.Answer.Set", set: withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, "yes"), want: ""},
 		{fact: "ClusterAPI.Transfer.To", set: withSetAnnotation(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "next"},
 		{fact: "ClusterAPI.Transfer.From", set: withSetAnnotation(clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "a,b"), want: "a,b"},
@@ -267,12 +280,12 @@ func TestObservedSet(t *testing.T) {
 			withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "m")(s)
 			withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, "{}")(s)
 		}, want: false},
-		{fact: "Failure.Reason", set: withFailure, want: "FailedCreate"},
-		{fact: "Failure.Message", set: withFailure, want: "no room"},
+		{fact: "Failure.Reason", set: withFailedAnswer, want: "FailedCreate"},
+		{fact: "Failure.Message", set: withFailedAnswer, want: "no room"},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
-			d := capitest.Pool(3)
-			s := capitest.SetOf(d, "s", 3, 1)
+			d := capitest.PreparedDeployment(3)
+			s := capitest.SetOfDeployment(d, "s", 3, 1)
 			if row.set != nil {
 				row.set(s)
 			}
@@ -281,16 +294,16 @@ func TestObservedSet(t *testing.T) {
 				row.tree(&f)
 			}
 			before := s.DeepCopy()
-			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(f, capitest.Noon).Sets[0], row.fact))
+			assert.Equal(t, row.want, observetest.FieldByName(deployment.RolloutFacts(f, capitest.Noon).Sets[0], row.fact))
 			assert.Equal(t, before, s, "what is looked at stays as it is")
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	assertAllFactsHaveRows(t, rollout.Set{}, told)
+	assertAllFactsHaveRows(t, rollout.MachineSet{}, told)
 }
 
-func withAnswer(s *clusterv1.MachineSet) {
-	answer := rollout.Answer{
+func withExtensionAnswer(s *clusterv1.MachineSet) {
+	answer := rollout.ExtensionAnswer{
 		Set:      "uid-next",
 		Possible: true,
 		Failed:   true,
@@ -300,14 +313,14 @@ func withAnswer(s *clusterv1.MachineSet) {
 	withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, deployment.AnswerText(answer))(s)
 }
 
-func withFailure(s *clusterv1.MachineSet) {
+func withFailedAnswer(s *clusterv1.MachineSet) {
 	s.Status.Conditions = []metav1.Condition{
 		{Type: "ReplicaFailure", Status: "True", Reason: "FailedCreate", Message: "no room"},
 	}
 }
 
-// handedOver marks a machine that another set moved to its set for an in-place update.
-var handedOver = capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")
+// asHandedOverMachine marks a machine that another set moved to its set for an in-place update.
+var asHandedOverMachine = capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")
 
 // Each row tests one fact about a machine, with a value that differs from the zero value.
 func TestObservedMember(t *testing.T) {
@@ -316,46 +329,50 @@ func TestObservedMember(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		fact    string
-		machine capitest.OnMachine
-		set     capitest.OnSet
+		machine capitest.MachineChange
+		set     capitest.SetChange
 		want    any
 	}{
 		{fact: "Name", want: "m"},
 		{fact: "UID", want: "uid-m"},
 		{fact: "Version", want: "900"},
-		{fact: "Created", want: capitest.Ago(60).Time},
-		{fact: "Deleting", machine: capitest.Going[*clusterv1.Machine], want: true},
+		{fact: "Created", want: capitest.MinutesBeforeNoon(60).Time},
+		{fact: "Deleting", machine: capitest.AsDeletingObject[*clusterv1.Machine], want: true},
 		{fact: "Ready", want: true},
-		{name: "no", fact: "Ready", machine: capitest.Says(clusterv1.MachineReadyCondition, no), want: false},
+		{name: "no", fact: "Ready", machine: capitest.WithCondition(clusterv1.MachineReadyCondition, no), want: false},
 		{fact: "Available", want: true},
 		{name: "not for long enough", fact: "Available", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(3601)) }, want: false},
-		{name: "being deleted", fact: "Available", machine: capitest.Going[*clusterv1.Machine], want: false},
-		{name: "being updated", fact: "Available", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""), want: false},
-		{fact: "Unhealthy", machine: capitest.Says(clusterv1.MachineNodeHealthyCondition, no), want: true},
+		{name: "being deleted", fact: "Available", machine: capitest.AsDeletingObject[*clusterv1.Machine], want: false},
+		{name: "being updated", fact: "Available", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""), want: false},
+		{fact: "Unhealthy", machine: capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, no), want: true},
 		{name: "healthy", fact: "Unhealthy", want: false},
-		{name: "of a set with a surplus", fact: "Unhealthy", machine: capitest.Says(clusterv1.MachineNodeHealthyCondition, no), set: func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) }, want: false},
-		{fact: "Failed", machine: capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, no), want: true},
-		{name: "healthy", fact: "Failed", machine: capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, yes), want: false},
+		{name: "of a set with a surplus", fact: "Unhealthy", machine: capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, no), set: func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) }, want: false},
+		{fact: "Failed", machine: capitest.WithCondition(clusterv1.MachineHealthCheckSucceededCondition, no), want: true},
+		{name: "healthy", fact: "Failed", machine: capitest.WithCondition(clusterv1.MachineHealthCheckSucceededCondition, yes), want: false},
 		{fact: "Priority", want: v1alpha1.PriorityDefault},
-		{fact: "First", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, ""), want: true},
-		{fact: "Updating", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""), want: true},
-		{fact: "ClusterAPI.Moved", machine: handedOver, want: true},
-		{fact: "ClusterAPI.Unacknowledged", machine: handedOver, want: true},
-		{name: "its set counts it", fact: "ClusterAPI.Unacknowledged", machine: handedOver, set: withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "a,m"), want: false},
+		{fact: "First", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, ""), want: true},
+		{fact: "Updating", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""), want: true},
+		{fact: "ClusterAPI.Moved", machine: asHandedOverMachine, want: true},
+		{fact: "ClusterAPI.Unacknowledged", machine: asHandedOverMachine, want: true},
+		{name: "its set counts it", fact: "ClusterAPI.Unacknowledged", machine: asHandedOverMachine, set: withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "a,m"), want: false},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
-			d := capitest.Pool(3)
-			s := capitest.SetOf(d, "s", 3, 1)
+			d := capitest.PreparedDeployment(3)
+			s := capitest.SetOfDeployment(d, "s", 3, 1)
 			if row.set != nil {
 				row.set(s)
 			}
-			m := capitest.Machine("m", s)
+			m := capitest.NewMachine("m", s)
 			if row.machine != nil {
 				row.machine(m)
 			}
 			f := newTree(d, s)
 			f.Members = []*clusterv1.Machine{m}
-			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(f, capitest.Noon).Sets[0].Machines[0], row.fact))
+			assert.Equal(
+				t,
+				row.want,
+				observetest.FieldByName(deployment.RolloutFacts(f, capitest.Noon).Sets[0].Machines[0], row.fact),
+			)
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
@@ -364,60 +381,63 @@ func TestObservedMember(t *testing.T) {
 
 // The test rows come from Cluster API: the candidates for the current set, and spec.rollout.after.
 func TestCurrentSet(t *testing.T) {
-	created := func(minutesAgo int) capitest.OnSet {
-		return func(s *clusterv1.MachineSet) { s.CreationTimestamp = capitest.Ago(minutesAgo) }
+	created := func(minutesAgo int) capitest.SetChange {
+		return func(s *clusterv1.MachineSet) { s.CreationTimestamp = capitest.MinutesBeforeNoon(minutesAgo) }
 	}
-	createdFor := func(minutesAgo int) capitest.OnSet {
-		return withSetAnnotation(v1alpha1.AnnotationCreatedFor, capitest.Ago(minutesAgo).UTC().Format(time.RFC3339))
+	createdFor := func(minutesAgo int) capitest.SetChange {
+		return withSetAnnotation(
+			v1alpha1.AnnotationCreatedFor,
+			capitest.MinutesBeforeNoon(minutesAgo).UTC().Format(time.RFC3339),
+		)
 	}
 	none := func(*clusterv1.MachineDeployment) {}
 	for _, row := range []struct {
 		name   string
-		change capitest.OnDeployment
+		change capitest.DeploymentChange
 		sets   func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet
 		want   string
 	}{
 		{"no set", none, func(*clusterv1.MachineDeployment) []*clusterv1.MachineSet { return nil }, ""},
 		{"another template", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, capitest.Former)}
+			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1, capitest.WithFormerTemplate)}
 		}, ""},
 		{"it is being deleted", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, capitest.Going)}
+			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1, capitest.AsDeletingObject)}
 		}, ""},
 		{"the one with the most replicas", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, created(90)), capitest.SetOf(d, "b", 2, 2)}
+			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1, created(90)), capitest.SetOfDeployment(d, "b", 2, 2)}
 		}, "b"},
 		{"then the oldest", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, created(30)), capitest.SetOf(d, "b", 1, 2, created(40))}
+			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1, created(30)), capitest.SetOfDeployment(d, "b", 1, 2, created(40))}
 		}, "b"},
 		{"then the first by name", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOf(d, "b", 1, 1), capitest.SetOf(d, "a", 1, 2)}
+			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "b", 1, 1), capitest.SetOfDeployment(d, "a", 1, 2)}
 		}, "a"},
 		{"spec.rollout.after is not over", withRolloutAfter(-1), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1)}
+			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1)}
 		}, "a"},
 		{"spec.rollout.after is over: all are too old", withRolloutAfter(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1)}
+			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1)}
 		}, ""},
 		{"spec.rollout.after is over now", withRolloutAfter(0), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1)}
+			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1)}
 		}, ""},
 		{"a set that was created at that time", withRolloutAfter(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 9, 1), capitest.SetOf(d, "b", 1, 2, created(30))}
+			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 9, 1), capitest.SetOfDeployment(d, "b", 1, 2, created(30))}
 		}, "b"},
 		{"the clock of the API server is late: a set that was created because of that time", withRolloutAfter(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, created(31), createdFor(30))}
+			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1, created(31), createdFor(30))}
 		}, "a"},
 		{"a set that was created because of an earlier time", withRolloutAfter(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, created(50), createdFor(50))}
+			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1, created(50), createdFor(50))}
 		}, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := capitest.Pool(3)
+			d := capitest.PreparedDeployment(3)
 			sets := row.sets(d)
 			row.change(d)
 			name := ""
-			if set := newTree(d, sets...).Current(capitest.Noon); set != nil {
+			if set := newTree(d, sets...).CurrentSet(capitest.Noon); set != nil {
 				name = set.Name
 			}
 			assert.Equal(t, row.want, name)
@@ -427,31 +447,35 @@ func TestCurrentSet(t *testing.T) {
 
 // A time without a working worker does not count for the progress deadline.
 func TestAbsences(t *testing.T) {
-	d := capitest.Pool(
+	d := capitest.PreparedDeployment(
 		3,
 		withStatus(
 			clusterv1.MachineDeploymentStatus{
-				Conditions: []metav1.Condition{{Type: "Progressing", LastTransitionTime: capitest.Ago(10)}},
+				Conditions: []metav1.Condition{{Type: "Progressing", LastTransitionTime: capitest.MinutesBeforeNoon(10)}},
 			},
 		),
 	)
 	f := newTree(d)
-	f.Absences = cache.Absences{{From: capitest.Ago(5).Time, To: capitest.Ago(3).Time}}
-	assert.Equal(t, 2*time.Minute, deployment.Observed(f, capitest.Noon).Absent)
+	f.Absences = cache.Absences{{From: capitest.MinutesBeforeNoon(5).Time, To: capitest.MinutesBeforeNoon(3).Time}}
+	assert.Equal(t, 2*time.Minute, deployment.RolloutFacts(f, capitest.Noon).Absent)
 }
 
 // Lacking names the first template that does not exist.
-func TestLacking(t *testing.T) {
-	bootstrap, infrastructure := capitest.Found(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())
-	assert.Empty(t, deployment.Lacking("shop", []capi.ProviderObject{bootstrap}))
+func TestMissingTemplate(t *testing.T) {
+	bootstrap, infrastructure := capitest.FoundObject(
+		capitest.BootstrapTemplate(),
+	), capitest.MissingObject(
+		capitest.InfrastructureTemplate(),
+	)
+	assert.Empty(t, deployment.MissingTemplate("shop", []capi.ProviderObject{bootstrap}))
 	assert.Equal(
 		t,
 		"ExampleMachineTemplate shop/small",
-		deployment.Lacking("shop", []capi.ProviderObject{bootstrap, infrastructure}),
+		deployment.MissingTemplate("shop", []capi.ProviderObject{bootstrap, infrastructure}),
 	)
 	assert.Empty(
 		t,
-		deployment.Lacking("shop", []capi.ProviderObject{{Ref: infrastructure.Ref}}),
+		deployment.MissingTemplate("shop", []capi.ProviderObject{{Ref: infrastructure.Ref}}),
 		"not read: nothing is known",
 	)
 }

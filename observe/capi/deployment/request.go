@@ -10,10 +10,10 @@ import (
 	"millwright/observe/machine"
 )
 
-// Request returns the facts from which a command on a deployment is decided. The parameters o and next are the
+// RequestFacts returns the facts from which a command on a deployment is decided. The parameters o and next are the
 // observation and the decision of the same time.
-func Request(f Tree, o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
-	facts := deployment.RequestAbout(f.Deployment, o, next)
+func RequestFacts(f ObjectTree, o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
+	facts := deployment.SharedRequestFacts(f.Deployment, o, next)
 	facts.ClusterAPI = true
 	if after := f.Deployment.Spec.Rollout.After; !after.IsZero() {
 		facts.RestartedAt = after.UTC().Format(time.RFC3339)

@@ -35,15 +35,15 @@ var ownConditions = []string{
 	vocabulary.ConditionBlocked,
 }
 
-// reportedStatus returns the part of a deployment's status that rollout.Plan computes. The transition time of
+// reportedStatus returns the part of a deployment's status that rollout.PlanDeployment computes. The transition time of
 // Progressing is the time of the last progress.
 func reportedStatus(s *clusterv1.MachineDeploymentStatus) rollout.Status {
-	r := rollout.Status{Counts: rollout.Counts{
-		Replicas: int(capi.Value(s.Replicas)), Ready: int(capi.Value(s.ReadyReplicas)),
-		Available: int(capi.Value(s.AvailableReplicas)), Updated: int(capi.Value(s.UpToDateReplicas)),
+	r := rollout.Status{Counts: rollout.MachineCounts{
+		Replicas: int(capi.ValueOrZero(s.Replicas)), Ready: int(capi.ValueOrZero(s.ReadyReplicas)),
+		Available: int(capi.ValueOrZero(s.AvailableReplicas)), Updated: int(capi.ValueOrZero(s.UpToDateReplicas)),
 	}}
 	for _, kind := range ownConditions {
-		if c := capi.ConditionOf(s.Conditions, kind); c.Type != "" && kind != vocabulary.ConditionBlocked {
+		if c := capi.ConditionOfType(s.Conditions, kind); c.Type != "" && kind != vocabulary.ConditionBlocked {
 			r.Conditions = append(r.Conditions, rollout.Condition{
 				Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message, Updated: c.LastTransitionTime.Time,
 			})
@@ -52,11 +52,11 @@ func reportedStatus(s *clusterv1.MachineDeploymentStatus) rollout.Status {
 	return r
 }
 
-// ApplyStatus writes the status that rollout.Plan computed, and the condition Blocked. The transition time of
+// ApplyStatus writes the status that rollout.PlanDeployment computed, and the condition Blocked. The transition time of
 // Progressing is the time of the last progress. The transition time of Blocked is the start of the oldest blocking
 // cause. The transition time of any other condition changes only with the condition's status.
 func ApplyStatus(
-	f Tree,
+	f ObjectTree,
 	s *clusterv1.MachineDeploymentStatus,
 	want rollout.Status,
 	blocked explain.Summary,
@@ -65,7 +65,7 @@ func ApplyStatus(
 	c := want.Counts
 	s.Replicas, s.ReadyReplicas = new(int32(c.Replicas)), new(int32(c.Ready))
 	s.AvailableReplicas, s.UpToDateReplicas = new(int32(c.Available)), new(int32(c.Updated))
-	s.Versions, s.Phase = capiset.Versions(f.Members), phaseOf(f)
+	s.Versions, s.Phase = capiset.MachineVersions(f.Members), phaseOfDeployment(f)
 	s.ObservedGeneration = f.Deployment.Generation
 	s.Selector = capi.SelectorText(&f.Deployment.Spec.Selector)
 	var conditions []capi.Condition
@@ -73,7 +73,7 @@ func ApplyStatus(
 		conditions = append(conditions, capi.Condition{
 			Condition: scale.Condition{
 				Type:    c.Type,
-				Status:  scale.Answer(c.Status),
+				Status:  scale.ConditionStatus(c.Status),
 				Reason:  c.Reason,
 				Message: c.Message,
 			},
@@ -83,17 +83,17 @@ func ApplyStatus(
 	s.Conditions = capi.SetConditions(
 		s.Conditions,
 		ownConditions,
-		append(conditions, capi.SaysBlocked(blocked)...),
+		append(conditions, capi.BlockedConditions(blocked)...),
 		f.Deployment.Generation,
 		now,
 	)
 }
 
-// phaseOf returns the phase of a deployment. Source: Cluster API.
-func phaseOf(f Tree) string {
+// phaseOfDeployment returns the phase of a deployment. Source: Cluster API.
+func phaseOfDeployment(f ObjectTree) string {
 	d, there := f.Deployment, len(f.Members)
 	phase := clusterv1.MachineDeploymentPhaseRunning
-	switch wanted := int(capi.Value(d.Spec.Replicas)); {
+	switch wanted := int(capi.ValueOrZero(d.Spec.Replicas)); {
 	case d.Spec.Replicas == nil:
 		phase = clusterv1.MachineDeploymentPhaseUnknown
 	case d.DeletionTimestamp != nil || wanted < there:
@@ -104,16 +104,17 @@ func phaseOf(f Tree) string {
 	return string(phase)
 }
 
-// IsExplained reports whether the status of a deployment shows its blockers, its phase, and the versions of its machines.
-func IsExplained(f Tree, blocked explain.Summary) bool {
+// StatusShowsBlockers reports whether the status of a deployment shows its blockers, its phase, and the versions of its
+// machines.
+func StatusShowsBlockers(f ObjectTree, blocked explain.Summary) bool {
 	s := &f.Deployment.Status
-	c := capi.ConditionOf(s.Conditions, vocabulary.ConditionBlocked)
-	return c.Reason == blocked.Reason && c.Message == blocked.Message && s.Phase == phaseOf(f) &&
-		equality.Semantic.DeepEqual(s.Versions, capiset.Versions(f.Members))
+	c := capi.ConditionOfType(s.Conditions, vocabulary.ConditionBlocked)
+	return c.Reason == blocked.Reason && c.Message == blocked.Message && s.Phase == phaseOfDeployment(f) &&
+		equality.Semantic.DeepEqual(s.Versions, capiset.MachineVersions(f.Members))
 }
 
-// WithoutProgressTime returns a status without the time of its last progress. The time of the last progress alone is not worth a
-// write, because any progress also changes another field.
+// WithoutProgressTime returns a status without the time of its last progress. The time of the last progress alone is
+// not worth a write, because any progress also changes another field.
 func WithoutProgressTime(s clusterv1.MachineDeploymentStatus) clusterv1.MachineDeploymentStatus {
 	s.Conditions = slices.Clone(s.Conditions)
 	for i := range s.Conditions {
@@ -124,21 +125,21 @@ func WithoutProgressTime(s clusterv1.MachineDeploymentStatus) clusterv1.MachineD
 	return s
 }
 
-// Recorded returns the record of the rollout; nil if there is no record, or the record does not parse.
-func Recorded(d *clusterv1.MachineDeployment) *v1alpha1.RolloutStatus {
-	return fromAnnotation[v1alpha1.RolloutStatus](d, v1alpha1.AnnotationRolloutProgress)
+// RecordedRollout returns the record of the rollout; nil if there is no record, or the record does not parse.
+func RecordedRollout(d *clusterv1.MachineDeployment) *v1alpha1.RolloutStatus {
+	return parseAnnotation[v1alpha1.RolloutStatus](d, v1alpha1.AnnotationRolloutProgress)
 }
 
-// Operation returns the operation in a deployment's annotation; nil if there is none.
-func Operation(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
-	return fromAnnotation[v1alpha1.Operation](d, v1alpha1.AnnotationOperation)
+// CurrentOperation returns the operation in a deployment's annotation; nil if there is none.
+func CurrentOperation(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
+	return parseAnnotation[v1alpha1.Operation](d, v1alpha1.AnnotationOperation)
 }
 
-// OperationWithBlockers returns the operation in a deployment's annotation, together with the blockers of the deployment; nil without
-// an operation and blockers. The condition Blocked contains the whole sentence.
+// OperationWithBlockers returns the operation in a deployment's annotation, together with the blockers of the
+// deployment; nil without an operation and blockers. The condition Blocked contains the whole sentence.
 func OperationWithBlockers(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
-	o := Operation(d)
-	if c := capi.ConditionOf(d.Status.Conditions, vocabulary.ConditionBlocked); c.Status == metav1.ConditionTrue {
+	o := CurrentOperation(d)
+	if c := capi.ConditionOfType(d.Status.Conditions, vocabulary.ConditionBlocked); c.Status == metav1.ConditionTrue {
 		if o == nil {
 			o = &v1alpha1.Operation{}
 		}
@@ -149,17 +150,17 @@ func OperationWithBlockers(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
 	return o
 }
 
-// Named returns the workflow ID of the rollout that a deployment names as its current operation. Named is empty if the
-// deployment names no rollout, or the rollout of another object: a moved deployment has the annotations of its
-// predecessor.
-func Named(d *clusterv1.MachineDeployment) string {
-	if o := Operation(d); o != nil && o.RolloutOf == d.UID {
+// NamedRollout returns the workflow ID of the rollout that a deployment names as its current operation. NamedRollout is
+// empty if the deployment names no rollout, or the rollout of another object: a moved deployment has the annotations of
+// its predecessor.
+func NamedRollout(d *clusterv1.MachineDeployment) string {
+	if o := CurrentOperation(d); o != nil && o.RolloutOf == d.UID {
 		return o.WorkflowID
 	}
 	return ""
 }
 
-func fromAnnotation[T any](d *clusterv1.MachineDeployment, key string) *T {
+func parseAnnotation[T any](d *clusterv1.MachineDeployment, key string) *T {
 	value := new(T)
 	if text := d.Annotations[key]; text == "" || json.Unmarshal([]byte(text), value) != nil {
 		return nil
@@ -171,13 +172,13 @@ func fromAnnotation[T any](d *clusterv1.MachineDeployment, key string) *T {
 // sentence.
 const maxSentenceBytes = 600
 
-// Notes returns the annotations for a record of a rollout and for an operation, as a merge patch of
+// RolloutAnnotations returns the annotations for a record of a rollout and for an operation, as a merge patch of
 // metadata.annotations; a nil value removes an annotation. A nil record leaves the present record unchanged.
-func Notes(record *v1alpha1.RolloutStatus, operation *v1alpha1.Operation) map[string]any {
+func RolloutAnnotations(record *v1alpha1.RolloutStatus, operation *v1alpha1.Operation) map[string]any {
 	notes := map[string]any{v1alpha1.AnnotationOperation: nil}
 	if operation != nil {
 		o := *operation
-		o.WaitsFor = phrase.Cut(o.WaitsFor, maxSentenceBytes)
+		o.WaitsFor = phrase.CutText(o.WaitsFor, maxSentenceBytes)
 		notes[v1alpha1.AnnotationOperation] = toJSON(o)
 	}
 	if record != nil {
@@ -191,8 +192,8 @@ func toJSON(value any) string {
 	return string(text)
 }
 
-// ChangedNotes returns the notes that would change the annotations of a deployment.
-func ChangedNotes(d *clusterv1.MachineDeployment, notes map[string]any) map[string]any {
+// ChangedAnnotations returns the notes that would change the annotations of a deployment.
+func ChangedAnnotations(d *clusterv1.MachineDeployment, notes map[string]any) map[string]any {
 	news := map[string]any{}
 	for key, value := range notes {
 		is, there := d.Annotations[key]
@@ -203,8 +204,8 @@ func ChangedNotes(d *clusterv1.MachineDeployment, notes map[string]any) map[stri
 	return news
 }
 
-// Forget removes the annotations for workflows and rollouts of Millwright from a deployment.
-func Forget(d *clusterv1.MachineDeployment) {
+// RemoveAnnotations removes the annotations for workflows and rollouts of Millwright from a deployment.
+func RemoveAnnotations(d *clusterv1.MachineDeployment) {
 	delete(d.Annotations, v1alpha1.AnnotationOperation)
 	delete(d.Annotations, v1alpha1.AnnotationRolloutProgress)
 }

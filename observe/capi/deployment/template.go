@@ -25,15 +25,15 @@ import (
 // which has no constant for this key.
 const AnnotationRevisionHistory = "machinedeployment.clusters.x-k8s.io/revision-history"
 
-// SameTemplate reports whether two templates make the same machines. SameTemplate ignores the parts that change
+// IsSameTemplate reports whether two templates make the same machines. IsSameTemplate ignores the parts that change
 // existing machines in place: labels, annotations, minReadySeconds, readinessGates, the timeouts of the deletion, and
 // taints.
-func SameTemplate(a, b *clusterv1.MachineTemplateSpec) bool {
-	return equality.Semantic.DeepEqual(rolloutPart(&a.Spec), rolloutPart(&b.Spec))
+func IsSameTemplate(a, b *clusterv1.MachineTemplateSpec) bool {
+	return equality.Semantic.DeepEqual(rolloutSpecPart(&a.Spec), rolloutSpecPart(&b.Spec))
 }
 
-// rolloutPart returns the part of a template's spec whose change replaces machines.
-func rolloutPart(spec *clusterv1.MachineSpec) clusterv1.MachineSpec {
+// rolloutSpecPart returns the part of a template's spec whose change replaces machines.
+func rolloutSpecPart(spec *clusterv1.MachineSpec) clusterv1.MachineSpec {
 	s := *spec.DeepCopy()
 	copyInPlaceFields(&s, &clusterv1.MachineSpec{})
 	s.ClusterName, s.ProviderID = "", "" // the Cluster name never changes, and the provider ID belongs to one machine
@@ -52,9 +52,9 @@ func copyInPlaceFields(to, from *clusterv1.MachineSpec) {
 // rolloutPrefix is the prefix of annotation keys about the rollout of a deployment.
 const rolloutPrefix = "rollout.machine.sapcloud.io/"
 
-// notCopied lists annotations of a deployment that its sets do not get, in addition to the annotations with
+// keysNotCopied lists annotations of a deployment that its sets do not get, in addition to the annotations with
 // rolloutPrefix. Source: Cluster API's list, and annotations about the deployment's own object.
-var notCopied = []string{
+var keysNotCopied = []string{
 	corev1.LastAppliedConfigAnnotation,
 	clusterv1.RevisionAnnotation,
 	AnnotationRevisionHistory,
@@ -68,31 +68,31 @@ var notCopied = []string{
 	clusterv1.AcknowledgedMoveAnnotation,
 }
 
-// isCopied reports whether a deployment copies an annotation to a set. Only the current set gets the annotation with
+// isCopiedKey reports whether a deployment copies an annotation to a set. Only the current set gets the annotation with
 // the change cause of its revision.
-func isCopied(key string, current bool) bool {
-	return !strings.HasPrefix(key, rolloutPrefix) && !slices.Contains(notCopied, key) &&
+func isCopiedKey(key string, current bool) bool {
+	return !strings.HasPrefix(key, rolloutPrefix) && !slices.Contains(keysNotCopied, key) &&
 		(current || key != v1alpha1.AnnotationChangeCause)
 }
 
-// Follow copies the parts that change in place from the deployment to a set, and reports whether anything differed. The
-// parameter current tells whether the set is the current set. Labels and annotations of other writers stay. Follow
-// removes labels and annotations that Millwright copied earlier and that the deployment no longer has.
-func (f Tree) Follow(set *clusterv1.MachineSet, current bool) (changed bool) {
+// CopyToSet copies the parts that change in place from the deployment to a set, and reports whether anything differed.
+// The parameter current tells whether the set is the current set. Labels and annotations of other writers stay.
+// CopyToSet removes labels and annotations that Millwright copied earlier and that the deployment no longer has.
+func (f ObjectTree) CopyToSet(set *clusterv1.MachineSet, current bool) (changed bool) {
 	before := set.DeepCopy()
 	d := f.Deployment
-	labels, annotations := maps.Clone(f.setLabels(set)), map[string]string{}
+	labels, annotations := maps.Clone(f.labelsForSet(set)), map[string]string{}
 	for key, value := range d.Annotations {
-		if isCopied(key, current) {
+		if isCopiedKey(key, current) {
 			annotations[key] = value
 		}
 	}
-	ownLabels, ownAnnotations := capi.Applied(set, capi.DeploymentFieldManager)
+	ownLabels, ownAnnotations := capi.AppliedKeys(set, capi.DeploymentFieldManager)
 	updateEntries(&set.Labels, labels, ownLabels)
 	updateEntries(
 		&set.Annotations,
 		annotations,
-		slices.DeleteFunc(ownAnnotations, func(key string) bool { return !isCopied(key, current) }),
+		slices.DeleteFunc(ownAnnotations, func(key string) bool { return !isCopiedKey(key, current) }),
 	)
 
 	spec := &set.Spec
@@ -110,13 +110,13 @@ func (f Tree) Follow(set *clusterv1.MachineSet, current bool) (changed bool) {
 // to its machines. Because of its watch filter, core drops the events of Millwright's sets and deployments, but not the
 // events of machines. When the annotation changes, core writes the machine's condition UpToDate and the taint of its
 // node (ADR 0090). A set without machines keeps its revision annotation.
-func (f Tree) templateAnnotations(set *clusterv1.MachineSet, current bool) map[string]string {
+func (f ObjectTree) templateAnnotations(set *clusterv1.MachineSet, current bool) map[string]string {
 	annotations := maps.Clone(f.Deployment.Spec.Template.Annotations)
 	by := set.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision]
 	switch revision := Revision(f.Deployment); {
 	case current:
 		by = ""
-	case Revision(set) < revision && (capi.Value(set.Spec.Replicas) > 0 || capi.Value(set.Status.Replicas) > 0):
+	case Revision(set) < revision && (capi.ValueOrZero(set.Spec.Replicas) > 0 || capi.ValueOrZero(set.Status.Replicas) > 0):
 		by = strconv.FormatInt(revision, 10)
 	}
 	if by != "" {
@@ -125,8 +125,8 @@ func (f Tree) templateAnnotations(set *clusterv1.MachineSet, current bool) map[s
 	return annotations
 }
 
-// setLabels returns the labels that a set of the deployment must have.
-func (f Tree) setLabels(set *clusterv1.MachineSet) map[string]string {
+// labelsForSet returns the labels that a set of the deployment must have.
+func (f ObjectTree) labelsForSet(set *clusterv1.MachineSet) map[string]string {
 	d := f.Deployment
 	labels := maps.Clone(d.Spec.Template.Labels)
 	if labels == nil {
@@ -136,7 +136,7 @@ func (f Tree) setLabels(set *clusterv1.MachineSet) map[string]string {
 		labels[clusterv1.MachineDeploymentUniqueLabel] = hash
 	}
 	labels[clusterv1.MachineDeploymentNameLabel], labels[clusterv1.ClusterNameLabel] = d.Name, d.Spec.ClusterName
-	labels[clusterv1.WatchLabel] = f.API.Filter
+	labels[clusterv1.WatchLabel] = f.Cache.WatchFilter
 	return labels
 }
 
@@ -156,9 +156,9 @@ func updateEntries(all *map[string]string, wanted map[string]string, own []strin
 // NewSet returns the set that a decision creates. The set's name and hash derive from the template, the revision and
 // the attempt, so that a retry with the same attempt makes the same set. A higher attempt is for a name that another
 // object already has.
-func (f Tree) NewSet(as rollout.Creation, attempt int, now time.Time) (*clusterv1.MachineSet, error) {
+func (f ObjectTree) NewSet(as rollout.SetCreation, attempt int, now time.Time) (*clusterv1.MachineSet, error) {
 	d := f.Deployment
-	text, err := json.Marshal([]any{d.UID, rolloutPart(&d.Spec.Template.Spec), as.Revision, attempt})
+	text, err := json.Marshal([]any{d.UID, rolloutSpecPart(&d.Spec.Template.Spec), as.Revision, attempt})
 	if err != nil {
 		return nil, fmt.Errorf("encode the template of deployment %s: %w", d.Name, err)
 	}
@@ -167,7 +167,7 @@ func (f Tree) NewSet(as rollout.Creation, attempt int, now time.Time) (*clusterv
 	hash := rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 	set := &clusterv1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:      setName(d.Name, hash),
+			Name:      nameForSet(d.Name, hash),
 			Namespace: d.Namespace,
 			Labels:    map[string]string{clusterv1.MachineDeploymentUniqueLabel: hash},
 			OwnerReferences: []metav1.OwnerReference{
@@ -189,7 +189,7 @@ func (f Tree) NewSet(as rollout.Creation, attempt int, now time.Time) (*clusterv
 			Selector: *d.Spec.Selector.DeepCopy(), Template: *d.Spec.Template.DeepCopy(),
 		},
 	}
-	if after := DueAfter(d, now); !after.IsZero() {
+	if after := RolloutAfterTime(d, now); !after.IsZero() {
 		set.Annotations[v1alpha1.AnnotationCreatedFor] = after.UTC().Format(time.RFC3339)
 	}
 	set.Spec.Template.Spec.ClusterName = d.Spec.ClusterName
@@ -198,7 +198,7 @@ func (f Tree) NewSet(as rollout.Creation, attempt int, now time.Time) (*clusterv
 		map[string]string{clusterv1.MachineDeploymentUniqueLabel: hash, clusterv1.ClusterNameLabel: d.Spec.ClusterName},
 		nil,
 	)
-	f.Follow(set, true)
+	f.CopyToSet(set, true)
 	return set, nil
 }
 
@@ -209,29 +209,29 @@ const (
 	hashLength    = 5
 )
 
-// setName returns the name of a set with this hash.
-func setName(deployment, hash string) string {
+// nameForSet returns the name of a set with this hash.
+func nameForSet(deployment, hash string) string {
 	end := "-" + hash[:min(hashLength, len(hash))]
 	return strings.TrimRight(deployment[:min(len(deployment), maxNameLength-len(end))], "-.") + end
 }
 
-// IsSetOf reports whether the found set, which has the name of a wanted set, is the wanted set: it has the same
+// IsWantedSet reports whether the found set, which has the name of a wanted set, is the wanted set: it has the same
 // deployment, template and revision, and is not being deleted.
-func (f Tree) IsSetOf(found *clusterv1.MachineSet, as rollout.Creation) bool {
+func (f ObjectTree) IsWantedSet(found *clusterv1.MachineSet, as rollout.SetCreation) bool {
 	return metav1.IsControlledBy(found, f.Deployment) && found.DeletionTimestamp == nil &&
 		Revision(found) == as.Revision &&
-		SameTemplate(&found.Spec.Template, &f.Deployment.Spec.Template)
+		IsSameTemplate(&found.Spec.Template, &f.Deployment.Spec.Template)
 }
 
-// ReturnTo gives a deployment the template of one of its sets, and the set's change cause. Parts that change machines
-// in place stay unchanged. ReturnTo removes a past time of spec.rollout.after that is later than the set, because this
-// time would replace the restored machines. ReturnTo sets the annotation that records an automatic rollback if
-// automatic is true, and removes the annotation otherwise.
-func ReturnTo(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, automatic bool, now time.Time) {
+// ReturnToSet gives a deployment the template of one of its sets, and the set's change cause. Parts that change
+// machines in place stay unchanged. ReturnToSet removes a past time of spec.rollout.after that is later than the set,
+// because this time would replace the restored machines. ReturnToSet sets the annotation that records an automatic
+// rollback if automatic is true, and removes the annotation otherwise.
+func ReturnToSet(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, automatic bool, now time.Time) {
 	spec := set.Spec.Template.Spec.DeepCopy()
 	copyInPlaceFields(spec, &d.Spec.Template.Spec)
 	d.Spec.Template.Spec = *spec
-	if set.CreationTimestamp.Time.Before(DueAfter(d, now)) {
+	if set.CreationTimestamp.Time.Before(RolloutAfterTime(d, now)) {
 		d.Spec.Rollout.After = metav1.Time{}
 	}
 	delete(d.Annotations, v1alpha1.AnnotationChangeCause)
@@ -244,10 +244,10 @@ func ReturnTo(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, automat
 	}
 }
 
-// Prepared returns a deployment in the state that it needs before its first set: with Millwright's finalizer and the
-// label of its Cluster, and owned by the Cluster, so that the deletion of the Cluster deletes the deployment. Prepared
-// returns nil if the deployment already has this state.
-func Prepared(f Tree) *clusterv1.MachineDeployment {
+// PreparedDeployment returns a deployment in the state that it needs before its first set: with Millwright's finalizer
+// and the label of its Cluster, and owned by the Cluster, so that the deletion of the Cluster deletes the deployment.
+// PreparedDeployment returns nil if the deployment already has this state.
+func PreparedDeployment(f ObjectTree) *clusterv1.MachineDeployment {
 	d := f.Deployment
 	p := d.DeepCopy()
 	if !slices.Contains(p.Finalizers, capi.Finalizer) {
@@ -271,9 +271,9 @@ func Prepared(f Tree) *clusterv1.MachineDeployment {
 // NotPrepared describes the pending work of a deployment that must be prepared for its first set.
 const NotPrepared = "it is not prepared for its first set"
 
-// Unprepared reports whether a deployment must be prepared now. A deployment that is paused, contested or being deleted
-// is not written.
-func Unprepared(f Tree, o rollout.Observed) bool {
-	contested := capi.Contested(f.Deployment, clusterv1.MachineDeploymentFinalizer)
-	return !o.Deleting && !contested && o.ClusterAPI.Suspended == "" && Prepared(f) != nil
+// NeedsPreparation reports whether a deployment must be prepared now. A deployment that is paused, contested or being
+// deleted is not written.
+func NeedsPreparation(f ObjectTree, o rollout.Facts) bool {
+	contested := capi.IsContested(f.Deployment, clusterv1.MachineDeploymentFinalizer)
+	return !o.Deleting && !contested && o.ClusterAPI.Suspended == "" && PreparedDeployment(f) != nil
 }

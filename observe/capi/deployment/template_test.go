@@ -18,9 +18,9 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// inPlaceChanges returns changes of a template that update existing machines without a rollout.
-func inPlaceChanges() map[string]capitest.OnDeployment {
-	return map[string]capitest.OnDeployment{
+// changesInPlace returns changes of a template that update existing machines without a rollout.
+func changesInPlace() map[string]capitest.DeploymentChange {
+	return map[string]capitest.DeploymentChange{
 		"a label":         func(d *clusterv1.MachineDeployment) { d.Spec.Template.Labels["tier"] = "front" },
 		"an annotation":   func(d *clusterv1.MachineDeployment) { d.Spec.Template.Annotations["tier"] = "front" },
 		"minReadySeconds": func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.MinReadySeconds = new(int32(5)) },
@@ -45,9 +45,9 @@ func inPlaceChanges() map[string]capitest.OnDeployment {
 }
 
 // rolloutChanges returns changes of a template that replace machines.
-func rolloutChanges() map[string]capitest.OnDeployment {
-	return map[string]capitest.OnDeployment{
-		"version":                     capitest.Version("v1.32.0"),
+func rolloutChanges() map[string]capitest.DeploymentChange {
+	return map[string]capitest.DeploymentChange{
+		"version":                     capitest.WithVersion("v1.32.0"),
 		"failureDomain":               func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.FailureDomain = "b" },
 		"the infrastructure template": func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.InfrastructureRef.Name = "large" },
 		"the bootstrap template":      func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Bootstrap.ConfigRef.Name = "join-2" },
@@ -55,33 +55,33 @@ func rolloutChanges() map[string]capitest.OnDeployment {
 	}
 }
 
-func TestSameTemplate(t *testing.T) {
-	for name, change := range inPlaceChanges() {
-		d := capitest.Pool(3)
-		s := capitest.SetOf(d, "s", 3, 1)
+func TestIsSameTemplate(t *testing.T) {
+	for name, change := range changesInPlace() {
+		d := capitest.PreparedDeployment(3)
+		s := capitest.SetOfDeployment(d, "s", 3, 1)
 		change(d)
-		assert.True(t, deployment.SameTemplate(&s.Spec.Template, &d.Spec.Template), name)
+		assert.True(t, deployment.IsSameTemplate(&s.Spec.Template, &d.Spec.Template), name)
 		f := newTree(d, s)
-		assert.True(t, deployment.Observed(f, capitest.Noon).Sets[0].Drift, "%s reaches the set", name)
-		require.True(t, f.Follow(s, true), name)
-		assert.False(t, f.Follow(s, true), "%s: again", name)
-		assert.False(t, deployment.Observed(f, capitest.Noon).Sets[0].Drift, name)
+		assert.True(t, deployment.RolloutFacts(f, capitest.Noon).Sets[0].Drift, "%s reaches the set", name)
+		require.True(t, f.CopyToSet(s, true), name)
+		assert.False(t, f.CopyToSet(s, true), "%s: again", name)
+		assert.False(t, deployment.RolloutFacts(f, capitest.Noon).Sets[0].Drift, name)
 	}
 	for name, change := range rolloutChanges() {
-		d := capitest.Pool(3)
-		s := capitest.SetOf(d, "s", 3, 1)
+		d := capitest.PreparedDeployment(3)
+		s := capitest.SetOfDeployment(d, "s", 3, 1)
 		change(d)
-		assert.False(t, deployment.SameTemplate(&s.Spec.Template, &d.Spec.Template), name)
+		assert.False(t, deployment.IsSameTemplate(&s.Spec.Template, &d.Spec.Template), name)
 		f := newTree(d, s)
-		assert.False(t, deployment.Observed(f, capitest.Noon).Sets[0].Drift, "%s does not reach the set", name)
-		assert.False(t, f.Follow(s, true), name)
+		assert.False(t, deployment.RolloutFacts(f, capitest.Noon).Sets[0].Drift, "%s does not reach the set", name)
+		assert.False(t, f.CopyToSet(s, true), name)
 	}
 }
 
 // A set copies more than the template from its deployment. Labels and annotations of other writers stay.
-func TestFollow(t *testing.T) {
-	d := capitest.Pool(3)
-	s := capitest.SetOf(d, "s", 3, 1)
+func TestCopyToSet(t *testing.T) {
+	d := capitest.PreparedDeployment(3)
+	s := capitest.SetOfDeployment(d, "s", 3, 1)
 	s.Labels["of-others"], s.Annotations["of-others"] = "stays", "stays"
 	s.Labels[clusterv1.WatchLabel] = "upstream" // the other controller made the set with this label
 	d.Spec.Deletion.Order = clusterv1.OldestMachineSetDeletionOrder
@@ -91,7 +91,7 @@ func TestFollow(t *testing.T) {
 	d.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
 	d.Annotations[clusterv1.DisableMachineCreateAnnotation] = "true"
 	f := newTree(d, s)
-	require.True(t, f.Follow(s, true))
+	require.True(t, f.CopyToSet(s, true))
 	assert.Equal(t, capitest.Filter, s.Labels[clusterv1.WatchLabel])
 	assert.Equal(t, "d", s.Labels[clusterv1.MachineDeploymentNameLabel])
 	assert.Equal(t, "s", s.Labels[clusterv1.MachineDeploymentUniqueLabel], "the hash stays")
@@ -104,34 +104,34 @@ func TestFollow(t *testing.T) {
 	assert.Equal(t, clusterv1.OldestMachineSetDeletionOrder, s.Spec.Deletion.Order)
 	assert.Equal(t, d.Spec.MachineNaming, s.Spec.MachineNaming)
 	assert.EqualValues(t, 3, *s.Spec.Replicas)
-	assert.False(t, f.Follow(s, true), "again")
+	assert.False(t, f.CopyToSet(s, true), "again")
 }
 
 // The annotation with the change cause of a revision is on the set of that revision, and on no former set.
 func TestWhyARevisionWasMade(t *testing.T) {
-	d := capitest.Pool(3, withAnnotation(v1alpha1.AnnotationChangeCause, "the new image"))
-	current := capitest.SetOf(d, "s", 3, 2)
-	former := capitest.SetOf(
+	d := capitest.PreparedDeployment(3, withAnnotation(v1alpha1.AnnotationChangeCause, "the new image"))
+	current := capitest.SetOfDeployment(d, "s", 3, 2)
+	former := capitest.SetOfDeployment(
 		d,
 		"r",
 		0,
 		1,
-		capitest.Former,
+		capitest.WithFormerTemplate,
 		withSetAnnotation(v1alpha1.AnnotationChangeCause, "the old image"),
 	)
 	assert.Equal(t, "the new image", current.Annotations[v1alpha1.AnnotationChangeCause])
 	f := newTree(d, current, former)
-	for _, s := range deployment.Observed(f, capitest.Noon).Sets {
+	for _, s := range deployment.RolloutFacts(f, capitest.Noon).Sets {
 		assert.Equal(t, s.Name == "s", s.Drift, "the deployment has revision 1: %s", s.Name)
 	}
 	d.Annotations[v1alpha1.AnnotationChangeCause] = "the new image, really"
-	require.True(t, f.Follow(current, true))
+	require.True(t, f.CopyToSet(current, true))
 	assert.Equal(t, "the new image, really", current.Annotations[v1alpha1.AnnotationChangeCause])
-	assert.False(t, f.Follow(former, false))
-	deployment.ReturnTo(d, former, false, capitest.Noon)
+	assert.False(t, f.CopyToSet(former, false))
+	deployment.ReturnToSet(d, former, false, capitest.Noon)
 	assert.Equal(t, "the old image", d.Annotations[v1alpha1.AnnotationChangeCause])
 	delete(former.Annotations, v1alpha1.AnnotationChangeCause)
-	deployment.ReturnTo(d, former, false, capitest.Noon)
+	deployment.ReturnToSet(d, former, false, capitest.Noon)
 	assert.NotContains(t, d.Annotations, v1alpha1.AnnotationChangeCause)
 }
 
@@ -139,39 +139,50 @@ func TestWhyARevisionWasMade(t *testing.T) {
 // these machines.
 func TestTheTemplateOfAFormerSetNamesTheNextRevision(t *testing.T) {
 	const key = v1alpha1.AnnotationReplacedByRevision
-	d := capitest.Pool(3)
+	d := capitest.PreparedDeployment(3)
 	d.Spec.Template.Annotations = map[string]string{"team": "web"}
-	current, former := capitest.SetOf(d, "s", 3, 2), capitest.SetOf(d, "r", 2, 1, capitest.Former)
+	current, former := capitest.SetOfDeployment(
+		d,
+		"s",
+		3,
+		2,
+	), capitest.SetOfDeployment(
+		d,
+		"r",
+		2,
+		1,
+		capitest.WithFormerTemplate,
+	)
 	f := newTree(d, current, former)
-	f.Follow(former, false)
+	f.CopyToSet(former, false)
 	assert.NotContains(t, former.Spec.Template.Annotations, key, "the deployment has revision 1 still")
 	d.Annotations[clusterv1.RevisionAnnotation] = "2"
-	require.True(t, f.Follow(former, false))
+	require.True(t, f.CopyToSet(former, false))
 	assert.Equal(t, map[string]string{"team": "web", key: "2"}, former.Spec.Template.Annotations)
-	assert.False(t, f.Follow(former, false), "again")
-	assert.False(t, f.Follow(current, true))
+	assert.False(t, f.CopyToSet(former, false), "again")
+	assert.False(t, f.CopyToSet(current, true))
 	assert.Equal(t, map[string]string{"team": "web"}, current.Spec.Template.Annotations)
 	assert.Equal(t, map[string]string{"team": "web"}, d.Spec.Template.Annotations)
 
 	d.Annotations[clusterv1.RevisionAnnotation] = "3"
 	former.Spec.Replicas, former.Status.Replicas = new(int32(0)), new(int32(1))
-	require.True(t, f.Follow(former, false), "a machine is left")
+	require.True(t, f.CopyToSet(former, false), "a machine is left")
 	assert.Equal(t, "3", former.Spec.Template.Annotations[key])
 	d.Annotations[clusterv1.RevisionAnnotation] = "4"
 	former.Status.Replicas = new(int32(0))
-	require.False(t, f.Follow(former, false), "no machine is left, and nothing is written")
-	require.True(t, f.Follow(former, true), "it is put back")
+	require.False(t, f.CopyToSet(former, false), "no machine is left, and nothing is written")
+	require.True(t, f.CopyToSet(former, true), "it is put back")
 	assert.NotContains(t, former.Spec.Template.Annotations, key)
 	d.Spec.Template.Annotations = nil
 	former.Spec.Replicas = new(int32(1))
-	require.True(t, f.Follow(former, false), "the deployment's template has no annotations")
+	require.True(t, f.CopyToSet(former, false), "the deployment's template has no annotations")
 	assert.Equal(t, map[string]string{key: "4"}, former.Spec.Template.Annotations)
 }
 
 // If a deployment loses a label or annotation, its sets lose it too if Millwright copied it.
 func TestFollowRemovesWhatTheDeploymentLost(t *testing.T) {
-	d := capitest.Pool(3)
-	s := capitest.SetOf(d, "s", 3, 1)
+	d := capitest.PreparedDeployment(3)
+	s := capitest.SetOfDeployment(d, "s", 3, 1)
 	s.Labels["was"], s.Annotations["was"], s.Annotations["of-others"] = "there", "there", "stays"
 	owned := func(manager string) {
 		s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, FieldsV1: metav1.NewFieldsV1(
@@ -180,20 +191,20 @@ func TestFollowRemovesWhatTheDeploymentLost(t *testing.T) {
 	}
 	f := newTree(d, s)
 	owned("kubectl")
-	require.False(t, f.Follow(s, true), "another manager wrote it")
+	require.False(t, f.CopyToSet(s, true), "another manager wrote it")
 	owned(capi.DeploymentFieldManager)
-	require.True(t, f.Follow(s, true))
+	require.True(t, f.CopyToSet(s, true))
 	assert.NotContains(t, s.Labels, "was")
 	assert.NotContains(t, s.Annotations, "was")
 	assert.Equal(t, "stays", s.Annotations["of-others"])
 	assert.Equal(t, "1", s.Annotations[clusterv1.RevisionAnnotation])
-	assert.False(t, f.Follow(s, true), "again")
+	assert.False(t, f.CopyToSet(s, true), "again")
 }
 
 func TestANewSet(t *testing.T) {
-	d := capitest.Pool(3, withAnnotation("team", "web"))
+	d := capitest.PreparedDeployment(3, withAnnotation("team", "web"))
 	f := newTree(d)
-	as := rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}
+	as := rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}
 	s, err := f.NewSet(as, 0, capitest.Noon)
 	require.NoError(t, err)
 	hash := s.Labels[clusterv1.MachineDeploymentUniqueLabel]
@@ -219,20 +230,20 @@ func TestANewSet(t *testing.T) {
 	assert.True(t, metav1.IsControlledBy(s, d))
 	assert.Equal(t, []string{capi.Finalizer}, s.Finalizers)
 	assert.EqualValues(t, 1, *s.Spec.Replicas)
-	assert.True(t, deployment.SameTemplate(&s.Spec.Template, &d.Spec.Template))
-	assert.True(t, f.IsSetOf(s, as))
-	assert.False(t, f.IsSetOf(s, rollout.Creation{Revision: 3}), "of another revision")
-	assert.False(t, f.Follow(s, true), "nothing differs")
+	assert.True(t, deployment.IsSameTemplate(&s.Spec.Template, &d.Spec.Template))
+	assert.True(t, f.IsWantedSet(s, as))
+	assert.False(t, f.IsWantedSet(s, rollout.SetCreation{Revision: 3}), "of another revision")
+	assert.False(t, f.CopyToSet(s, true), "nothing differs")
 	again, err := f.NewSet(as, 0, capitest.Noon)
 	require.NoError(t, err)
 	assert.Equal(t, s, again)
 	for name, change := range map[string]func() (*clusterv1.MachineSet, error){
 		"another attempt": func() (*clusterv1.MachineSet, error) { return f.NewSet(as, 1, capitest.Noon) },
 		"another revision": func() (*clusterv1.MachineSet, error) {
-			return f.NewSet(rollout.Creation{Revision: 3}, 0, capitest.Noon)
+			return f.NewSet(rollout.SetCreation{Revision: 3}, 0, capitest.Noon)
 		},
 		"another template": func() (*clusterv1.MachineSet, error) {
-			return newTree(capitest.Pool(3, capitest.Version("v1.32.0"))).NewSet(as, 0, capitest.Noon)
+			return newTree(capitest.PreparedDeployment(3, capitest.WithVersion("v1.32.0"))).NewSet(as, 0, capitest.Noon)
 		},
 	} {
 		other, err := change()
@@ -247,8 +258,8 @@ func TestANewSetOfADeploymentWithALongName(t *testing.T) {
 		name string
 		want int
 	}{{strings.Repeat("long-", 50), 57}, {"x" + strings.Repeat("long-", 50), 56}} {
-		d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.Name = row.name })
-		s, err := newTree(d).NewSet(rollout.Creation{Revision: 1}, 0, capitest.Noon)
+		d := capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.Name = row.name })
+		s, err := newTree(d).NewSet(rollout.SetCreation{Revision: 1}, 0, capitest.Noon)
 		require.NoError(t, err)
 		assert.Len(t, s.Name, row.want)
 		assert.NotContains(t, s.Name, "--", "the dash before the hash is not doubled")
@@ -258,7 +269,7 @@ func TestANewSetOfADeploymentWithALongName(t *testing.T) {
 // A set that is created because of spec.rollout.after has an annotation with that time.
 func TestANewSetRecordsRolloutAfter(t *testing.T) {
 	for name, row := range map[string]struct {
-		change capitest.OnDeployment
+		change capitest.DeploymentChange
 		want   string
 	}{
 		"no time":  {func(*clusterv1.MachineDeployment) {}, ""},
@@ -268,18 +279,20 @@ func TestANewSetRecordsRolloutAfter(t *testing.T) {
 			d.Spec.Rollout.After = metav1.NewTime(capitest.Noon.Add(time.Second))
 		}, ""},
 	} {
-		s, err := newTree(capitest.Pool(3, row.change)).NewSet(rollout.Creation{Revision: 1}, 0, capitest.Noon)
+		s, err := newTree(
+			capitest.PreparedDeployment(3, row.change),
+		).NewSet(rollout.SetCreation{Revision: 1}, 0, capitest.Noon)
 		require.NoError(t, err)
 		assert.Equal(t, row.want, s.Annotations[v1alpha1.AnnotationCreatedFor], name)
 	}
 }
 
-// ReturnTo restores a former template without the parts that change in place, and without a time that would replace the
-// restored machines.
-func TestReturnTo(t *testing.T) {
+// ReturnToSet restores a former template without the parts that change in place, and without a time that would replace
+// the restored machines.
+func TestReturnToSet(t *testing.T) {
 	for _, row := range []struct {
 		name      string
-		change    capitest.OnDeployment
+		change    capitest.DeploymentChange
 		automatic bool
 		after     bool
 	}{
@@ -290,13 +303,13 @@ func TestReturnTo(t *testing.T) {
 		{"the set is younger", withRolloutAfter(90), false, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := capitest.Pool(3, withAnnotation(v1alpha1.AnnotationAutomaticRollbackTo, "uid-x"))
-			s := capitest.SetOf(d, "s", 0, 1, capitest.Former)
+			d := capitest.PreparedDeployment(3, withAnnotation(v1alpha1.AnnotationAutomaticRollbackTo, "uid-x"))
+			s := capitest.SetOfDeployment(d, "s", 0, 1, capitest.WithFormerTemplate)
 			d.Spec.Template.Spec.MinReadySeconds = new(int32(5))
 			d.Spec.Template.Labels["tier"] = "front"
 			row.change(d)
-			deployment.ReturnTo(d, s, row.automatic, capitest.Noon)
-			assert.True(t, deployment.SameTemplate(&s.Spec.Template, &d.Spec.Template))
+			deployment.ReturnToSet(d, s, row.automatic, capitest.Noon)
+			assert.True(t, deployment.IsSameTemplate(&s.Spec.Template, &d.Spec.Template))
 			assert.Equal(t, "v1.30.0", d.Spec.Template.Spec.Version)
 			assert.EqualValues(t, 5, *d.Spec.Template.Spec.MinReadySeconds)
 			assert.Equal(t, "front", d.Spec.Template.Labels["tier"])
@@ -307,12 +320,12 @@ func TestReturnTo(t *testing.T) {
 	}
 }
 
-func TestActedOn(t *testing.T) {
-	d := capitest.Pool(3)
-	s := capitest.SetOf(d, "s", 3, 1)
-	assert.Equal(t, 3, deployment.ActedOn(s), "it has acted on its size")
+func TestActedOnSize(t *testing.T) {
+	d := capitest.PreparedDeployment(3)
+	s := capitest.SetOfDeployment(d, "s", 3, 1)
+	assert.Equal(t, 3, deployment.ActedOnSize(s), "it has acted on its size")
 	s.Annotations[v1alpha1.AnnotationFormerReplicas], s.Generation = "7", 2
-	assert.Equal(t, 7, deployment.ActedOn(s), "it has not: the former size stays")
+	assert.Equal(t, 7, deployment.ActedOnSize(s), "it has not: the former size stays")
 }
 
 func TestPrepare(t *testing.T) {
@@ -320,26 +333,26 @@ func TestPrepare(t *testing.T) {
 		d.Finalizers = []string{"x", clusterv1.MachineDeploymentFinalizer}
 		d.OwnerReferences, d.Labels = nil, map[string]string{clusterv1.WatchLabel: capitest.Filter}
 	}
-	d := capitest.Pool(3, theirs)
+	d := capitest.PreparedDeployment(3, theirs)
 	f := newTree(d)
-	o := deployment.Observed(f, capitest.Noon)
-	require.True(t, deployment.Unprepared(f, o))
-	p := deployment.Prepared(f)
+	o := deployment.RolloutFacts(f, capitest.Noon)
+	require.True(t, deployment.NeedsPreparation(f, o))
+	p := deployment.PreparedDeployment(f)
 	assert.Equal(t, []string{"x", capi.Finalizer}, p.Finalizers)
-	assert.Equal(t, capitest.Pool(3).Labels, p.Labels)
-	assert.Equal(t, capitest.Pool(3).OwnerReferences, p.OwnerReferences)
+	assert.Equal(t, capitest.PreparedDeployment(3).Labels, p.Labels)
+	assert.Equal(t, capitest.PreparedDeployment(3).OwnerReferences, p.OwnerReferences)
 	f.Deployment = p
-	assert.Nil(t, deployment.Prepared(f), "again")
-	for name, change := range map[string]func(*deployment.Tree){
-		"it is paused":        func(f *deployment.Tree) { withAnnotation(clusterv1.PausedAnnotation, "")(f.Deployment) },
-		"its Cluster is":      func(f *deployment.Tree) { f.Cluster.Spec.Paused = new(true) },
-		"it is being deleted": func(f *deployment.Tree) { capitest.Going(f.Deployment) },
-		"it is contested": func(f *deployment.Tree) {
+	assert.Nil(t, deployment.PreparedDeployment(f), "again")
+	for name, change := range map[string]func(*deployment.ObjectTree){
+		"it is paused":        func(f *deployment.ObjectTree) { withAnnotation(clusterv1.PausedAnnotation, "")(f.Deployment) },
+		"its Cluster is":      func(f *deployment.ObjectTree) { f.Cluster.Spec.Paused = new(true) },
+		"it is being deleted": func(f *deployment.ObjectTree) { capitest.AsDeletingObject(f.Deployment) },
+		"it is contested": func(f *deployment.ObjectTree) {
 			f.Deployment.Finalizers = append(f.Deployment.Finalizers, capi.Finalizer)
 		},
 	} {
-		f := newTree(capitest.Pool(3, theirs))
+		f := newTree(capitest.PreparedDeployment(3, theirs))
 		change(&f)
-		assert.False(t, deployment.Unprepared(f, deployment.Observed(f, capitest.Noon)), name)
+		assert.False(t, deployment.NeedsPreparation(f, deployment.RolloutFacts(f, capitest.Noon)), name)
 	}
 }

@@ -30,8 +30,8 @@ const (
 	hookOwner         = "millwright"
 )
 
-// Drains reports whether Millwright drains the nodes of a set's machines.
-func Drains(c *capi.Cache, set *clusterv1.MachineSet) bool {
+// DrainsNodesOfSet reports whether Millwright drains the nodes of a set's machines.
+func DrainsNodesOfSet(c *capi.Cache, set *clusterv1.MachineSet) bool {
 	if value, says := set.Annotations[v1alpha1.AnnotationClusterAPIDrain]; says {
 		return value == "true"
 	}
@@ -42,7 +42,7 @@ func Drains(c *capi.Cache, set *clusterv1.MachineSet) bool {
 			}
 		}
 	}
-	cluster, found := c.ClusterOf(set)
+	cluster, found := c.ClusterOfSet(set)
 	return found && cluster.Annotations[v1alpha1.AnnotationClusterAPIDrain] == "true"
 }
 
@@ -51,7 +51,7 @@ func Drains(c *capi.Cache, set *clusterv1.MachineSet) bool {
 // parameter existing is nil for a new machine.
 func MachineAnnotations(c *capi.Cache, set *clusterv1.MachineSet, existing *clusterv1.Machine) map[string]string {
 	template := maps.Clone(set.Spec.Template.Annotations)
-	if !Drains(c, set) || isExcluded(template) || existing != nil && isExcluded(existing.Annotations) {
+	if !DrainsNodesOfSet(c, set) || isExcluded(template) || existing != nil && isExcluded(existing.Annotations) {
 		return template
 	}
 	result := map[string]string{AnnotationHook: hookOwner, annotationExclude: hookOwner}
@@ -65,22 +65,22 @@ func isExcluded(annotations map[string]string) bool {
 	return set && value != hookOwner
 }
 
-// Hooked reports whether a machine has Millwright's hook.
-func Hooked(m *clusterv1.Machine) bool {
+// HasHook reports whether a machine has Millwright's hook.
+func HasHook(m *clusterv1.Machine) bool {
 	_, hooked := m.Annotations[AnnotationHook]
 	return hooked
 }
 
-// DrainedByUs reports whether Millwright drains the node of a machine, or has drained it.
-func DrainedByUs(m *clusterv1.Machine) bool {
-	return Hooked(m) || m.Annotations[v1alpha1.AnnotationDrainStatus] != ""
+// IsDrainedByUs reports whether Millwright drains the node of a machine, or has drained it.
+func IsDrainedByUs(m *clusterv1.Machine) bool {
+	return HasHook(m) || m.Annotations[v1alpha1.AnnotationDrainStatus] != ""
 }
 
-// Unhook returns the merge patch that removes Millwright's hook from a machine. Unless Millwright has drained the node,
-// the patch also removes the annotation that excludes the node from Cluster API's drain.
-func Unhook(m *clusterv1.Machine, drained bool) map[string]any {
+// UnhookPatch returns the merge patch that removes Millwright's hook from a machine. Unless Millwright has drained the
+// node, the patch also removes the annotation that excludes the node from Cluster API's drain.
+func UnhookPatch(m *clusterv1.Machine, drained bool) map[string]any {
 	gone := map[string]any{}
-	if Hooked(m) {
+	if HasHook(m) {
 		gone[AnnotationHook] = nil
 	}
 	if m.Annotations[annotationExclude] == hookOwner && !drained {
@@ -92,10 +92,10 @@ func Unhook(m *clusterv1.Machine, drained bool) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": gone}}
 }
 
-// isAtHooks reports whether the deletion by Cluster API has reached the pre-drain hooks of a machine. While
+// hasReachedHooks reports whether the deletion by Cluster API has reached the pre-drain hooks of a machine. While
 // Millwright's hook is present, Cluster API waits, unless Cluster API would not drain the node. The reason of the
 // condition Deleting shows the same state, except after an error.
-func isAtHooks(m *clusterv1.Machine) bool {
+func hasReachedHooks(m *clusterv1.Machine) bool {
 	return m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreDrainHookStartTime.IsZero()
 }
 
@@ -105,19 +105,23 @@ func pauseReason(m *clusterv1.Machine, cluster *clusterv1.Cluster) string {
 	if _, itself := m.Annotations[clusterv1.PausedAnnotation]; itself {
 		return "the machine has the annotation " + clusterv1.PausedAnnotation
 	}
-	return phrase.If(cluster != nil && capi.Value(cluster.Spec.Paused), "Cluster %s is paused", m.Spec.ClusterName)
+	return phrase.TextIf(
+		cluster != nil && capi.ValueOrZero(cluster.Spec.Paused),
+		"Cluster %s is paused",
+		m.Spec.ClusterName,
+	)
 }
 
-// clusterOf returns the Cluster of a machine; nil if the Cluster does not exist.
-func clusterOf(c *capi.Cache, m *clusterv1.Machine) *clusterv1.Cluster {
-	cluster, _ := c.ClusterNamed(m.Namespace + "/" + m.Spec.ClusterName)
+// clusterOfMachine returns the Cluster of a machine; nil if the Cluster does not exist.
+func clusterOfMachine(c *capi.Cache, m *clusterv1.Machine) *clusterv1.Cluster {
+	cluster, _ := c.ClusterByKey(m.Namespace + "/" + m.Spec.ClusterName)
 	return cluster
 }
 
-// Says returns the parts of a Machine's status from Cluster API on which the machine's drain depends: the progress of
-// the deletion, and the health of the node.
-func Says(m *clusterv1.Machine) []string {
-	says := []string{fmt.Sprint(isAtHooks(m))}
+// UpstreamStatusTexts returns the parts of a Machine's status from Cluster API on which the machine's drain depends:
+// the progress of the deletion, and the health of the node.
+func UpstreamStatusTexts(m *clusterv1.Machine) []string {
+	says := []string{fmt.Sprint(hasReachedHooks(m))}
 	if c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeReadyCondition); c != nil {
 		says = append(says, string(c.Status))
 	}
@@ -127,11 +131,16 @@ func Says(m *clusterv1.Machine) []string {
 	return says
 }
 
-// Hook returns the facts from which the hook of a machine is decided, without the facts about the machine's node.
-func Hook(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1alpha1.Machine) (drain.Hook, error) {
-	h := drain.Hook{
-		Hooked: Hooked(m), Deleting: m.DeletionTimestamp != nil, Waiting: isAtHooks(m), NodeName: m.Status.NodeRef.Name,
-		Skip: observedrain.AnnotationReason(v, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining),
+// HookFacts returns the facts from which the hook of a machine is decided, without the facts about the machine's node.
+func HookFacts(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1alpha1.Machine) (drain.HookFacts, error) {
+	h := drain.HookFacts{
+		Hooked: HasHook(
+			m,
+		),
+		Deleting: m.DeletionTimestamp != nil,
+		Waiting:  hasReachedHooks(m),
+		NodeName: m.Status.NodeRef.Name,
+		Skip:     observedrain.AnnotationReason(v, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining),
 	}
 	if d := v.Status.Deletion; d != nil && d.Drain != nil {
 		h.Result = d.Drain.Result
@@ -139,24 +148,24 @@ func Hook(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1alpha1.
 	if !h.Hooked || !h.Deleting {
 		return h, nil
 	}
-	cluster := clusterOf(c, m)
+	cluster := clusterOfMachine(c, m)
 	if h.Paused = pauseReason(m, cluster); h.Paused != "" {
 		return h, nil
 	}
-	related, err := relatedToDrain(ctx, c, m, cluster)
-	h.Needless = related.Needless()
+	related, err := relatedObjectsOfDrain(ctx, c, m, cluster)
+	h.Needless = related.NeedlessReason()
 	return h, err
 }
 
-// relatedToDrain reads the objects related to a machine that determine whether Cluster API would drain the machine's
-// node. The parameter cluster may be nil.
-func relatedToDrain(
+// relatedObjectsOfDrain reads the objects related to a machine that determine whether Cluster API would drain the
+// machine's node. The parameter cluster may be nil.
+func relatedObjectsOfDrain(
 	ctx context.Context,
 	c *capi.Cache,
 	m *clusterv1.Machine,
 	cluster *clusterv1.Cluster,
-) (drain.Related, error) {
-	a := drain.Related{
+) (drain.RelatedObjects, error) {
+	a := drain.RelatedObjects{
 		Cluster: m.Spec.ClusterName, ClusterGone: cluster == nil || cluster.DeletionTimestamp != nil,
 		Passed: m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero(),
 	}

@@ -23,51 +23,51 @@ import (
 const optInAnnotation = v1alpha1.AnnotationClusterAPIDrain
 
 func TestWhichMachinesOptIn(t *testing.T) {
-	on := func(value string) capitest.OnSet {
-		return capitest.Annotated[*clusterv1.MachineSet](optInAnnotation, value)
+	on := func(value string) capitest.SetChange {
+		return capitest.WithAnnotation[*clusterv1.MachineSet](optInAnnotation, value)
 	}
 	onDeployment := func(value string) *clusterv1.MachineDeployment {
-		return capitest.Deployment(capitest.Annotated[*clusterv1.MachineDeployment](optInAnnotation, value))
+		return capitest.NewDeployment(capitest.WithAnnotation[*clusterv1.MachineDeployment](optInAnnotation, value))
 	}
 	onCluster := func(value string) *clusterv1.Cluster {
-		return capitest.Cluster(capitest.Annotated[*clusterv1.Cluster](optInAnnotation, value))
+		return capitest.NewCluster(capitest.WithAnnotation[*clusterv1.Cluster](optInAnnotation, value))
 	}
 	for name, row := range map[string]struct {
 		set     *clusterv1.MachineSet
 		objects []runtime.Object
 		want    bool
 	}{
-		"nobody":                              {capitest.Set("s", 1), []runtime.Object{capitest.Cluster()}, false},
-		"the set":                             {capitest.Set("s", 1, on("true")), []runtime.Object{capitest.Cluster()}, true},
-		"another value":                       {capitest.Set("s", 1, on("yes")), []runtime.Object{capitest.Cluster()}, false},
-		"the deployment":                      {capitest.Set("s", 1, capitest.OfDeployment), []runtime.Object{capitest.Cluster(), onDeployment("true")}, true},
-		"a deployment of others":              {capitest.Set("s", 1), []runtime.Object{capitest.Cluster(), onDeployment("true")}, false},
-		"the Cluster":                         {capitest.Set("s", 1), []runtime.Object{onCluster("true")}, true},
-		"the set, before the Cluster":         {capitest.Set("s", 1, on("false")), []runtime.Object{onCluster("true")}, false},
-		"the set, before the deployment":      {capitest.Set("s", 1, capitest.OfDeployment, on("true")), []runtime.Object{capitest.Cluster(), onDeployment("false")}, true},
-		"the deployment, before the Cluster":  {capitest.Set("s", 1, capitest.OfDeployment), []runtime.Object{onCluster("true"), onDeployment("false")}, false},
-		"a deployment that does not say":      {capitest.Set("s", 1, capitest.OfDeployment), []runtime.Object{onCluster("true"), capitest.Deployment()}, true},
-		"a Cluster that does not exist (yet)": {capitest.Set("s", 1), nil, false},
+		"nobody":                              {capitest.NewSet("s", 1), []runtime.Object{capitest.NewCluster()}, false},
+		"the set":                             {capitest.NewSet("s", 1, on("true")), []runtime.Object{capitest.NewCluster()}, true},
+		"another value":                       {capitest.NewSet("s", 1, on("yes")), []runtime.Object{capitest.NewCluster()}, false},
+		"the deployment":                      {capitest.NewSet("s", 1, capitest.WithDeploymentOwner), []runtime.Object{capitest.NewCluster(), onDeployment("true")}, true},
+		"a deployment of others":              {capitest.NewSet("s", 1), []runtime.Object{capitest.NewCluster(), onDeployment("true")}, false},
+		"the Cluster":                         {capitest.NewSet("s", 1), []runtime.Object{onCluster("true")}, true},
+		"the set, before the Cluster":         {capitest.NewSet("s", 1, on("false")), []runtime.Object{onCluster("true")}, false},
+		"the set, before the deployment":      {capitest.NewSet("s", 1, capitest.WithDeploymentOwner, on("true")), []runtime.Object{capitest.NewCluster(), onDeployment("false")}, true},
+		"the deployment, before the Cluster":  {capitest.NewSet("s", 1, capitest.WithDeploymentOwner), []runtime.Object{onCluster("true"), onDeployment("false")}, false},
+		"a deployment that does not say":      {capitest.NewSet("s", 1, capitest.WithDeploymentOwner), []runtime.Object{onCluster("true"), capitest.NewDeployment()}, true},
+		"a Cluster that does not exist (yet)": {capitest.NewSet("s", 1), nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := capitest.Watching(t, row.objects...)
-			assert.Equal(t, row.want, capidrain.Drains(c, row.set))
-			m := capiset.Desired(c, row.set, "m", nil)
-			assert.Equal(t, row.want, capidrain.Hooked(m))
+			c, _ := capitest.StartCaches(t, row.objects...)
+			assert.Equal(t, row.want, capidrain.DrainsNodesOfSet(c, row.set))
+			m := capiset.DesiredMachine(c, row.set, "m", nil)
+			assert.Equal(t, row.want, capidrain.HasHook(m))
 			_, excluded := m.Annotations[clusterv1.ExcludeNodeDrainingAnnotation]
 			assert.Equal(t, row.want, excluded)
 			assert.Equal(t, "web", m.Annotations["team"], "those of the template stay")
-			bare := capitest.Machine(
+			bare := capitest.NewMachine(
 				"m",
 				row.set,
 				func(m *clusterv1.Machine) { m.Annotations = row.set.Spec.Template.Annotations },
 			)
-			assert.Equal(t, map[bool]string{true: "annotations", false: ""}[row.want], capiset.Drift(c, bare, row.set))
+			assert.Equal(t, map[bool]string{true: "annotations", false: ""}[row.want], capiset.DriftedParts(c, bare, row.set))
 			assert.Empty(
 				t,
-				capiset.Drift(
+				capiset.DriftedParts(
 					c,
-					capitest.Machine(
+					capitest.NewMachine(
 						"m",
 						row.set,
 						func(m *clusterv1.Machine) { m.Annotations = capidrain.MachineAnnotations(c, row.set, nil) },
@@ -81,20 +81,20 @@ func TestWhichMachinesOptIn(t *testing.T) {
 
 // A machine that a person excluded from draining gets no hook, and keeps the person's annotation.
 func TestAMachineThatAPersonExcluded(t *testing.T) {
-	c, _ := capitest.Watching(t, capitest.Cluster())
-	set := capitest.Set("s", 1, capitest.Annotated[*clusterv1.MachineSet](optInAnnotation, "true"))
-	m := capitest.Machine(
+	c, _ := capitest.StartCaches(t, capitest.NewCluster())
+	set := capitest.NewSet("s", 1, capitest.WithAnnotation[*clusterv1.MachineSet](optInAnnotation, "true"))
+	m := capitest.NewMachine(
 		"m",
-		capitest.Set("s", 1),
-		capitest.Annotated[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"),
+		capitest.NewSet("s", 1),
+		capitest.WithAnnotation[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"),
 	)
-	assert.Empty(t, capiset.Drift(c, m, set))
-	assert.False(t, capidrain.Hooked(capiset.Desired(c, set, "m", m)))
+	assert.Empty(t, capiset.DriftedParts(c, m, set))
+	assert.False(t, capidrain.HasHook(capiset.DesiredMachine(c, set, "m", m)))
 	set.Spec.Template.Annotations[clusterv1.ExcludeNodeDrainingAnnotation] = ""
-	assert.False(t, capidrain.Hooked(capiset.Desired(c, set, "m", nil)), "nor do the machines of such a template")
+	assert.False(t, capidrain.HasHook(capiset.DesiredMachine(c, set, "m", nil)), "nor do the machines of such a template")
 }
 
-func TestUnhook(t *testing.T) {
+func TestUnhookPatch(t *testing.T) {
 	gone := func(keys ...string) map[string]any {
 		annotations := map[string]any{}
 		for _, key := range keys {
@@ -102,38 +102,38 @@ func TestUnhook(t *testing.T) {
 		}
 		return map[string]any{"metadata": map[string]any{"annotations": annotations}}
 	}
-	set := capitest.Set("s", 1)
+	set := capitest.NewSet("s", 1)
 	assert.Equal(
 		t,
 		gone(capidrain.AnnotationHook, clusterv1.ExcludeNodeDrainingAnnotation),
-		capidrain.Unhook(capitest.Machine("m", set, capitest.Hooked), false),
+		capidrain.UnhookPatch(capitest.NewMachine("m", set, capitest.WithDrainHook), false),
 	)
 	assert.Equal(
 		t,
 		gone(capidrain.AnnotationHook),
-		capidrain.Unhook(capitest.Machine("m", set, capitest.Hooked), true),
+		capidrain.UnhookPatch(capitest.NewMachine("m", set, capitest.WithDrainHook), true),
 		"Cluster API does not drain what is drained",
 	)
-	assert.Nil(t, capidrain.Unhook(capitest.Machine("m", set), false))
-	theirs := capitest.Machine(
+	assert.Nil(t, capidrain.UnhookPatch(capitest.NewMachine("m", set), false))
+	theirs := capitest.NewMachine(
 		"m",
 		set,
-		capitest.Hooked,
-		capitest.Annotated[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"),
+		capitest.WithDrainHook,
+		capitest.WithAnnotation[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"),
 	)
-	assert.Equal(t, gone(capidrain.AnnotationHook), capidrain.Unhook(theirs, false), "what a person wrote stays")
+	assert.Equal(t, gone(capidrain.AnnotationHook), capidrain.UnhookPatch(theirs, false), "what a person wrote stays")
 }
 
 func TestAMachineInTheFormOfMillwright(t *testing.T) {
-	set := capitest.Set("s", 1)
-	m := capitest.Machine("m", set, capitest.AtTheHook, func(m *clusterv1.Machine) {
+	set := capitest.NewSet("s", 1)
+	m := capitest.NewMachine("m", set, capitest.WaitingAtDrainHook, func(m *clusterv1.Machine) {
 		m.Labels["node"] = "a label of the user"
 		m.Spec.ProviderID, m.Spec.Deletion.NodeDrainTimeoutSeconds = "example:///1", new(int32(90))
 		m.Annotations[v1alpha1.AnnotationHold] = "ann: lunch"
 	})
-	v := capidrain.AsMachine(m)
-	assert.True(t, observedrain.OfClusterAPI(v))
-	assert.Equal(t, "node-m", cache.NodeNameOf(v), "the node that Cluster API has found")
+	v := capidrain.ToMillwrightMachine(m)
+	assert.True(t, observedrain.IsOfClusterAPI(v))
+	assert.Equal(t, "node-m", cache.NodeNameOfMachine(v), "the node that Cluster API has found")
 	assert.Equal(t, "example:///1", v.Spec.ProviderID)
 	assert.Equal(
 		t,
@@ -142,21 +142,26 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 		"without what is Millwright's",
 	)
 	assert.Equal(t, v1alpha1.MachineDeletionDrain, v.Status.Deletion.Stage)
-	assert.True(t, observedrain.InDrain(capidrain.AsMachine(capitest.Machine("m", set, capitest.AtTheHook))))
+	assert.True(
+		t,
+		observedrain.IsInDrainQueue(
+			capidrain.ToMillwrightMachine(capitest.NewMachine("m", set, capitest.WaitingAtDrainHook)),
+		),
+	)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-m"}}
-	ladder := observedrain.Ladder(v, nil, node, 0, capitest.Noon)
+	ladder := observedrain.LadderFacts(v, nil, node, 0, capitest.Noon)
 	assert.Equal(
 		t,
-		drain.Ladder{Now: capitest.Noon, Timeout: 90 * time.Second, Setting: "nodeDrainTimeoutSeconds"},
+		drain.EscalationLadder{Now: capitest.Noon, Timeout: 90 * time.Second, Setting: "nodeDrainTimeoutSeconds"},
 		ladder,
 	)
 	for _, seconds := range []*int32{nil, new(int32(0))} {
 		m.Spec.Deletion.NodeDrainTimeoutSeconds = seconds
-		assert.True(t, observedrain.Ladder(capidrain.AsMachine(m), nil, node, 0, capitest.Noon).Endless)
+		assert.True(t, observedrain.LadderFacts(capidrain.ToMillwrightMachine(m), nil, node, 0, capitest.Noon).Endless)
 	}
 
-	v.Status.Deletion.Drain = &v1alpha1.MachineDrain{StartedAt: capitest.Ago(3), Means: "Evict"}
-	v.Status.CurrentOperation = &v1alpha1.Operation{Step: "evict-pods", Since: capitest.Ago(3)}
+	v.Status.Deletion.Drain = &v1alpha1.MachineDrain{StartedAt: capitest.MinutesBeforeNoon(3), Means: "Evict"}
+	v.Status.CurrentOperation = &v1alpha1.Operation{Step: "evict-pods", Since: capitest.MinutesBeforeNoon(3)}
 	v.Status.LastOperation = v1alpha1.LastOperation{Type: v1alpha1.MachineOperationDelete, Description: "x"}
 	v.Status.Conditions = []corev1.NodeCondition{
 		{
@@ -164,16 +169,16 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 			Status:             corev1.ConditionFalse,
 			Reason:             "Blocked",
 			Message:            "by a budget",
-			LastTransitionTime: capitest.Ago(2),
+			LastTransitionTime: capitest.MinutesBeforeNoon(2),
 		},
 	}
-	text, err := capidrain.StatusOf(v)
+	text, err := capidrain.StatusText(v)
 	require.NoError(t, err)
 	m.Annotations[v1alpha1.AnnotationDrainStatus] = text
 	require.True(t, capidrain.SetConditions(m, v))
 	require.False(t, capidrain.SetConditions(m, v), "once")
-	again := capidrain.AsMachine(m)
-	assert.True(t, again.Status.Deletion.Drain.StartedAt.Equal(new(capitest.Ago(3))))
+	again := capidrain.ToMillwrightMachine(m)
+	assert.True(t, again.Status.Deletion.Drain.StartedAt.Equal(new(capitest.MinutesBeforeNoon(3))))
 	assert.Equal(t, "evict-pods", again.Status.CurrentOperation.Step)
 	assert.Equal(t, v.Status.LastOperation.Description, again.Status.LastOperation.Description)
 	require.Len(t, again.Status.Conditions, 1)
@@ -181,13 +186,13 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 	v.Status.Conditions = nil
 	require.True(t, capidrain.SetConditions(m, v), "and taken away")
 	m.Annotations[v1alpha1.AnnotationDrainStatus] = "{"
-	assert.Nil(t, capidrain.AsMachine(m).Status.CurrentOperation, "what nobody can read counts as absent")
+	assert.Nil(t, capidrain.ToMillwrightMachine(m).Status.CurrentOperation, "what nobody can read counts as absent")
 }
 
 func TestTheHookOfAMachine(t *testing.T) {
-	set := capitest.Set("s", 1)
-	infrastructure := func(change ...capitest.OnForeign) runtime.Object {
-		o := capitest.Infrastructure()
+	set := capitest.NewSet("s", 1)
+	infrastructure := func(change ...capitest.ProviderObjectChange) runtime.Object {
+		o := capitest.InfrastructureTemplate()
 		o.SetKind("ExampleMachine")
 		o.SetName("m")
 		for _, f := range change {
@@ -195,50 +200,52 @@ func TestTheHookOfAMachine(t *testing.T) {
 		}
 		return o
 	}
-	related := func(more ...runtime.Object) []runtime.Object { return append(more, capitest.ControlPlane()) }
+	related := func(more ...runtime.Object) []runtime.Object { return append(more, capitest.NewControlPlane()) }
 	for name, row := range map[string]struct {
 		machine *clusterv1.Machine
 		objects []runtime.Object
-		want    drain.Hook
+		want    drain.HookFacts
 	}{
-		"not deleted": {capitest.Machine("m", set, capitest.Hooked), nil, drain.Hook{Hooked: true, NodeName: "node-m"}},
+		"not deleted": {capitest.NewMachine("m", set, capitest.WithDrainHook), nil, drain.HookFacts{Hooked: true, NodeName: "node-m"}},
 		"at the hook": {
-			capitest.Machine("m", set, capitest.AtTheHook), related(capitest.Cluster(), infrastructure()), drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m"},
+			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook), related(capitest.NewCluster(), infrastructure()), drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m"},
 		},
 		"its Cluster is paused": {
-			capitest.Machine("m", set, capitest.AtTheHook), related(capitest.Cluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })),
-			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Paused: "Cluster c is paused"},
+			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook), related(capitest.NewCluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })),
+			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Paused: "Cluster c is paused"},
 		},
 		"it is paused": {
-			capitest.Machine("m", set, capitest.AtTheHook, capitest.Annotated[*clusterv1.Machine](clusterv1.PausedAnnotation, "")), related(capitest.Cluster()),
-			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Paused: "the machine has the annotation cluster.x-k8s.io/paused"},
+			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook, capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PausedAnnotation, "")), related(capitest.NewCluster()),
+			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Paused: "the machine has the annotation cluster.x-k8s.io/paused"},
 		},
 		"the infrastructure is gone": {
-			capitest.Machine("m", set, capitest.AtTheHook), related(capitest.Cluster()),
-			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "ExampleMachine m is gone or being deleted, and the node is not drained"},
+			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook), related(capitest.NewCluster()),
+			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "ExampleMachine m is gone or being deleted, and the node is not drained"},
 		},
 		"the infrastructure is being deleted": {
-			capitest.Machine("m", set, capitest.AtTheHook), related(capitest.Cluster(), infrastructure(capitest.Going)),
-			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "ExampleMachine m is gone or being deleted, and the node is not drained"},
+			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook), related(capitest.NewCluster(), infrastructure(capitest.AsDeletingObject)),
+			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "ExampleMachine m is gone or being deleted, and the node is not drained"},
 		},
 		"the Cluster is being deleted": {
-			capitest.Machine("m", set, capitest.AtTheHook), related(capitest.Cluster(capitest.Going), infrastructure()),
-			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "Cluster c is being deleted, and its nodes are not drained"},
+			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook), related(capitest.NewCluster(capitest.AsDeletingObject), infrastructure()),
+			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "Cluster c is being deleted, and its nodes are not drained"},
 		},
 		"past its drain": {
-			capitest.Machine("m", set, capitest.AtTheHook, func(m *clusterv1.Machine) { m.Status.Deletion.WaitForPreTerminateHookStartTime = capitest.Ago(1) }),
-			related(capitest.Cluster(), infrastructure()),
-			drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "the deletion is past its drain"},
+			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook, func(m *clusterv1.Machine) {
+				m.Status.Deletion.WaitForPreTerminateHookStartTime = capitest.MinutesBeforeNoon(1)
+			}),
+			related(capitest.NewCluster(), infrastructure()),
+			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "the deletion is past its drain"},
 		},
 		"without a node, and skipped": {
-			capitest.Machine("m", set, capitest.AtTheHook, func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "ann: test")),
-			related(capitest.Cluster(), infrastructure()),
-			drain.Hook{Hooked: true, Deleting: true, Waiting: true, Skip: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test"},
+			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook, func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "ann: test")),
+			related(capitest.NewCluster(), infrastructure()),
+			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, Skip: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := capitest.Watching(t, row.objects...)
-			got, err := capidrain.Hook(t.Context(), c, row.machine, capidrain.AsMachine(row.machine))
+			c, _ := capitest.StartCaches(t, row.objects...)
+			got, err := capidrain.HookFacts(t.Context(), c, row.machine, capidrain.ToMillwrightMachine(row.machine))
 			require.NoError(t, err)
 			assert.Equal(t, row.want, got)
 		})
@@ -250,7 +257,7 @@ func TestRulesOfClusterAPI(t *testing.T) {
 	other := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}
 	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Near"}}}
 	rule := func(name string, change ...func(*clusterv1.MachineDrainRule)) runtime.Object {
-		r := &clusterv1.MachineDrainRule{ObjectMeta: capitest.Meta(name)}
+		r := &clusterv1.MachineDrainRule{ObjectMeta: capitest.NewMetadata(name)}
 		r.Spec.Drain.Behavior = clusterv1.MachineDrainRuleDrainBehaviorSkip
 		for _, f := range change {
 			f(r)
@@ -264,8 +271,8 @@ func TestRulesOfClusterAPI(t *testing.T) {
 		return func(r *clusterv1.MachineDrainRule) { r.Spec.Pods = entries }
 	}
 	elsewhere := func(r *clusterv1.MachineDrainRule) { r.Namespace = "elsewhere" }
-	cluster := capitest.Cluster(func(c *clusterv1.Cluster) { c.Labels = map[string]string{"app": "web"} })
-	m := capitest.Machine("m", capitest.Set("s", 1), func(m *clusterv1.Machine) { m.Labels["app"] = "web" })
+	cluster := capitest.NewCluster(func(c *clusterv1.Cluster) { c.Labels = map[string]string{"app": "web"} })
+	m := capitest.NewMachine("m", capitest.NewSet("s", 1), func(m *clusterv1.Machine) { m.Labels["app"] = "web" })
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}}
 	for name, row := range map[string]struct {
 		rules []runtime.Object
@@ -284,10 +291,10 @@ func TestRulesOfClusterAPI(t *testing.T) {
 		"one of several entries about pods": {[]runtime.Object{rule("a", pods(clusterv1.MachineDrainRulePodSelector{Selector: other}, clusterv1.MachineDrainRulePodSelector{NamespaceSelector: web}))}, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := capitest.Watching(t, append(row.rules, cluster)...)
-			rules, err := capidrain.Rules(c, m)
+			c, _ := capitest.StartCaches(t, append(row.rules, cluster)...)
+			rules, err := capidrain.RulesOfMachine(c, m)
 			require.NoError(t, err)
-			got := rules.Of(pod, map[string]string{"app": "web"})
+			got := rules.RuleForPod(pod, map[string]string{"app": "web"})
 			if row.want == "" {
 				assert.Nil(t, got)
 				return
@@ -296,15 +303,15 @@ func TestRulesOfClusterAPI(t *testing.T) {
 		})
 	}
 	t.Run("behaviour and order", func(t *testing.T) {
-		c, _ := capitest.Watching(t, rule("a", func(r *clusterv1.MachineDrainRule) {
+		c, _ := capitest.StartCaches(t, rule("a", func(r *clusterv1.MachineDrainRule) {
 			r.Spec.Drain = clusterv1.MachineDrainRuleDrainConfig{
 				Behavior: clusterv1.MachineDrainRuleDrainBehaviorDrain,
 				Order:    new(int32(-5)),
 			}
 		}))
-		rules, err := capidrain.Rules(c, m)
+		rules, err := capidrain.RulesOfMachine(c, m)
 		require.NoError(t, err)
-		assert.Equal(t, &drain.Rule{Name: "a", Behavior: "Drain", Order: -5}, rules.Of(pod, nil))
+		assert.Equal(t, &drain.Rule{Name: "a", Behavior: "Drain", Order: -5}, rules.RuleForPod(pod, nil))
 	})
 	for name, r := range map[string]runtime.Object{
 		"of machines":   rule("a", machines(clusterv1.MachineDrainRuleMachineSelector{Selector: bad})),
@@ -313,43 +320,43 @@ func TestRulesOfClusterAPI(t *testing.T) {
 		"of namespaces": rule("a", pods(clusterv1.MachineDrainRulePodSelector{NamespaceSelector: bad})),
 	} {
 		t.Run("an invalid selector "+name, func(t *testing.T) {
-			c, _ := capitest.Watching(t, r, cluster)
-			_, err := capidrain.Rules(c, m)
+			c, _ := capitest.StartCaches(t, r, cluster)
+			_, err := capidrain.RulesOfMachine(c, m)
 			assert.ErrorContains(t, err, "read MachineDrainRule shop/a")
 		})
 	}
 }
 
 func TestTurnsOfTheMachinesOfACluster(t *testing.T) {
-	set := capitest.Set("s", 1)
-	far := capitest.Machine("far", set, capitest.AtTheHook)
+	set := capitest.NewSet("s", 1)
+	far := capitest.NewMachine("far", set, capitest.WaitingAtDrainHook)
 	far.Spec.ClusterName = "other"
-	c, _ := capitest.Watching(
+	c, _ := capitest.StartCaches(
 		t,
-		capitest.Machine("a", set, capitest.AtTheHook),
-		capitest.Machine("alive", set, capitest.Hooked),
+		capitest.NewMachine("a", set, capitest.WaitingAtDrainHook),
+		capitest.NewMachine("alive", set, capitest.WithDrainHook),
 		far,
-		capitest.Machine(
+		capitest.NewMachine(
 			"queued",
 			set,
-			capitest.AtTheHook,
-			capitest.Annotated[*clusterv1.Machine](
+			capitest.WaitingAtDrainHook,
+			capitest.WithAnnotation[*clusterv1.Machine](
 				v1alpha1.AnnotationDrainStatus,
 				`{"deletion":{"stage":"Drain","since":"2026-01-01T11:59:00Z","queued":true}}`,
 			),
 		),
-		capitest.Machine(
+		capitest.NewMachine(
 			"over",
 			set,
-			capitest.AtTheHook,
-			capitest.Annotated[*clusterv1.Machine](
+			capitest.WaitingAtDrainHook,
+			capitest.WithAnnotation[*clusterv1.Machine](
 				v1alpha1.AnnotationDrainStatus,
 				`{"deletion":{"stage":"Drain","since":"2026-01-01T11:59:00Z","drain":{"startedAt":"2026-01-01T11:59:00Z","result":"Drained"}}}`,
 			),
 		),
 	)
 	names := map[string]bool{}
-	for _, turn := range capidrain.Turns(c, "shop", "c") {
+	for _, turn := range capidrain.QueueEntries(c, "shop", "c") {
 		names[turn.Name] = turn.Queued
 		assert.Equal(t, "s", turn.Group)
 	}

@@ -23,10 +23,10 @@ type drainStatus struct {
 	Last      *v1alpha1.LastOperation   `json:"lastOperation,omitempty"`
 }
 
-// AsMachine converts a Machine of Cluster API to a Machine of Millwright, with the fields that drains need. The result
-// has no class, and Cluster API determines the name of its node. An annotation of Millwright that does not parse counts
-// as absent.
-func AsMachine(m *clusterv1.Machine) *v1alpha1.Machine {
+// ToMillwrightMachine converts a Machine of Cluster API to a Machine of Millwright, with the fields that drains need.
+// The result has no class, and Cluster API determines the name of its node. An annotation of Millwright that does not
+// parse counts as absent.
+func ToMillwrightMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 	v := &v1alpha1.Machine{
 		TypeMeta:   metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
 		ObjectMeta: *m.ObjectMeta.DeepCopy(),
@@ -39,7 +39,7 @@ func AsMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 	}
 	v.Spec.ProviderID = m.Spec.ProviderID
 	timeout := observedrain.Forever
-	if seconds := capi.Value(m.Spec.Deletion.NodeDrainTimeoutSeconds); seconds > 0 {
+	if seconds := capi.ValueOrZero(m.Spec.Deletion.NodeDrainTimeoutSeconds); seconds > 0 {
 		timeout = time.Duration(seconds) * time.Second
 	}
 	v.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: timeout}}
@@ -55,7 +55,7 @@ func AsMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 			s.LastOperation = *r.Last
 		}
 	}
-	if s.Deletion == nil && isAtHooks(m) {
+	if s.Deletion == nil && hasReachedHooks(m) {
 		s.Deletion = &v1alpha1.MachineDeletion{
 			Stage: v1alpha1.MachineDeletionDrain,
 			Since: m.Status.Deletion.WaitForPreDrainHookStartTime,
@@ -80,8 +80,8 @@ func reportedConditions() []corev1.NodeConditionType {
 	return []corev1.NodeConditionType{v1alpha1.MachineDrained, v1alpha1.MachineBlocked}
 }
 
-// StatusOf returns the value of v1alpha1.AnnotationDrainStatus for the status of a machine from AsMachine.
-func StatusOf(v *v1alpha1.Machine) (string, error) {
+// StatusText returns the value of v1alpha1.AnnotationDrainStatus for the status of a machine from ToMillwrightMachine.
+func StatusText(v *v1alpha1.Machine) (string, error) {
 	r := drainStatus{Deletion: v.Status.Deletion, Operation: v.Status.CurrentOperation}
 	if v.Status.LastOperation.Type != "" {
 		r.Last = &v.Status.LastOperation
@@ -93,11 +93,11 @@ func StatusOf(v *v1alpha1.Machine) (string, error) {
 	return string(text), nil
 }
 
-// SetConditions copies the conditions of v, a machine from AsMachine, to a Machine of Cluster API. SetConditions
-// reports whether any condition changed.
+// SetConditions copies the conditions of v, a machine from ToMillwrightMachine, to a Machine of Cluster API.
+// SetConditions reports whether any condition changed.
 func SetConditions(m *clusterv1.Machine, v *v1alpha1.Machine) (changed bool) {
 	for _, kind := range reportedConditions() {
-		c := observecache.Condition(v.Status.Conditions, kind)
+		c := observecache.FindNodeCondition(v.Status.Conditions, kind)
 		if c == nil {
 			changed = meta.RemoveStatusCondition(&m.Status.Conditions, string(kind)) || changed
 			continue

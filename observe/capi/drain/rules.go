@@ -12,12 +12,12 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// Rules returns Cluster API's drain rules that select a machine. A rule that does not parse is an error, because the
-// rule may select this machine.
-func Rules(c *capi.Cache, m *clusterv1.Machine) (observedrain.Rules, error) {
-	var found observedrain.Rules
+// RulesOfMachine returns Cluster API's drain rules that select a machine. A rule that does not parse is an error,
+// because the rule may select this machine.
+func RulesOfMachine(c *capi.Cache, m *clusterv1.Machine) (observedrain.MachineRules, error) {
+	var found observedrain.MachineRules
 	informer := c.Cluster.Informer(capi.RulesResource)
-	for _, r := range observecache.Indexed[*clusterv1.MachineDrainRule](informer, cache.NamespaceIndex, m.Namespace) {
+	for _, r := range observecache.IndexedObjects[*clusterv1.MachineDrainRule](informer, cache.NamespaceIndex, m.Namespace) {
 		selects, err := ruleSelects(c, r, m)
 		if err != nil {
 			return nil, fmt.Errorf("read MachineDrainRule %s/%s: %w", r.Namespace, r.Name, err)
@@ -42,15 +42,15 @@ func Rules(c *capi.Cache, m *clusterv1.Machine) (observedrain.Rules, error) {
 // and of the machine's Cluster.
 func ruleSelects(c *capi.Cache, r *clusterv1.MachineDrainRule, m *clusterv1.Machine) (bool, error) {
 	var ofCluster labels.Set
-	if cluster := clusterOf(c, m); cluster != nil {
+	if cluster := clusterOfMachine(c, m); cluster != nil {
 		ofCluster = cluster.Labels
 	}
 	for _, entry := range r.Spec.Machines {
-		machines, err := observedrain.Selector(entry.Selector)
+		machines, err := observedrain.ParseSelector(entry.Selector)
 		if err != nil {
 			return false, err
 		}
-		clusters, err := observedrain.Selector(entry.ClusterSelector)
+		clusters, err := observedrain.ParseSelector(entry.ClusterSelector)
 		if err != nil {
 			return false, err
 		}

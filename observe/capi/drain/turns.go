@@ -14,16 +14,16 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// Turns returns the facts about the order in which the nodes of a Cluster are drained.
-func Turns(c *capi.Cache, namespace, cluster string) (turns []drain.Turn) {
+// QueueEntries returns the facts about the order in which the nodes of a Cluster are drained.
+func QueueEntries(c *capi.Cache, namespace, cluster string) (turns []drain.QueueEntry) {
 	for _, m := range machinesOfCluster(c, namespace, cluster) {
-		v := AsMachine(m)
-		if !Hooked(m) || !observedrain.InDrain(v) {
+		v := ToMillwrightMachine(m)
+		if !HasHook(m) || !observedrain.IsInDrainQueue(v) {
 			continue
 		}
-		t := drain.Turn{
+		t := drain.QueueEntry{
 			UID: string(m.UID), Namespace: m.Namespace, Name: m.Name, DeletedAt: m.DeletionTimestamp.Time,
-			Priority: observedrain.Priority(v), Queued: v.Status.Deletion.Queued,
+			Priority: observedrain.DeletionPriority(v), Queued: v.Status.Deletion.Queued,
 			Group: cmp.Or(m.Labels[clusterv1.MachineDeploymentNameLabel], m.Labels[clusterv1.MachineSetNameLabel]),
 		}
 		if d := v.Status.Deletion.Drain; d != nil {
@@ -36,7 +36,7 @@ func Turns(c *capi.Cache, namespace, cluster string) (turns []drain.Turn) {
 
 // machinesOfCluster returns the machines of a Cluster, unsorted.
 func machinesOfCluster(c *capi.Cache, namespace, cluster string) (all []*clusterv1.Machine) {
-	for _, m := range observecache.All[*clusterv1.Machine](c.Cluster.Informer(capi.MachinesResource)) {
+	for _, m := range observecache.AllObjects[*clusterv1.Machine](c.Cluster.Informer(capi.MachinesResource)) {
 		if m.Namespace == namespace && m.Spec.ClusterName == cluster {
 			all = append(all, m)
 		}
@@ -46,7 +46,7 @@ func machinesOfCluster(c *capi.Cache, namespace, cluster string) (all []*cluster
 
 // JoinedNodes returns how many nodes of a Cluster have joined, and how many of these nodes are not ready according to
 // Cluster API.
-func JoinedNodes(c *capi.Cache, namespace, cluster string) (n replace.Nodes) {
+func JoinedNodes(c *capi.Cache, namespace, cluster string) (n replace.NodeCounts) {
 	for _, m := range machinesOfCluster(c, namespace, cluster) {
 		if !m.Status.NodeRef.IsDefined() {
 			continue
@@ -60,10 +60,10 @@ func JoinedNodes(c *capi.Cache, namespace, cluster string) (n replace.Nodes) {
 	return n
 }
 
-// Hooks returns the machines with Millwright's hook for which wanted returns true, unsorted.
-func Hooks(c *capi.Cache, wanted func(*clusterv1.Machine) bool) (all []*clusterv1.Machine) {
-	for _, m := range observecache.All[*clusterv1.Machine](c.Cluster.Informer(capi.MachinesResource)) {
-		if Hooked(m) && wanted(m) {
+// HookedMachines returns the machines with Millwright's hook for which wanted returns true, unsorted.
+func HookedMachines(c *capi.Cache, wanted func(*clusterv1.Machine) bool) (all []*clusterv1.Machine) {
+	for _, m := range observecache.AllObjects[*clusterv1.Machine](c.Cluster.Informer(capi.MachinesResource)) {
+		if HasHook(m) && wanted(m) {
 			all = append(all, m)
 		}
 	}

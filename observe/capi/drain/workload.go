@@ -17,11 +17,11 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-// Access defines how Millwright connects to workload clusters.
-type Access struct {
-	// Secrets is the client of the management cluster, which holds the Secrets with kubeconfigs.
-	Secrets kubernetes.Interface
-	Connect func(config *rest.Config) (kubernetes.Interface, error) // makes the client of a workload cluster
+// ClusterAccess defines how Millwright connects to workload clusters.
+type ClusterAccess struct {
+	// SecretsClient is the client of the management cluster, which holds the Secrets with kubeconfigs.
+	SecretsClient kubernetes.Interface
+	Connect       func(config *rest.Config) (kubernetes.Interface, error) // makes the client of a workload cluster
 }
 
 // kubeconfigKey is the key of the kubeconfig in a Cluster's Secret. kubeconfigSuffix is the suffix of the Secret's
@@ -35,17 +35,17 @@ const (
 // time between two drains of a rollout.
 const idleTimeout = 10 * time.Minute
 
-// Workloads holds the workload clusters whose nodes Millwright drains. All methods are safe for concurrent use.
-type Workloads struct {
-	Access
+// WorkloadClusters holds the workload clusters whose nodes Millwright drains. All methods are safe for concurrent use.
+type WorkloadClusters struct {
+	ClusterAccess
 	ctx context.Context
 
 	mu       sync.Mutex
-	clusters map[string]*workload // keyed by namespace/name of the Cluster
+	clusters map[string]*workloadCluster // keyed by namespace/name of the Cluster
 }
 
-// workload is one workload cluster.
-type workload struct {
+// workloadCluster is one workload cluster.
+type workloadCluster struct {
 	secretVersion string // UID and resourceVersion of the Secret with the client's kubeconfig
 	cluster       *observecache.Cluster
 	stopCaches    context.CancelFunc
@@ -54,10 +54,10 @@ type workload struct {
 	idleTimer     *time.Timer // stops the caches when it fires; nil while the cluster has users
 }
 
-// NewWorkloads returns an empty Workloads; the method Cluster connects to a workload cluster. The end of ctx stops the
-// caches.
-func NewWorkloads(ctx context.Context, access Access) *Workloads {
-	return &Workloads{Access: access, ctx: ctx, clusters: map[string]*workload{}}
+// NewWorkloadClusters returns an empty WorkloadClusters; the method Cluster connects to a workload cluster. The end of
+// ctx stops the caches.
+func NewWorkloadClusters(ctx context.Context, access ClusterAccess) *WorkloadClusters {
+	return &WorkloadClusters{ClusterAccess: access, ctx: ctx, clusters: map[string]*workloadCluster{}}
 }
 
 // ErrNoKubeconfig means that the Secret with a Cluster's kubeconfig is missing or unusable. The error text contains no
@@ -65,13 +65,13 @@ func NewWorkloads(ctx context.Context, access Access) *Workloads {
 var ErrNoKubeconfig = errors.New("no kubeconfig can be used")
 
 // Cluster returns the workload cluster of a Cluster. The client uses the kubeconfig in the Cluster's Secret; a change
-// of the Secret makes a new client. The caches are the caches of NewTarget, and do not run before Begin. The caller
-// must call release when it no longer uses the cluster. The caches stop idleTimeout after the last release.
-func (w *Workloads) Cluster(
+// of the Secret makes a new client. The caches are the caches of NewTargetCluster, and do not run before StartCaches.
+// The caller must call release when it no longer uses the cluster. The caches stop idleTimeout after the last release.
+func (w *WorkloadClusters) Cluster(
 	ctx context.Context,
 	namespace, name string,
 ) (cluster *observecache.Cluster, release func(), err error) {
-	secret, err := w.Secrets.CoreV1().Secrets(namespace).Get(ctx, name+kubeconfigSuffix, metav1.GetOptions{})
+	secret, err := w.SecretsClient.CoreV1().Secrets(namespace).Get(ctx, name+kubeconfigSuffix, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil, fmt.Errorf("%w: Secret %s/%s%s does not exist", ErrNoKubeconfig, namespace, name, kubeconfigSuffix)
@@ -83,7 +83,7 @@ func (w *Workloads) Cluster(
 	defer w.mu.Unlock()
 	of := w.clusters[key]
 	if of == nil || of.secretVersion != version {
-		made, err := w.connect(secret.Data[kubeconfigKey])
+		made, err := w.connectCluster(secret.Data[kubeconfigKey])
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w: Secret %s/%s%s: %w", ErrNoKubeconfig, namespace, name, kubeconfigSuffix, err)
 		}
@@ -95,12 +95,12 @@ func (w *Workloads) Cluster(
 		w.clusters[key] = of
 	}
 	of.addUser()
-	return of.cluster, sync.OnceFunc(func() { w.release(key, of) }), nil
+	return of.cluster, sync.OnceFunc(func() { w.releaseCluster(key, of) }), nil
 }
 
-// Begin starts the caches of a workload cluster from the method Cluster. Begin waits until the caches are filled, or
-// ctx ends.
-func (w *Workloads) Begin(ctx context.Context, cluster *observecache.Cluster) error {
+// StartCaches starts the caches of a workload cluster from the method Cluster. StartCaches waits until the caches are
+// filled, or ctx ends.
+func (w *WorkloadClusters) StartCaches(ctx context.Context, cluster *observecache.Cluster) error {
 	w.mu.Lock()
 	for _, of := range w.clusters {
 		if of.cluster == cluster {
@@ -108,10 +108,10 @@ func (w *Workloads) Begin(ctx context.Context, cluster *observecache.Cluster) er
 		}
 	}
 	w.mu.Unlock()
-	return cluster.AwaitFilled(ctx)
+	return cluster.AwaitFilledCaches(ctx)
 }
 
-func (w *workload) addUser() {
+func (w *workloadCluster) addUser() {
 	w.userCount++
 	if w.idleTimer != nil {
 		w.idleTimer.Stop()
@@ -119,8 +119,8 @@ func (w *workload) addUser() {
 	}
 }
 
-// release removes one user. If the Secret of a cluster has changed, the last user closes the old cluster.
-func (w *Workloads) release(key string, of *workload) {
+// releaseCluster removes one user. If the Secret of a cluster has changed, the last user closes the old cluster.
+func (w *WorkloadClusters) releaseCluster(key string, of *workloadCluster) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of.userCount--
@@ -140,16 +140,16 @@ func (w *Workloads) release(key string, of *workload) {
 	}
 }
 
-func (w *workload) close() {
+func (w *workloadCluster) close() {
 	if w.idleTimer != nil {
 		w.idleTimer.Stop()
 	}
 	w.stopCaches()
 }
 
-// connect makes the client and the caches of a workload cluster. The errors of connect contain no data of the
+// connectCluster makes the client and the caches of a workload cluster. The errors of connect contain no data of the
 // kubeconfig.
-func (w *Workloads) connect(kubeconfig []byte) (*workload, error) {
+func (w *WorkloadClusters) connectCluster(kubeconfig []byte) (*workloadCluster, error) {
 	if len(kubeconfig) == 0 {
 		return nil, fmt.Errorf("it has no key %s", kubeconfigKey)
 	}
@@ -168,12 +168,16 @@ func (w *Workloads) connect(kubeconfig []byte) (*workload, error) {
 	if err != nil {
 		return nil, errors.New("its kubeconfig has certificates or keys that cannot be used")
 	}
-	cluster, err := observecache.NewTarget(client)
+	cluster, err := observecache.NewTargetCluster(client)
 	if err != nil {
 		return nil, err
 	}
 	ctx, end := context.WithCancel(w.ctx)
-	return &workload{cluster: cluster, stopCaches: end, startCaches: sync.OnceFunc(func() { cluster.Begin(ctx) })}, nil
+	return &workloadCluster{
+		cluster:     cluster,
+		stopCaches:  end,
+		startCaches: sync.OnceFunc(func() { cluster.StartWithoutWaiting(ctx) }),
+	}, nil
 }
 
 // forbiddenPart returns the part of a kubeconfig that would make this process run a program or read a file; empty if

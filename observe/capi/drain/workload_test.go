@@ -25,8 +25,8 @@ import (
 
 const token = "canary-token"
 
-// kubeconfig returns a kubeconfig whose user has this token.
-func kubeconfig(t *testing.T, host string, change ...func(*clientcmdapi.Config)) []byte {
+// newKubeconfig returns a kubeconfig whose user has this token.
+func newKubeconfig(t *testing.T, host string, change ...func(*clientcmdapi.Config)) []byte {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: host}
@@ -53,13 +53,13 @@ func kubeconfigSecret(version string, value []byte) *corev1.Secret {
 	}
 }
 
-// workloads returns the workload clusters of a management cluster with these Secrets.
-func workloads(
+// newWorkloadClusters returns the workload clusters of a management cluster with these Secrets.
+func newWorkloadClusters(
 	t *testing.T,
 	secrets kubernetes.Interface,
 	connect func(*rest.Config) (kubernetes.Interface, error),
-) *capidrain.Workloads {
-	return capidrain.NewWorkloads(t.Context(), capidrain.Access{Secrets: secrets, Connect: connect})
+) *capidrain.WorkloadClusters {
+	return capidrain.NewWorkloadClusters(t.Context(), capidrain.ClusterAccess{SecretsClient: secrets, Connect: connect})
 }
 
 // connections records the clients that were made.
@@ -78,9 +78,9 @@ func (c *connections) connect(config *rest.Config) (kubernetes.Interface, error)
 
 func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsSecretChanges(t *testing.T) {
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all"}}
-	secrets := kubefake.NewClientset(kubeconfigSecret("1", kubeconfig(t, "https://one")))
+	secrets := kubefake.NewClientset(kubeconfigSecret("1", newKubeconfig(t, "https://one")))
 	made := &connections{client: kubefake.NewClientset(budget)}
-	c := workloads(t, secrets, made.connect)
+	c := newWorkloadClusters(t, secrets, made.connect)
 	get := func() (*cache.Cluster, func()) {
 		cluster, release, err := c.Cluster(t.Context(), capitest.Shop, "c")
 		require.NoError(t, err)
@@ -90,12 +90,12 @@ func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsSecretChanges(t *testing.T
 	second, releaseSecond := get()
 	assert.Same(t, first, second)
 	assert.Equal(t, []string{"https://one"}, made.hosts)
-	require.NoError(t, c.Begin(t.Context(), first))
+	require.NoError(t, c.StartCaches(t.Context(), first))
 	assert.Len(t, first.Informer(cache.Budgets).GetStore().List(), 1)
 
 	_, err := secrets.CoreV1().
 		Secrets(capitest.Shop).
-		Update(t.Context(), kubeconfigSecret("2", kubeconfig(t, "https://two")), metav1.UpdateOptions{})
+		Update(t.Context(), kubeconfigSecret("2", newKubeconfig(t, "https://two")), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	other, releaseOther := get()
 	assert.NotSame(t, first, other)
@@ -119,12 +119,12 @@ func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsSecretChanges(t *testing.T
 
 func TestTheCachesOfAWorkloadClusterEndSomeTimeAfterItsLastDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		secrets := kubefake.NewClientset(kubeconfigSecret("1", kubeconfig(t, "https://one")))
+		secrets := kubefake.NewClientset(kubeconfigSecret("1", newKubeconfig(t, "https://one")))
 		made := &connections{client: kubefake.NewClientset()}
-		c := workloads(t, secrets, made.connect)
+		c := newWorkloadClusters(t, secrets, made.connect)
 		cluster, release, err := c.Cluster(t.Context(), capitest.Shop, "c")
 		require.NoError(t, err)
-		require.NoError(t, c.Begin(t.Context(), cluster))
+		require.NoError(t, c.StartCaches(t.Context(), cluster))
 		time.Sleep(time.Hour)
 		assert.False(t, cluster.Informer(cache.Budgets).IsStopped(), "a drain may take long")
 		release()
@@ -144,7 +144,7 @@ func TestKubeconfigsThatAreNotUsed(t *testing.T) {
 	user := func(change func(*clientcmdapi.AuthInfo)) func(*clientcmdapi.Config) {
 		return func(c *clientcmdapi.Config) { change(c.AuthInfos["u"]) }
 	}
-	with := func(change func(*clientcmdapi.Config)) []byte { return kubeconfig(t, "https://one", change) }
+	with := func(change func(*clientcmdapi.Config)) []byte { return newKubeconfig(t, "https://one", change) }
 	for name, row := range map[string]struct {
 		value []byte
 		why   string
@@ -173,7 +173,7 @@ func TestKubeconfigsThatAreNotUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			made := &connections{client: kubefake.NewClientset()}
-			c := workloads(t, kubefake.NewClientset(kubeconfigSecret("1", row.value)), made.connect)
+			c := newWorkloadClusters(t, kubefake.NewClientset(kubeconfigSecret("1", row.value)), made.connect)
 			_, _, err := c.Cluster(t.Context(), capitest.Shop, "c")
 			require.ErrorIs(t, err, capidrain.ErrNoKubeconfig)
 			assert.EqualError(
@@ -184,7 +184,7 @@ func TestKubeconfigsThatAreNotUsed(t *testing.T) {
 			)
 		})
 	}
-	c := workloads(t, kubefake.NewClientset(), nil)
+	c := newWorkloadClusters(t, kubefake.NewClientset(), nil)
 	_, _, err := c.Cluster(t.Context(), capitest.Shop, "c")
 	require.ErrorIs(t, err, capidrain.ErrNoKubeconfig)
 	assert.ErrorContains(t, err, "Secret shop/c-kubeconfig does not exist")

@@ -15,15 +15,16 @@ import (
 // API.
 const UpdateMachineHook = "UpdateMachine"
 
-// List returns the comma-separated entries of an annotation; nil for an empty annotation. Source of the format: Cluster
-// API.
-func List(annotation string) []string {
+// ParseList returns the comma-separated entries of an annotation; nil for an empty annotation. Source of the format:
+// Cluster API.
+func ParseList(annotation string) []string {
 	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' })
 }
 
-// Acknowledges reports whether the size of a set counts a machine that was moved to the set for an in-place update.
-func Acknowledges(set *clusterv1.MachineSet, machine string) bool {
-	return slices.Contains(List(set.Annotations[clusterv1.AcknowledgedMoveAnnotation]), machine)
+// AcknowledgesMachine reports whether the size of a set counts a machine that was moved to the set for an in-place
+// update.
+func AcknowledgesMachine(set *clusterv1.MachineSet, machine string) bool {
+	return slices.Contains(ParseList(set.Annotations[clusterv1.AcknowledgedMoveAnnotation]), machine)
 }
 
 // isUpdating reports whether a machine is in an in-place update: from its move to another set until core has removed
@@ -35,25 +36,25 @@ func isUpdating(m *clusterv1.Machine) bool {
 
 // awaitsUpdateHook reports whether core must call a runtime extension to update a machine.
 func awaitsUpdateHook(m *clusterv1.Machine) bool {
-	return slices.Contains(List(m.Annotations[runtimev1.PendingHooksAnnotation]), UpdateMachineHook)
+	return slices.Contains(ParseList(m.Annotations[runtimev1.PendingHooksAnnotation]), UpdateMachineHook)
 }
 
-// UpdateDue reports whether a set must start the in-place update of a machine. Three conditions hold: the machine was
+// IsUpdateDue reports whether a set must start the in-place update of a machine. Three conditions hold: the machine was
 // moved to the set for an update, core is not updating the machine yet, and the size of the set counts the machine. The
 // third condition does not apply to a set without a deployment, because a person decides its size.
-func UpdateDue(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
+func IsUpdateDue(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
 	_, marked := m.Annotations[clusterv1.UpdateInProgressAnnotation]
 	if !marked || awaitsUpdateHook(m) {
 		return false
 	}
 	_, moved := m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
 	owner := metav1.GetControllerOf(set)
-	return !moved || owner == nil || !capi.IsDeployment(*owner) || Acknowledges(set, m.Name)
+	return !moved || owner == nil || !capi.IsDeploymentReference(*owner) || AcknowledgesMachine(set, m.Name)
 }
 
-// NoMove returns why the receiver does not accept the surplus machines of a set; empty if it accepts them. A nil
+// NoMoveReason returns why the receiver does not accept the surplus machines of a set; empty if it accepts them. A nil
 // receiver does not exist.
-func NoMove(set, receiver *clusterv1.MachineSet) string {
+func NoMoveReason(set, receiver *clusterv1.MachineSet) string {
 	switch {
 	case receiver == nil:
 		return "it does not exist"
@@ -61,7 +62,7 @@ func NoMove(set, receiver *clusterv1.MachineSet) string {
 		return "it is being deleted"
 	case receiver.Labels[clusterv1.MachineDeploymentUniqueLabel] == "":
 		return "it has no label " + clusterv1.MachineDeploymentUniqueLabel
-	case !slices.Contains(List(receiver.Annotations[clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation]), set.Name):
+	case !slices.Contains(ParseList(receiver.Annotations[clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation]), set.Name):
 		return "it takes no machines of this set"
 	default:
 		return ""

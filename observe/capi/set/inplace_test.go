@@ -13,45 +13,48 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// movedForUpdate marks a machine as moved to its set for an in-place update.
-func movedForUpdate(m *clusterv1.Machine) {
-	markedForUpdate(m)
-	capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")(m)
+// asMovedMachine marks a machine as moved to its set for an in-place update.
+func asMovedMachine(m *clusterv1.Machine) {
+	asMarkedMachine(m)
+	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")(m)
 }
 
-// markedForUpdate marks a machine as being updated in place.
-func markedForUpdate(m *clusterv1.Machine) {
-	capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
+// asMarkedMachine marks a machine as being updated in place.
+func asMarkedMachine(m *clusterv1.Machine) {
+	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
 }
 
 // The test rows come from Cluster API: the machines whose in-place update is due.
 func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
-	hooked := capitest.Annotated[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other,"+capiset.UpdateMachineHook)
-	otherHook := capitest.Annotated[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other")
-	acknowledged := capitest.Annotated[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "a,m")
-	another := capitest.Annotated[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "mm")
+	hooked := capitest.WithAnnotation[*clusterv1.Machine](
+		runtimev1.PendingHooksAnnotation,
+		"Other,"+capiset.UpdateMachineHook,
+	)
+	otherHook := capitest.WithAnnotation[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other")
+	acknowledged := capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "a,m")
+	another := capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "mm")
 	for name, test := range map[string]struct {
-		machine []capitest.OnMachine
-		set     []capitest.OnSet
+		machine []capitest.MachineChange
+		set     []capitest.SetChange
 		due     bool
 	}{
 		"no update":                         {},
-		"its set counts it":                 {[]capitest.OnMachine{movedForUpdate}, []capitest.OnSet{capitest.OfDeployment, acknowledged}, true},
-		"its set does not count it":         {[]capitest.OnMachine{movedForUpdate}, []capitest.OnSet{capitest.OfDeployment, another}, false},
-		"its set has no deployment":         {[]capitest.OnMachine{movedForUpdate}, nil, true},
-		"it was counted before":             {[]capitest.OnMachine{markedForUpdate}, []capitest.OnSet{capitest.OfDeployment}, true},
-		"core updates it already":           {[]capitest.OnMachine{markedForUpdate, hooked}, []capitest.OnSet{capitest.OfDeployment}, false},
-		"core ends it":                      {[]capitest.OnMachine{hooked}, nil, false},
-		"core waits for another hook of it": {[]capitest.OnMachine{markedForUpdate, otherHook}, []capitest.OnSet{capitest.OfDeployment}, true},
+		"its set counts it":                 {[]capitest.MachineChange{asMovedMachine}, []capitest.SetChange{capitest.WithDeploymentOwner, acknowledged}, true},
+		"its set does not count it":         {[]capitest.MachineChange{asMovedMachine}, []capitest.SetChange{capitest.WithDeploymentOwner, another}, false},
+		"its set has no deployment":         {[]capitest.MachineChange{asMovedMachine}, nil, true},
+		"it was counted before":             {[]capitest.MachineChange{asMarkedMachine}, []capitest.SetChange{capitest.WithDeploymentOwner}, true},
+		"core updates it already":           {[]capitest.MachineChange{asMarkedMachine, hooked}, []capitest.SetChange{capitest.WithDeploymentOwner}, false},
+		"core ends it":                      {[]capitest.MachineChange{hooked}, nil, false},
+		"core waits for another hook of it": {[]capitest.MachineChange{asMarkedMachine, otherHook}, []capitest.SetChange{capitest.WithDeploymentOwner}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := capitest.Set("s", 1, test.set...)
-			m := capitest.Machine("m", s, test.machine...)
-			assert.Equal(t, test.due, capiset.UpdateDue(m, s))
-			o := capiset.Observed(
-				capitest.Facts(capitest.Settings, cache.Preflight{}),
+			s := capitest.NewSet("s", 1, test.set...)
+			m := capitest.NewMachine("m", s, test.machine...)
+			assert.Equal(t, test.due, capiset.IsUpdateDue(m, s))
+			o := capiset.ScaleFacts(
+				capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{}),
 				s,
-				capi.Related{Members: []*clusterv1.Machine{m}, Cluster: capitest.Cluster()},
+				capi.RelatedObjects{Members: []*clusterv1.Machine{m}, Cluster: capitest.NewCluster()},
 				capitest.Noon,
 				0,
 			)
@@ -64,34 +67,37 @@ func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 }
 
 // The test rows come from Cluster API: a set moves its surplus machines only to a set that accepts them.
-func TestNoMove(t *testing.T) {
-	takes := capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "r,s")
+func TestNoMoveReason(t *testing.T) {
+	takes := capitest.WithAnnotation[*clusterv1.MachineSet](
+		clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation,
+		"r,s",
+	)
 	hash := func(s *clusterv1.MachineSet) { s.Labels[clusterv1.MachineDeploymentUniqueLabel] = "next" }
-	s := capitest.Set(
+	s := capitest.NewSet(
 		"s",
 		1,
-		capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
+		capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
 	)
 	for why, receiver := range map[string]*clusterv1.MachineSet{
 		"it does not exist":   nil,
-		"it is being deleted": capitest.Set("next", 1, takes, hash, capitest.Going),
-		"it has no label " + clusterv1.MachineDeploymentUniqueLabel: capitest.Set("next", 1, takes),
-		"it takes no machines of this set":                          capitest.Set("next", 1, hash),
-		"":                                                          capitest.Set("next", 1, takes, hash),
+		"it is being deleted": capitest.NewSet("next", 1, takes, hash, capitest.AsDeletingObject),
+		"it has no label " + clusterv1.MachineDeploymentUniqueLabel: capitest.NewSet("next", 1, takes),
+		"it takes no machines of this set":                          capitest.NewSet("next", 1, hash),
+		"":                                                          capitest.NewSet("next", 1, takes, hash),
 	} {
-		o := capiset.Observed(
-			capitest.Facts(capitest.Settings, cache.Preflight{}),
+		o := capiset.ScaleFacts(
+			capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{}),
 			s,
-			capi.Related{Cluster: capitest.Cluster(), Receiver: receiver},
+			capi.RelatedObjects{Cluster: capitest.NewCluster(), Receiver: receiver},
 			capitest.Noon,
 			0,
 		)
 		assert.Equal(t, []string{"next", why}, []string{o.ClusterAPI.MoveTo, o.ClusterAPI.NoMove})
 	}
-	o := capiset.Observed(
-		capitest.Facts(capitest.Settings, cache.Preflight{}),
-		capitest.Set("s", 1),
-		capi.Related{Cluster: capitest.Cluster()},
+	o := capiset.ScaleFacts(
+		capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{}),
+		capitest.NewSet("s", 1),
+		capi.RelatedObjects{Cluster: capitest.NewCluster()},
 		capitest.Noon,
 		0,
 	)

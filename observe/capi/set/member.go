@@ -20,13 +20,18 @@ import (
 	capidrain "millwright/observe/capi/drain"
 )
 
-// Member returns the facts about a machine of a set.
-func Member(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet, selector labels.Selector) scale.Member {
+// MemberFacts returns the facts about a machine of a set.
+func MemberFacts(
+	c *capi.Cache,
+	m *clusterv1.Machine,
+	set *clusterv1.MachineSet,
+	selector labels.Selector,
+) scale.Member {
 	f := scale.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
 		Matches:  selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
-		Deleting: m.DeletionTimestamp != nil, DeletingSince: observecache.TimeOf(m.DeletionTimestamp),
-		Template: scale.Template{Drift: Drift(c, m, set)},
+		Deleting: m.DeletionTimestamp != nil, DeletingSince: observecache.TimeOrZero(m.DeletionTimestamp),
+		Template: scale.Template{Drift: DriftedParts(c, m, set)},
 		Phase:    m.Status.Phase,
 		Node:     nodeState(m),
 		Priority: vocabulary.PriorityDefault,
@@ -36,20 +41,20 @@ func Member(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet, sele
 		meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
 	f.Updating = isUpdating(m)
 	_, f.Updated = m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
-	f.ClusterAPI.UpdateDue = UpdateDue(m, set)
+	f.ClusterAPI.UpdateDue = IsUpdateDue(m, set)
 	_, f.DeleteFirst = m.Annotations[clusterv1.DeleteMachineAnnotation]
 	f.Ready, f.ReadyWhy, f.ReadyFrom = conditionStatus(m, clusterv1.MachineReadyCondition)
 	f.UpToDate, f.UpToDateWhy, _ = conditionStatus(m, clusterv1.MachineUpToDateCondition)
 	f.Healthy, _, _ = conditionStatus(m, clusterv1.MachineHealthCheckSucceededCondition)
 	f.Marked = meta.IsStatusConditionFalse(m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition)
-	_, f.ClusterAPI.MarkedWhy = Remark(m)
+	_, f.ClusterAPI.MarkedWhy = RemediationReason(m)
 	_, urgent := m.Annotations[clusterv1.RemediateMachineAnnotation]
 	f.Urgent = urgent && f.Marked
 	return f
 }
 
 // conditionStatus returns the status of a machine's condition; empty if the machine has no such condition.
-func conditionStatus(m *clusterv1.Machine, kind string) (status scale.Answer, why string, since time.Time) {
+func conditionStatus(m *clusterv1.Machine, kind string) (status scale.ConditionStatus, why string, since time.Time) {
 	c := meta.FindStatusCondition(m.Status.Conditions, kind)
 	if c == nil {
 		return "", "", since
@@ -57,11 +62,11 @@ func conditionStatus(m *clusterv1.Machine, kind string) (status scale.Answer, wh
 	if c.Status != metav1.ConditionTrue {
 		why = c.Message
 	}
-	return scale.Answer(c.Status), why, c.LastTransitionTime.Time
+	return scale.ConditionStatus(c.Status), why, c.LastTransitionTime.Time
 }
 
 // nodeState returns the state of a machine's node. A node with unknown health does not count as unhealthy.
-func nodeState(m *clusterv1.Machine) scale.Node {
+func nodeState(m *clusterv1.Machine) scale.NodeState {
 	c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
 	switch {
 	case !m.Status.NodeRef.IsDefined():
@@ -75,9 +80,9 @@ func nodeState(m *clusterv1.Machine) scale.Node {
 	}
 }
 
-// Remark returns the reason and the message of a machine's condition OwnerRemediated; empty unless the condition is
-// False.
-func Remark(m *clusterv1.Machine) (reason, message string) {
+// RemediationReason returns the reason and the message of a machine's condition OwnerRemediated; empty unless the
+// condition is False.
+func RemediationReason(m *clusterv1.Machine) (reason, message string) {
 	c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition)
 	if c == nil || c.Status != metav1.ConditionFalse {
 		return "", ""
@@ -96,17 +101,22 @@ func MachineLabels(c *capi.Cache, set *clusterv1.MachineSet) map[string]string {
 			result[key] = value
 		}
 	}
-	if c.Upstream != "" {
-		result[clusterv1.WatchLabel] = c.Upstream
-	} else if result[clusterv1.WatchLabel] == c.Filter {
+	if c.UpstreamWatchFilter != "" {
+		result[clusterv1.WatchLabel] = c.UpstreamWatchFilter
+	} else if result[clusterv1.WatchLabel] == c.WatchFilter {
 		delete(result, clusterv1.WatchLabel) // Millwright does not reconcile Machines of Cluster API
 	}
 	return result
 }
 
-// Desired returns the desired state of a machine. The parameter existing is the live machine, whose immutable parts
-// stay; nil for a new machine, which has no references to its clones yet.
-func Desired(c *capi.Cache, set *clusterv1.MachineSet, name string, existing *clusterv1.Machine) *clusterv1.Machine {
+// DesiredMachine returns the desired state of a machine. The parameter existing is the live machine, whose immutable
+// parts stay; nil for a new machine, which has no references to its clones yet.
+func DesiredMachine(
+	c *capi.Cache,
+	set *clusterv1.MachineSet,
+	name string,
+	existing *clusterv1.Machine,
+) *clusterv1.Machine {
 	template := set.Spec.Template.DeepCopy()
 	m := &clusterv1.Machine{
 		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
@@ -132,25 +142,28 @@ func Desired(c *capi.Cache, set *clusterv1.MachineSet, name string, existing *cl
 	return m
 }
 
-// Drift returns which parts of a machine differ from its set's template and may change in place; empty if there are
-// none. For a machine that is being deleted, Drift compares only the parts that the deletion needs.
-func Drift(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet) string {
+// DriftedParts returns which parts of a machine differ from its set's template and may change in place; empty if there
+// are none. For a machine that is being deleted, DriftedParts compares only the parts that the deletion needs.
+func DriftedParts(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet) string {
 	have, want := &m.Spec, &set.Spec.Template.Spec
 	alive := m.DeletionTimestamp == nil
-	labels, annotations := capi.Applied(m, capi.FieldManager)
-	return strings.Join(phrase.Parts(
-		phrase.If(alive && needsUpdate(m.Labels, MachineLabels(c, set), labels), "labels"),
-		phrase.If(alive && needsUpdate(m.Annotations, capidrain.MachineAnnotations(c, set, m), annotations), "annotations"),
-		phrase.If(!equality.Semantic.DeepEqual(have.ReadinessGates, want.ReadinessGates), "readinessGates"),
-		phrase.If(
+	labels, annotations := capi.AppliedKeys(m, capi.FieldManager)
+	return strings.Join(phrase.NonEmptyTexts(
+		phrase.TextIf(alive && needsUpdate(m.Labels, MachineLabels(c, set), labels), "labels"),
+		phrase.TextIf(
+			alive && needsUpdate(m.Annotations, capidrain.MachineAnnotations(c, set, m), annotations),
+			"annotations",
+		),
+		phrase.TextIf(!equality.Semantic.DeepEqual(have.ReadinessGates, want.ReadinessGates), "readinessGates"),
+		phrase.TextIf(
 			!equalWithDefault(have.Deletion.NodeDrainTimeoutSeconds, want.Deletion.NodeDrainTimeoutSeconds, 0),
 			"nodeDrainTimeoutSeconds",
 		),
-		phrase.If(
+		phrase.TextIf(
 			!equalWithDefault(have.Deletion.NodeVolumeDetachTimeoutSeconds, want.Deletion.NodeVolumeDetachTimeoutSeconds, 0),
 			"nodeVolumeDetachTimeoutSeconds",
 		),
-		phrase.If(
+		phrase.TextIf(
 			!equalWithDefault(
 				have.Deletion.NodeDeletionTimeoutSeconds,
 				want.Deletion.NodeDeletionTimeoutSeconds,
@@ -158,8 +171,8 @@ func Drift(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet) strin
 			),
 			"nodeDeletionTimeoutSeconds",
 		),
-		phrase.If(!equalWithDefault(have.MinReadySeconds, want.MinReadySeconds, 0), "minReadySeconds"),
-		phrase.If(!equality.Semantic.DeepEqual(have.Taints, want.Taints), "taints"),
+		phrase.TextIf(!equalWithDefault(have.MinReadySeconds, want.MinReadySeconds, 0), "minReadySeconds"),
+		phrase.TextIf(!equality.Semantic.DeepEqual(have.Taints, want.Taints), "taints"),
 	), ", ")
 }
 

@@ -22,34 +22,36 @@ import (
 )
 
 // newCache returns a Cache for functions that read only their arguments.
-func newCache() *capi.Cache { return capitest.Facts(capitest.Settings, cache.Preflight{}) }
+func newCache() *capi.Cache {
+	return capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{})
+}
 
-// memberOf returns the facts about a machine of set s.
-func memberOf(m *clusterv1.Machine) scale.Member {
-	return capiset.Observed(newCache(), capitest.Set("s", 1), capitest.Related(m), capitest.Noon, 0).Members[0]
+// memberFacts returns the facts about a machine of set s.
+func memberFacts(m *clusterv1.Machine) scale.Member {
+	return capiset.ScaleFacts(newCache(), capitest.NewSet("s", 1), capitest.RelatedObjects(m), capitest.Noon, 0).Members[0]
 }
 
 // withoutStatus removes the status of a machine.
 func withoutStatus(m *clusterv1.Machine) { m.Status = clusterv1.MachineStatus{} }
 
-func withAnnotation(key string) capitest.OnMachine {
-	return capitest.Annotated[*clusterv1.Machine](key, "")
+func withAnnotation(key string) capitest.MachineChange {
+	return capitest.WithAnnotation[*clusterv1.Machine](key, "")
 }
 
 // Each row tests one fact about a machine, with a value that differs from the fact's value for a machine without a
 // status.
-func TestMember(t *testing.T) {
+func TestMemberFacts(t *testing.T) {
 	const (
 		healthCheck, remediated = clusterv1.MachineHealthCheckSucceededCondition, clusterv1.MachineOwnerRemediatedCondition
 		ready, upToDate         = clusterv1.MachineReadyCondition, clusterv1.MachineUpToDateCondition
 		yes, no, unknown        = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
 	)
 	missing := map[string]bool{}
-	for _, name := range observetest.FactsWithout("MCM", reflect.TypeFor[scale.Member]()) {
+	for _, name := range observetest.FieldNamesWithout("MCM", reflect.TypeFor[scale.Member]()) {
 		missing[name] = true
 	}
-	set := capitest.Set("s", 1)
-	plain := capiset.Observed(newCache(), set, capitest.Related(capitest.Machine("plain", set, withoutStatus, func(m *clusterv1.Machine) {
+	set := capitest.NewSet("s", 1)
+	plain := capiset.ScaleFacts(newCache(), set, capitest.RelatedObjects(capitest.NewMachine("plain", set, withoutStatus, func(m *clusterv1.Machine) {
 		m.Labels = map[string]string{clusterv1.ClusterNameLabel: "other"}
 		m.ResourceVersion = "1"
 		m.CreationTimestamp = metav1.Time{}
@@ -57,17 +59,17 @@ func TestMember(t *testing.T) {
 	plain.Drift, plain.Priority = "", 0
 	for _, row := range []struct {
 		name, fact string
-		change     capitest.OnMachine
+		change     capitest.MachineChange
 		want       any
 	}{
 		{fact: "Name", want: "m"},
 		{fact: "UID", want: "uid-m"},
 		{fact: "Version", want: "900"},
-		{fact: "Created", want: capitest.Ago(60).Time},
+		{fact: "Created", want: capitest.MinutesBeforeNoon(60).Time},
 		{fact: "Matches", want: true},
 		{name: "other labels", fact: "Matches", change: func(m *clusterv1.Machine) { m.Labels["pool"] = "x" }, want: false},
-		{fact: "Deleting", change: capitest.Going[*clusterv1.Machine], want: true},
-		{fact: "DeletingSince", change: capitest.Going[*clusterv1.Machine], want: capitest.Ago(1).Time},
+		{fact: "Deleting", change: capitest.AsDeletingObject[*clusterv1.Machine], want: true},
+		{fact: "DeletingSince", change: capitest.AsDeletingObject[*clusterv1.Machine], want: capitest.MinutesBeforeNoon(1).Time},
 		{fact: "Drift", change: func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(5)) }, want: "minReadySeconds"},
 		{name: "none", fact: "Drift", want: ""},
 		{fact: "Phase", want: "Running"},
@@ -80,44 +82,44 @@ func TestMember(t *testing.T) {
 		{name: "without a node", fact: "Joined", change: withoutStatus, want: false},
 		{name: "whose node is not recorded yet", fact: "Joined", change: func(m *clusterv1.Machine) {
 			withoutStatus(m)
-			capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionTrue)(m)
+			capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, metav1.ConditionTrue)(m)
 		}, want: true},
 		{name: "without a node", fact: "Node", change: func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, want: scale.NoNode},
-		{name: "NodeHealthy is False", fact: "Node", change: capitest.Says(clusterv1.MachineNodeHealthyCondition, no), want: scale.NodeUnhealthy},
-		{name: "NodeHealthy is Unknown", fact: "Node", change: capitest.Says(clusterv1.MachineNodeHealthyCondition, unknown), want: scale.NodeUnknown},
-		{name: "NodeHealthy is not reported", fact: "Node", change: capitest.Without(clusterv1.MachineNodeHealthyCondition), want: scale.NodeHealthy},
+		{name: "NodeHealthy is False", fact: "Node", change: capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, no), want: scale.NodeUnhealthy},
+		{name: "NodeHealthy is Unknown", fact: "Node", change: capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, unknown), want: scale.NodeUnknown},
+		{name: "NodeHealthy is not reported", fact: "Node", change: capitest.WithoutCondition(clusterv1.MachineNodeHealthyCondition), want: scale.NodeHealthy},
 		{name: "NodeHealthy is True", fact: "Node", want: scale.NodeHealthy},
 		{fact: "Ready", want: scale.True},
-		{name: "no", fact: "Ready", change: capitest.Says(ready, no), want: scale.False},
-		{name: "unknown", fact: "Ready", change: capitest.Says(ready, unknown), want: scale.Unknown},
-		{name: "not reported", fact: "Ready", change: capitest.Without(ready), want: scale.Answer("")},
-		{fact: "ReadyWhy", change: capitest.SaysWhy(ready, no, "NotReady", "the kubelet stopped"), want: "the kubelet stopped"},
-		{name: "while it is True", fact: "ReadyWhy", change: capitest.SaysWhy(ready, yes, "Ready", "fine"), want: ""},
-		{fact: "ReadyFrom", want: capitest.Ago(60).Time},
+		{name: "no", fact: "Ready", change: capitest.WithCondition(ready, no), want: scale.False},
+		{name: "unknown", fact: "Ready", change: capitest.WithCondition(ready, unknown), want: scale.Unknown},
+		{name: "not reported", fact: "Ready", change: capitest.WithoutCondition(ready), want: scale.ConditionStatus("")},
+		{fact: "ReadyWhy", change: capitest.WithConditionReason(ready, no, "NotReady", "the kubelet stopped"), want: "the kubelet stopped"},
+		{name: "while it is True", fact: "ReadyWhy", change: capitest.WithConditionReason(ready, yes, "Ready", "fine"), want: ""},
+		{fact: "ReadyFrom", want: capitest.MinutesBeforeNoon(60).Time},
 		{fact: "UpToDate", want: scale.True},
-		{name: "no", fact: "UpToDate", change: capitest.Says(upToDate, no), want: scale.False},
-		{fact: "UpToDateWhy", change: capitest.SaysWhy(upToDate, no, "NotUpToDate", "another version"), want: "another version"},
-		{fact: "Healthy", change: capitest.Says(healthCheck, no), want: scale.False},
-		{name: "unknown", fact: "Healthy", change: capitest.Says(healthCheck, unknown), want: scale.Unknown},
-		{name: "asked for", fact: "Marked", change: capitest.Says(remediated, no), want: true},
-		{fact: "ClusterAPI.MarkedWhy", change: capitest.SaysWhy(remediated, no, "RemediationDeferred", "one after the other"), want: "one after the other"},
-		{name: "while it is not asked for", fact: "ClusterAPI.MarkedWhy", change: capitest.SaysWhy(remediated, yes, "Remediated", "done"), want: ""},
-		{name: "done", fact: "Marked", change: capitest.Says(remediated, yes), want: false},
-		{name: "unknown", fact: "Marked", change: capitest.Says(remediated, unknown), want: false},
+		{name: "no", fact: "UpToDate", change: capitest.WithCondition(upToDate, no), want: scale.False},
+		{fact: "UpToDateWhy", change: capitest.WithConditionReason(upToDate, no, "NotUpToDate", "another version"), want: "another version"},
+		{fact: "Healthy", change: capitest.WithCondition(healthCheck, no), want: scale.False},
+		{name: "unknown", fact: "Healthy", change: capitest.WithCondition(healthCheck, unknown), want: scale.Unknown},
+		{name: "asked for", fact: "Marked", change: capitest.WithCondition(remediated, no), want: true},
+		{fact: "ClusterAPI.MarkedWhy", change: capitest.WithConditionReason(remediated, no, "RemediationDeferred", "one after the other"), want: "one after the other"},
+		{name: "while it is not asked for", fact: "ClusterAPI.MarkedWhy", change: capitest.WithConditionReason(remediated, yes, "Remediated", "done"), want: ""},
+		{name: "done", fact: "Marked", change: capitest.WithCondition(remediated, yes), want: false},
+		{name: "unknown", fact: "Marked", change: capitest.WithCondition(remediated, unknown), want: false},
 		{name: "a person asked", fact: "Urgent", change: func(m *clusterv1.Machine) {
-			capitest.Unhealthy(m)
+			capitest.AsUnhealthyMachine(m)
 			withAnnotation(clusterv1.RemediateMachineAnnotation)(m)
 		}, want: true},
 		{name: "before the health check saw it", fact: "Urgent", change: withAnnotation(clusterv1.RemediateMachineAnnotation), want: false},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
-			m := capitest.Machine("m", set)
+			m := capitest.NewMachine("m", set)
 			if row.change != nil {
 				row.change(m)
 			}
-			assert.Equal(t, row.want, observetest.Fact(memberOf(m), row.fact))
+			assert.Equal(t, row.want, observetest.FieldByName(memberFacts(m), row.fact))
 		})
-		if !assert.ObjectsAreEqual(row.want, observetest.Fact(plain, row.fact)) {
+		if !assert.ObjectsAreEqual(row.want, observetest.FieldByName(plain, row.fact)) {
 			delete(missing, row.fact)
 		}
 	}
@@ -130,18 +132,18 @@ func TestMember(t *testing.T) {
 func TestUnhealthyMachinesInTheDeletionOrder(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		change capitest.OnMachine
+		change capitest.MachineChange
 		want   bool
 	}{
 		{"no node", withoutStatus, true},
-		{"NodeHealthy is False", capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionFalse), true},
-		{"HealthCheckSucceeded is False", capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse), true},
-		{"NodeHealthy is Unknown", capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionUnknown), false},
-		{"HealthCheckSucceeded is Unknown", capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionUnknown), false},
+		{"NodeHealthy is False", capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, metav1.ConditionFalse), true},
+		{"HealthCheckSucceeded is False", capitest.WithCondition(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse), true},
+		{"NodeHealthy is Unknown", capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, metav1.ConditionUnknown), false},
+		{"HealthCheckSucceeded is Unknown", capitest.WithCondition(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionUnknown), false},
 		{"all fine", func(*clusterv1.Machine) {}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, memberOf(capitest.Machine("m", capitest.Set("s", 1), row.change)).Unhealthy())
+			assert.Equal(t, row.want, memberFacts(capitest.NewMachine("m", capitest.NewSet("s", 1), row.change)).IsUnhealthy())
 		})
 	}
 }
@@ -155,38 +157,38 @@ func TestMachineLabels(t *testing.T) {
 		settings capi.Settings
 		want     map[string]string // labels in addition to pool, cluster and set
 	}{
-		{"those of the template, the Cluster and the set", capitest.Set("s", 1), capitest.Settings, nil},
+		{"those of the template, the Cluster and the set", capitest.NewSet("s", 1), capitest.DefaultSettings, nil},
 		{
-			"those of the deployment", capitest.Set("s", 1, capitest.OfDeployment, func(s *clusterv1.MachineSet) {
+			"those of the deployment", capitest.NewSet("s", 1, capitest.WithDeploymentOwner, func(s *clusterv1.MachineSet) {
 				s.Labels[clusterv1.MachineDeploymentUniqueLabel] = "h"
-			}), capitest.Settings,
+			}), capitest.DefaultSettings,
 			map[string]string{clusterv1.MachineDeploymentNameLabel: "d", clusterv1.MachineDeploymentUniqueLabel: "h"},
 		},
 		{
-			"a name of 63 characters", capitest.Set(long[:63], 1), capitest.Settings,
+			"a name of 63 characters", capitest.NewSet(long[:63], 1), capitest.DefaultSettings,
 			map[string]string{clusterv1.MachineSetNameLabel: long[:63]},
 		},
 		{
-			"a longer name", capitest.Set(long, 1), capitest.Settings,
-			map[string]string{clusterv1.MachineSetNameLabel: setNameLabel(long)},
+			"a longer name", capitest.NewSet(long, 1), capitest.DefaultSettings,
+			map[string]string{clusterv1.MachineSetNameLabel: labelOfSetName(long)},
 		},
 		{
-			"the filter of the other controllers", capitest.Set("s", 1),
-			capi.Settings{Filter: capitest.Filter, Upstream: "upstream"},
+			"the filter of the other controllers", capitest.NewSet("s", 1),
+			capi.Settings{WatchFilter: capitest.Filter, UpstreamWatchFilter: "upstream"},
 			map[string]string{clusterv1.WatchLabel: "upstream"},
 		},
 		{
-			"their filter instead of that of the template", capitest.Set("s", 1, withTemplateLabel(clusterv1.WatchLabel, "x")),
-			capi.Settings{Filter: capitest.Filter, Upstream: "upstream"},
+			"their filter instead of that of the template", capitest.NewSet("s", 1, withTemplateLabel(clusterv1.WatchLabel, "x")),
+			capi.Settings{WatchFilter: capitest.Filter, UpstreamWatchFilter: "upstream"},
 			map[string]string{clusterv1.WatchLabel: "upstream"},
 		},
-		{"not our filter: nobody would reconcile the machine", capitest.Set("s", 1, withTemplateLabel(clusterv1.WatchLabel, capitest.Filter)), capitest.Settings, nil},
+		{"not our filter: nobody would reconcile the machine", capitest.NewSet("s", 1, withTemplateLabel(clusterv1.WatchLabel, capitest.Filter)), capitest.DefaultSettings, nil},
 		{
-			"another filter of the template", capitest.Set("s", 1, withTemplateLabel(clusterv1.WatchLabel, "x")), capitest.Settings,
+			"another filter of the template", capitest.NewSet("s", 1, withTemplateLabel(clusterv1.WatchLabel, "x")), capitest.DefaultSettings,
 			map[string]string{clusterv1.WatchLabel: "x"},
 		},
 		{
-			"the Cluster of the set", capitest.Set("s", 1, withTemplateLabel(clusterv1.ClusterNameLabel, "x"), withTemplateLabel(clusterv1.MachineSetNameLabel, "x")), capitest.Settings, nil,
+			"the Cluster of the set", capitest.NewSet("s", 1, withTemplateLabel(clusterv1.ClusterNameLabel, "x"), withTemplateLabel(clusterv1.MachineSetNameLabel, "x")), capitest.DefaultSettings, nil,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -197,40 +199,44 @@ func TestMachineLabels(t *testing.T) {
 			}
 			maps.Copy(want, row.want)
 			before := row.set.DeepCopy()
-			assert.Equal(t, want, capiset.MachineLabels(capitest.Facts(row.settings, cache.Preflight{}), row.set))
+			assert.Equal(
+				t,
+				want,
+				capiset.MachineLabels(capitest.NewOfflineCache(row.settings, cache.PreflightConfig{}), row.set),
+			)
 			assert.Equal(t, before, row.set, "the set belongs to a cache")
 		})
 	}
 	t.Run("two long names differ, and fit", func(t *testing.T) {
-		a, b := setNameLabel(long), setNameLabel(long+"x")
+		a, b := labelOfSetName(long), labelOfSetName(long+"x")
 		assert.NotEqual(t, a, b)
 		assert.Regexp(t, `^hash_[A-Za-z0-9_-]{6}_z$`, a)
 	})
 }
 
-func withTemplateLabel(key, value string) capitest.OnSet {
+func withTemplateLabel(key, value string) capitest.SetChange {
 	return func(s *clusterv1.MachineSet) { s.Spec.Template.Labels[key] = value }
 }
 
-func setNameLabel(name string) string {
-	return capiset.MachineLabels(newCache(), capitest.Set(name, 1))[clusterv1.MachineSetNameLabel]
+func labelOfSetName(name string) string {
+	return capiset.MachineLabels(newCache(), capitest.NewSet(name, 1))[clusterv1.MachineSetNameLabel]
 }
 
 // Cluster API's own controllers look for this label value. Source of the value: Cluster API's function
 // format.MustFormatValue, 32-bit FNV-1a in URL-safe base64 without padding.
 func TestLabelOfALongName(t *testing.T) {
-	assert.Equal(t, "hash_2W8PhQ_z", setNameLabel(strings.Repeat("a", 64)))
+	assert.Equal(t, "hash_2W8PhQ_z", labelOfSetName(strings.Repeat("a", 64)))
 }
 
 func TestDesiredMachine(t *testing.T) {
-	set := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
+	set := capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.FailureDomain = "zone-a"
 		s.Spec.Template.Spec.MinReadySeconds = new(int32(5))
 		s.Spec.Template.Spec.ClusterName = "" // the webhook sets the field; the set's own value counts
 	})
 	before := set.DeepCopy()
 	t.Run("a new one", func(t *testing.T) {
-		m := capiset.Desired(newCache(), set, "s-x", nil)
+		m := capiset.DesiredMachine(newCache(), set, "s-x", nil)
 		assert.Equal(t, metav1.ObjectMeta{
 			Name:        "s-x",
 			Namespace:   capitest.Shop,
@@ -254,13 +260,13 @@ func TestDesiredMachine(t *testing.T) {
 		assert.Equal(t, "zone-a", m.Spec.FailureDomain)
 	})
 	t.Run("one that exists keeps what does not change in place", func(t *testing.T) {
-		existing := capitest.Machine("s-x", set, func(m *clusterv1.Machine) {
+		existing := capitest.NewMachine("s-x", set, func(m *clusterv1.Machine) {
 			m.Finalizers = append(m.Finalizers, "example.com/theirs")
 			m.Spec.Version, m.Spec.FailureDomain, m.Spec.MinReadySeconds = "v1.30.0", "zone-b", nil
 			m.Labels, m.Annotations = map[string]string{"theirs": "x"}, map[string]string{"theirs": "x"}
 		})
 		was := existing.DeepCopy()
-		m := capiset.Desired(newCache(), set, "ignored", existing)
+		m := capiset.DesiredMachine(newCache(), set, "ignored", existing)
 		assert.Equal(t, []any{existing.Name, existing.UID, existing.Finalizers}, []any{m.Name, m.UID, m.Finalizers})
 		assert.Equal(t, existing.Spec.Bootstrap, m.Spec.Bootstrap)
 		assert.Equal(t, existing.Spec.InfrastructureRef, m.Spec.InfrastructureRef)
@@ -272,18 +278,18 @@ func TestDesiredMachine(t *testing.T) {
 		assert.Equal(t, was, existing)
 	})
 	assert.Equal(t, before, set, "the set belongs to a cache")
-	capiset.Desired(newCache(), set, "s-x", nil).Annotations["x"] = "y"
+	capiset.DesiredMachine(newCache(), set, "s-x", nil).Annotations["x"] = "y"
 	assert.Equal(t, before, set, "and shares nothing with the machine")
 }
 
-func allChanges(changes ...capitest.OnMachine) capitest.OnMachine {
-	return observetest.Both(changes...)
+func allChanges(changes ...capitest.MachineChange) capitest.MachineChange {
+	return observetest.CombineChanges(changes...)
 }
 
-func TestDrift(t *testing.T) {
+func TestDriftedParts(t *testing.T) {
 	label := func(m *clusterv1.Machine) { m.Labels["theirs"] = "x" }
 	annotation := func(m *clusterv1.Machine) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, "theirs", "x") }
-	deletion := func(change func(*clusterv1.MachineDeletionSpec)) capitest.OnMachine {
+	deletion := func(change func(*clusterv1.MachineDeletionSpec)) capitest.MachineChange {
 		return func(m *clusterv1.Machine) { change(&m.Spec.Deletion) }
 	}
 	gate := func(m *clusterv1.Machine) {
@@ -294,7 +300,7 @@ func TestDrift(t *testing.T) {
 	}
 	for _, row := range []struct {
 		name   string
-		change capitest.OnMachine
+		change capitest.MachineChange
 		alive  string
 		going  string // drift of a machine that is being deleted
 	}{
@@ -302,13 +308,13 @@ func TestDrift(t *testing.T) {
 		{"a label has another value", func(m *clusterv1.Machine) { m.Labels["pool"] = "x" }, "labels", ""},
 		{"a label is missing", func(m *clusterv1.Machine) { delete(m.Labels, clusterv1.MachineSetNameLabel) }, "labels", ""},
 		{"a label of others", label, "", ""},
-		{"a label that Millwright applied and that is wanted no more", allChanges(label, capitest.Applied(capi.FieldManager, "theirs", "team")), "labels", ""},
-		{"a label that another manager applied", allChanges(label, capitest.Applied("other", "theirs", "theirs")), "", ""},
-		{"such a label that is gone already", capitest.Applied(capi.FieldManager, "theirs", "team"), "", ""},
+		{"a label that Millwright applied and that is wanted no more", allChanges(label, capitest.WithManagedFields(capi.FieldManager, "theirs", "team")), "labels", ""},
+		{"a label that another manager applied", allChanges(label, capitest.WithManagedFields("other", "theirs", "theirs")), "", ""},
+		{"such a label that is gone already", capitest.WithManagedFields(capi.FieldManager, "theirs", "team"), "", ""},
 		{"an annotation is missing", func(m *clusterv1.Machine) { m.Annotations = nil }, "annotations", ""},
 		{"an annotation has another value", func(m *clusterv1.Machine) { m.Annotations["team"] = "x" }, "annotations", ""},
 		{"an annotation of others", annotation, "", ""},
-		{"an annotation that Millwright applied and that is wanted no more", allChanges(annotation, capitest.Applied(capi.FieldManager, "pool", "theirs")), "annotations", ""},
+		{"an annotation that Millwright applied and that is wanted no more", allChanges(annotation, capitest.WithManagedFields(capi.FieldManager, "pool", "theirs")), "annotations", ""},
 		{"readiness gates", gate, "readinessGates", "readinessGates"},
 		{"drain timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(7)) }), "nodeDrainTimeoutSeconds", "nodeDrainTimeoutSeconds"},
 		{"no drain timeout is one of 0", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(0)) }), "", ""},
@@ -327,12 +333,12 @@ func TestDrift(t *testing.T) {
 		}, "", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			set := capitest.Set("s", 1)
-			assert.Equal(t, row.alive, capiset.Drift(newCache(), capitest.Machine("m", set, row.change), set))
+			set := capitest.NewSet("s", 1)
+			assert.Equal(t, row.alive, capiset.DriftedParts(newCache(), capitest.NewMachine("m", set, row.change), set))
 			assert.Equal(
 				t,
 				row.going,
-				capiset.Drift(newCache(), capitest.Machine("m", set, row.change, capitest.Going), set),
+				capiset.DriftedParts(newCache(), capitest.NewMachine("m", set, row.change, capitest.AsDeletingObject), set),
 				"while it is being deleted",
 			)
 		})
@@ -341,7 +347,7 @@ func TestDrift(t *testing.T) {
 
 // A machine in its desired state has no drift, whatever the template: a set writes each machine that has drift.
 func TestADesiredMachineHasNoDrift(t *testing.T) {
-	set := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
+	set := capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
 		spec := &s.Spec.Template.Spec
 		spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "x"}}
 		spec.Taints = []clusterv1.MachineTaint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}
@@ -353,26 +359,26 @@ func TestADesiredMachineHasNoDrift(t *testing.T) {
 		}
 		s.Spec.Template.Labels["x"], s.Spec.Template.Annotations["y"] = "x", "y"
 	})
-	old := capitest.Machine("m", capitest.Set("s", 1))
+	old := capitest.NewMachine("m", capitest.NewSet("s", 1))
 	assert.Equal(
 		t,
 		"labels, annotations, readinessGates, nodeDrainTimeoutSeconds, nodeVolumeDetachTimeoutSeconds, nodeDeletionTimeoutSeconds, minReadySeconds, taints",
-		capiset.Drift(newCache(), old, set),
+		capiset.DriftedParts(newCache(), old, set),
 	)
-	assert.Empty(t, capiset.Drift(newCache(), capiset.Desired(newCache(), set, "m", old), set))
-	assert.Empty(t, capiset.Drift(newCache(), capiset.Desired(newCache(), set, "m", nil), set))
+	assert.Empty(t, capiset.DriftedParts(newCache(), capiset.DesiredMachine(newCache(), set, "m", old), set))
+	assert.Empty(t, capiset.DriftedParts(newCache(), capiset.DesiredMachine(newCache(), set, "m", nil), set))
 }
 
-func TestRemark(t *testing.T) {
+func TestRemediationReason(t *testing.T) {
 	for _, row := range []struct {
-		change          capitest.OnMachine
+		change          capitest.MachineChange
 		reason, message string
 	}{
 		{func(*clusterv1.Machine) {}, "", ""},
-		{capitest.SaysWhy(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse, "R", "m"), "R", "m"},
-		{capitest.SaysWhy(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionTrue, "R", "m"), "", ""},
+		{capitest.WithConditionReason(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse, "R", "m"), "R", "m"},
+		{capitest.WithConditionReason(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionTrue, "R", "m"), "", ""},
 	} {
-		reason, message := capiset.Remark(capitest.Machine("m", capitest.Set("s", 1), row.change))
+		reason, message := capiset.RemediationReason(capitest.NewMachine("m", capitest.NewSet("s", 1), row.change))
 		assert.Equal(t, [2]string{row.reason, row.message}, [2]string{reason, message})
 	}
 }
@@ -380,12 +386,14 @@ func TestRemark(t *testing.T) {
 // A machine that has been ready for less than minReadySeconds is not available. The set reconciles again when the
 // machine becomes available.
 func TestAvailability(t *testing.T) {
-	set := capitest.Set(
+	set := capitest.NewSet(
 		"s",
 		1,
 		func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90 * 60)) },
 	)
-	plan := scale.Plan(capiset.Observed(newCache(), set, capitest.Related(capitest.Machine("m", set)), capitest.Noon, 0))
+	plan := scale.PlanSet(
+		capiset.ScaleFacts(newCache(), set, capitest.RelatedObjects(capitest.NewMachine("m", set)), capitest.Noon, 0),
+	)
 	assert.Equal(t, []int{1, 0}, []int{plan.Status.Counts.Ready, plan.Status.Counts.Available})
 	assert.Equal(t, capitest.Noon.Add(30*time.Minute), plan.Decision.Recheck)
 }

@@ -21,19 +21,19 @@ import (
 	"millwright/observe/capi"
 )
 
-// Observed returns the facts from which a set is planned. The parameter seed is the random seed for new names.
-func Observed(
+// ScaleFacts returns the facts from which a set is planned. The parameter seed is the random seed for new names.
+func ScaleFacts(
 	c *capi.Cache,
 	set *clusterv1.MachineSet,
-	related capi.Related,
+	related capi.RelatedObjects,
 	now time.Time,
 	seed uint64,
-) scale.Observed {
+) scale.Facts {
 	selector, err := metav1.LabelSelectorAsSelector(&set.Spec.Selector)
 	if err != nil {
 		selector = labels.Nothing()
 	}
-	o := scale.Observed{
+	o := scale.Facts{
 		Now: now,
 		Deletion: scale.Deletion{
 			Deleting:  set.DeletionTimestamp != nil,
@@ -41,7 +41,7 @@ func Observed(
 			Finalizer: slices.Contains(set.Finalizers, capi.Finalizer),
 		}, Settings: scale.Settings{
 			Order:       deletionOrder(set),
-			MinReady:    time.Duration(capi.Value(set.Spec.Template.Spec.MinReadySeconds)) * time.Second,
+			MinReady:    time.Duration(capi.ValueOrZero(set.Spec.Template.Spec.MinReadySeconds)) * time.Second,
 			Remediation: remediationPolicy(set, related.Deployment),
 		},
 		Seed: seed,
@@ -49,15 +49,15 @@ func Observed(
 		Generation:         set.Generation,
 		ObservedGeneration: set.Status.ObservedGeneration,
 
-		Pauses:     pausedBy(set, related.Cluster),
-		Stopped:    creationStops(set, related),
-		ClusterAPI: transferOf(set, related.Receiver),
-		Missing:    capi.Missing(related.Templates),
+		Pauses:     pauseReasons(set, related.Cluster),
+		Stopped:    creationStopReasons(set, related),
+		ClusterAPI: transferOfSet(set, related.Receiver),
+		Missing:    capi.MissingKinds(related.Templates),
 		Preflight:  preflightFacts(c, set, related),
 	}
 	var namingErr error
 	o.Naming, namingErr = nameParts(set)
-	o.Replicas = int(capi.Value(set.Spec.Replicas))
+	o.Replicas = int(capi.ValueOrZero(set.Spec.Replicas))
 	switch {
 	case set.Spec.Replicas == nil:
 		o.Invalid = "Waiting for spec.replicas set"
@@ -73,7 +73,7 @@ func Observed(
 		o.Invalid = fmt.Sprintf("spec.machineNaming.template cannot be used: %v", namingErr)
 	}
 	for _, m := range related.Members {
-		f := Member(c, m, set, selector)
+		f := MemberFacts(c, m, set, selector)
 		if f.Deleting && !f.Updating && f.UpToDate == scale.True {
 			o.ClusterAPI.LeavingUpToDate++
 		}
@@ -88,7 +88,7 @@ func Observed(
 			Deleting: m.DeletionTimestamp != nil,
 		}
 		o.Orphans = append(o.Orphans, f)
-		if !f.Deleting && capi.ReleasedBy(m, set) {
+		if !f.Deleting && capi.IsReleasedBySet(m, set) {
 			o.Released++
 		}
 	}
@@ -96,17 +96,17 @@ func Observed(
 	return o
 }
 
-// transferOf returns the set to which a set must move its surplus machines, and why it cannot move them.
-func transferOf(set, receiver *clusterv1.MachineSet) (t scale.ClusterAPISet) {
+// transferOfSet returns the set to which a set must move its surplus machines, and why it cannot move them.
+func transferOfSet(set, receiver *clusterv1.MachineSet) (t scale.ClusterAPISet) {
 	if t.MoveTo = set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]; t.MoveTo != "" {
-		t.NoMove = NoMove(set, receiver)
+		t.NoMove = NoMoveReason(set, receiver)
 	}
 	return t
 }
 
 // isContestedSet reports whether another controller also reconciles a set of Millwright.
 func isContestedSet(set *clusterv1.MachineSet) bool {
-	return capi.Contested(set, clusterv1.MachineSetFinalizer)
+	return capi.IsContested(set, clusterv1.MachineSetFinalizer)
 }
 
 // contestedMessage tells a user why Millwright does not touch a contested set. Source of the remedy:
@@ -116,24 +116,24 @@ const contestedMessage = "another controller reconciles this MachineSet: it has 
 
 // deletionOrder returns which machines are deleted first if no other rule decides. Source of the default: the
 // documentation of Cluster API's MachineSet, "newer first"; Cluster API's code uses Random.
-func deletionOrder(set *clusterv1.MachineSet) scale.Order {
-	return scale.Order(set.Spec.Deletion.Order)
+func deletionOrder(set *clusterv1.MachineSet) scale.DeletionOrder {
+	return scale.DeletionOrder(set.Spec.Deletion.Order)
 }
 
-// pausedBy returns who has paused a set, in the wording of Cluster API.
-func pausedBy(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []string) {
-	if cluster != nil && capi.Value(cluster.Spec.Paused) {
+// pauseReasons returns who has paused a set, in the wording of Cluster API.
+func pauseReasons(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []string) {
+	if cluster != nil && capi.ValueOrZero(cluster.Spec.Paused) {
 		who = append(who, capi.ClusterPaused)
 	}
 	if _, paused := set.Annotations[clusterv1.PausedAnnotation]; paused {
-		who = append(who, phrase.PausedBy("MachineSet"))
+		who = append(who, phrase.PausedSentence("MachineSet"))
 	}
 	return who
 }
 
-// creationStops returns why a set creates no machine, apart from missing templates and preflight checks; nil if nothing
-// stops the creation.
-func creationStops(set *clusterv1.MachineSet, related capi.Related) []string {
+// creationStopReasons returns why a set creates no machine, apart from missing templates and preflight checks; nil if
+// nothing stops the creation.
+func creationStopReasons(set *clusterv1.MachineSet, related capi.RelatedObjects) []string {
 	name := set.Spec.ClusterName
 	switch {
 	case set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true":
@@ -142,7 +142,7 @@ func creationStops(set *clusterv1.MachineSet, related capi.Related) []string {
 		return []string{"Cluster " + name + " does not exist"}
 	case related.Cluster.DeletionTimestamp != nil:
 		return []string{"Cluster " + name + " is being deleted"}
-	case related.Unread():
+	case related.HasUnreadObjects():
 		return []string{"templates or control plane were not read yet"}
 	default:
 		return nil
@@ -151,7 +151,7 @@ func creationStops(set *clusterv1.MachineSet, related capi.Related) []string {
 
 // remediationPolicy returns the remediation policy of a set. Source of the limit: spec.remediation.maxInFlight of the
 // set's MachineDeployment, rounded up. Without maxInFlight there is no limit.
-func remediationPolicy(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) (r scale.Remediation) {
+func remediationPolicy(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) (r scale.RemediationPolicy) {
 	if d == nil {
 		return r
 	}
@@ -159,7 +159,7 @@ func remediationPolicy(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment
 	if most := d.Spec.Remediation.MaxInFlight; most != nil {
 		r.Limited = true
 		// If the value does not parse, no machine is replaced.
-		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(capi.Value(d.Spec.Replicas)), true)
+		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(capi.ValueOrZero(d.Spec.Replicas)), true)
 	}
 	return r
 }
@@ -193,20 +193,20 @@ func nameParts(set *clusterv1.MachineSet) ([]string, error) {
 
 // preflightFacts returns the facts for the checks of the control plane. No check runs without a control plane, or for a
 // control plane without a version.
-func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, related capi.Related) preflight.Observed {
+func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, related capi.RelatedObjects) preflight.Facts {
 	cp := related.ControlPlane
 	if cp == nil {
-		return preflight.Observed{}
+		return preflight.Facts{}
 	}
 	bootstrap := set.Spec.Template.Spec.Bootstrap.ConfigRef
-	o := preflight.Observed{
-		Machines: preflight.Machines{
+	o := preflight.Facts{
+		Machines: preflight.MachineFacts{
 			Version: set.Spec.Template.Spec.Version,
 			Kubeadm: bootstrap.Kind == "KubeadmConfigTemplate" && bootstrap.APIGroup == "bootstrap.cluster.x-k8s.io",
 		},
 		Settings: preflight.Settings{
 			Checks: c.Cluster.Preflight.Checks,
-			Strict: c.Cluster.Preflight.Strict,
+			Strict: c.Cluster.Preflight.IsStrict,
 			Skip:   skippedChecks(set, related),
 		},
 	}
@@ -218,14 +218,14 @@ func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, related capi.Relat
 			o.ControlPlane = nil
 		}
 	default:
-		o.ControlPlane = &preflight.ControlPlane{Kind: cp.Ref.Kind, Name: name, Absent: cp.Read, Unread: !cp.Read}
+		o.ControlPlane = &preflight.ControlPlane{Kind: cp.Ref.Kind, Name: name, Absent: cp.WasRead, Unread: !cp.WasRead}
 	}
 	return o
 }
 
 // skippedChecks returns the checks that a set skips. Source: if the set lacks the annotation, Cluster API reads the
 // annotation of the bootstrap template.
-func skippedChecks(set *clusterv1.MachineSet, related capi.Related) string {
+func skippedChecks(set *clusterv1.MachineSet, related capi.RelatedObjects) string {
 	skip := set.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation]
 	ref := set.Spec.Template.Spec.Bootstrap.ConfigRef
 	for _, f := range related.Templates {

@@ -21,87 +21,87 @@ import (
 	"millwright/observe/observetest"
 )
 
-// onRelated changes the objects related to a set.
-type onRelated = func(*capi.Related)
+// relatedChange changes the objects related to a set.
+type relatedChange = func(*capi.RelatedObjects)
 
-func noteSet(key, value string) capitest.OnSet {
-	return capitest.Annotated[*clusterv1.MachineSet](key, value)
+func withSetAnnotation(key, value string) capitest.SetChange {
+	return capitest.WithAnnotation[*clusterv1.MachineSet](key, value)
 }
 
-func withDeployment(change ...capitest.OnDeployment) onRelated {
-	return func(a *capi.Related) { a.Deployment = capitest.Deployment(change...) }
+func withDeployment(change ...capitest.DeploymentChange) relatedChange {
+	return func(a *capi.RelatedObjects) { a.Deployment = capitest.NewDeployment(change...) }
 }
 
-func withMaxInFlight(n intstr.IntOrString) onRelated {
+func withMaxInFlight(n intstr.IntOrString) relatedChange {
 	return withDeployment(func(d *clusterv1.MachineDeployment) {
 		d.Spec.Replicas, d.Spec.Remediation.MaxInFlight = new(int32(5)), &n
 	})
 }
 
-func withNaming(template string) capitest.OnSet {
+func withNaming(template string) capitest.SetChange {
 	return func(s *clusterv1.MachineSet) { s.Spec.MachineNaming.Template = template }
 }
 
-func withOrder(order clusterv1.MachineSetDeletionOrder) capitest.OnSet {
+func withDeletionOrder(order clusterv1.MachineSetDeletionOrder) capitest.SetChange {
 	return func(s *clusterv1.MachineSet) { s.Spec.Deletion.Order = order }
 }
 
-func releasedBy(by string) capitest.OnMachine {
-	return capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationReleasedBy, by)
+func withReleasedBySet(by string) capitest.MachineChange {
+	return capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationReleasedBy, by)
 }
 
-func noReplicas(s *clusterv1.MachineSet) { s.Spec.Replicas = nil }
+func withoutReplicas(s *clusterv1.MachineSet) { s.Spec.Replicas = nil }
 
 // Each row tests one fact about a set, with a value that differs from the fact's value for an empty set.
-func TestObserved(t *testing.T) {
+func TestScaleFacts(t *testing.T) {
 	const (
 		invalid = "the selector does not match the labels of the template"
 		unread  = "templates or control plane were not read yet"
 	)
 	outdated := func(s *clusterv1.MachineSet) {
-		capitest.OfDeployment(s)
-		noteSet(clusterv1.RevisionAnnotation, "0")(s)
+		capitest.WithDeploymentOwner(s)
+		withSetAnnotation(clusterv1.RevisionAnnotation, "0")(s)
 	}
 	current := func(s *clusterv1.MachineSet) {
-		capitest.OfDeployment(s)
-		noteSet(clusterv1.RevisionAnnotation, "1")(s)
+		capitest.WithDeploymentOwner(s)
+		withSetAnnotation(clusterv1.RevisionAnnotation, "1")(s)
 	}
-	orphan := func(labels map[string]string, change ...capitest.OnMachine) onRelated {
-		return func(a *capi.Related) {
-			m := capitest.Machine("o", capitest.Set("s", 1), append(change, capitest.Unowned[*clusterv1.Machine])...)
+	orphan := func(labels map[string]string, change ...capitest.MachineChange) relatedChange {
+		return func(a *capi.RelatedObjects) {
+			m := capitest.NewMachine("o", capitest.NewSet("s", 1), append(change, capitest.WithoutOwner[*clusterv1.Machine])...)
 			m.Labels = labels
 			a.Orphans = []*clusterv1.Machine{m}
 		}
 	}
-	withoutCluster := func(a *capi.Related) { a.Cluster, a.ControlPlane = nil, nil }
+	withoutCluster := func(a *capi.RelatedObjects) { a.Cluster, a.ControlPlane = nil, nil }
 	wanted := map[string]string{"pool": "s", clusterv1.ClusterNameLabel: "c"}
 	rows := []struct {
 		name, fact string
-		set        capitest.OnSet
-		related    onRelated
+		set        capitest.SetChange
+		related    relatedChange
 		want       any
 	}{
 		{fact: "Now", want: capitest.Noon},
 		{fact: "Seed", want: uint64(7)},
 		{fact: "Replicas", want: 3},
-		{name: "not set", fact: "Replicas", set: noReplicas, want: 0},
-		{name: "the document's default", fact: "Order", want: scale.Order("")},
-		{fact: "Order", set: withOrder(clusterv1.OldestMachineSetDeletionOrder), want: scale.Oldest},
-		{fact: "Order", set: withOrder(clusterv1.NewestMachineSetDeletionOrder), want: scale.Newest},
-		{fact: "Order", set: withOrder(clusterv1.RandomMachineSetDeletionOrder), want: scale.Random},
+		{name: "not set", fact: "Replicas", set: withoutReplicas, want: 0},
+		{name: "the document's default", fact: "Order", want: scale.DeletionOrder("")},
+		{fact: "Order", set: withDeletionOrder(clusterv1.OldestMachineSetDeletionOrder), want: scale.Oldest},
+		{fact: "Order", set: withDeletionOrder(clusterv1.NewestMachineSetDeletionOrder), want: scale.Newest},
+		{fact: "Order", set: withDeletionOrder(clusterv1.RandomMachineSetDeletionOrder), want: scale.Random},
 		{
 			name: "in seconds",
 			fact: "MinReady",
 			set:  func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90)) },
 			want: 90 * time.Second,
 		},
-		{fact: "Deleting", set: capitest.Going[*clusterv1.MachineSet], want: true},
+		{fact: "Deleting", set: capitest.AsDeletingObject[*clusterv1.MachineSet], want: true},
 		{fact: "Orphaning", set: func(s *clusterv1.MachineSet) {
-			capitest.Going(s)
+			capitest.AsDeletingObject(s)
 			s.Finalizers = append(s.Finalizers, "orphan")
 		}, want: true},
 		{name: "foreground deletion", fact: "Orphaning", set: func(s *clusterv1.MachineSet) {
-			capitest.Going(s)
+			capitest.AsDeletingObject(s)
 			s.Finalizers = append(s.Finalizers, "foregroundDeletion")
 		}, want: false},
 		{fact: "Finalizer", want: true},
@@ -115,26 +115,28 @@ func TestObserved(t *testing.T) {
 		{fact: "ObservedGeneration", set: func(s *clusterv1.MachineSet) { s.Status.ObservedGeneration = 7 }, want: int64(7)},
 
 		{name: "fine", fact: "Invalid", want: ""},
-		{name: "no size", fact: "Invalid", set: noReplicas, want: "Waiting for spec.replicas set"},
+		{name: "no size", fact: "Invalid", set: withoutReplicas, want: "Waiting for spec.replicas set"},
 		{
 			name: "unreadable",
 			fact: "Invalid",
-			set:  capitest.Selecting(*observetest.Unreadable()),
+			set:  capitest.WithSelector(*observetest.UnreadableSelector()),
 			want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`,
 		},
 		{
 			name: "of other labels",
 			fact: "Invalid",
-			set:  capitest.Selecting(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}),
+			set:  capitest.WithSelector(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}),
 			want: invalid,
 		},
 		{
 			name: "of a label that only machines get",
 			fact: "Invalid",
-			set:  capitest.Selecting(metav1.LabelSelector{MatchLabels: map[string]string{clusterv1.MachineSetNameLabel: "s"}}),
+			set: capitest.WithSelector(
+				metav1.LabelSelector{MatchLabels: map[string]string{clusterv1.MachineSetNameLabel: "s"}},
+			),
 			want: "",
 		},
-		{name: "an empty one is not invalid", fact: "Invalid", set: capitest.Selecting(metav1.LabelSelector{}), want: ""},
+		{name: "an empty one is not invalid", fact: "Invalid", set: capitest.WithSelector(metav1.LabelSelector{}), want: ""},
 		{name: "another controller at work", fact: "Invalid", set: func(s *clusterv1.MachineSet) {
 			s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer)
 		}, want: "another controller reconciles this MachineSet: it has added the finalizer cluster.x-k8s.io/machineset; install the admission policy of Millwright, then remove this finalizer"},
@@ -157,14 +159,14 @@ func TestObserved(t *testing.T) {
 			want: "spec.machineNaming.template cannot be used: parse: template: name:1: unclosed action",
 		},
 		{name: "no size and unreadable", fact: "Orphans", set: func(s *clusterv1.MachineSet) {
-			noReplicas(s)
-			capitest.Selecting(*observetest.Unreadable())(s)
+			withoutReplicas(s)
+			capitest.WithSelector(*observetest.UnreadableSelector())(s)
 		}, related: orphan(wanted), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}}},
-		{fact: "SelectsAll", set: capitest.Selecting(metav1.LabelSelector{}), want: true},
+		{fact: "SelectsAll", set: capitest.WithSelector(metav1.LabelSelector{}), want: true},
 		{
 			name: "one that cannot be read",
 			fact: "SelectsAll",
-			set:  capitest.Selecting(*observetest.Unreadable()),
+			set:  capitest.WithSelector(*observetest.UnreadableSelector()),
 			want: false,
 		},
 
@@ -188,21 +190,21 @@ func TestObserved(t *testing.T) {
 		{
 			name:    "and those that are being deleted",
 			fact:    "Orphans",
-			related: orphan(nil, capitest.Going),
+			related: orphan(nil, capitest.AsDeletingObject),
 			want:    []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Deleting: true}},
 		},
 		{
 			name:    "not one that is being deleted, nor one of another set",
 			fact:    "Released",
-			related: orphan(wanted, releasedBy("uid-s"), capitest.Going),
+			related: orphan(wanted, withReleasedBySet("uid-s"), capitest.AsDeletingObject),
 			want:    0,
 		},
-		{name: "of another set", fact: "Released", related: orphan(wanted, releasedBy("uid-x")), want: 0},
-		{fact: "Released", related: orphan(wanted, releasedBy("uid-s")), want: 1},
+		{name: "of another set", fact: "Released", related: orphan(wanted, withReleasedBySet("uid-x")), want: 0},
+		{fact: "Released", related: orphan(wanted, withReleasedBySet("uid-s")), want: 1},
 		{
 			name:    "an unreadable selector matches none",
 			fact:    "Orphans",
-			set:     capitest.Selecting(*observetest.Unreadable()),
+			set:     capitest.WithSelector(*observetest.UnreadableSelector()),
 			related: orphan(wanted),
 			want:    []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}},
 		},
@@ -210,19 +212,19 @@ func TestObserved(t *testing.T) {
 		{
 			name: "itself",
 			fact: "Pauses",
-			set:  noteSet(clusterv1.PausedAnnotation, ""),
+			set:  withSetAnnotation(clusterv1.PausedAnnotation, ""),
 			want: []string{"MachineSet has the cluster.x-k8s.io/paused annotation"},
 		},
 		{
 			name:    "its Cluster",
 			fact:    "Pauses",
-			related: func(a *capi.Related) { a.Cluster.Spec.Paused = new(true) },
+			related: func(a *capi.RelatedObjects) { a.Cluster.Spec.Paused = new(true) },
 			want:    []string{"Cluster spec.paused is set to true"},
 		},
 		{
 			name:    "said to be not",
 			fact:    "Pauses",
-			related: func(a *capi.Related) { a.Cluster.Spec.Paused = new(false) },
+			related: func(a *capi.RelatedObjects) { a.Cluster.Spec.Paused = new(false) },
 			want:    []string(nil),
 		},
 		{name: "no Cluster", fact: "Pauses", related: withoutCluster, want: []string(nil)},
@@ -231,32 +233,32 @@ func TestObserved(t *testing.T) {
 		{
 			name: "by the rollout",
 			fact: "Stopped",
-			set:  noteSet(clusterv1.DisableMachineCreateAnnotation, "true"),
+			set:  withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "true"),
 			want: []string{"MachineSet has the annotation cluster.x-k8s.io/disable-machine-create"},
 		},
 		{
 			name: "another value",
 			fact: "Stopped",
-			set:  noteSet(clusterv1.DisableMachineCreateAnnotation, "false"),
+			set:  withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "false"),
 			want: []string(nil),
 		},
 		{name: "no Cluster", fact: "Stopped", related: withoutCluster, want: []string{"Cluster c does not exist"}},
 		{
 			name:    "its Cluster goes",
 			fact:    "Stopped",
-			related: func(a *capi.Related) { capitest.Going(a.Cluster) },
+			related: func(a *capi.RelatedObjects) { capitest.AsDeletingObject(a.Cluster) },
 			want:    []string{"Cluster c is being deleted"},
 		},
 		{
 			name:    "a template was not read",
 			fact:    "Stopped",
-			related: func(a *capi.Related) { a.Templates[1] = capi.ProviderObject{Ref: a.Templates[1].Ref} },
+			related: func(a *capi.RelatedObjects) { a.Templates[1] = capi.ProviderObject{Ref: a.Templates[1].Ref} },
 			want:    []string{unread},
 		},
 		{
 			name:    "the control plane was not read",
 			fact:    "Stopped",
-			related: func(a *capi.Related) { a.ControlPlane = &capi.ProviderObject{Ref: a.ControlPlane.Ref} },
+			related: func(a *capi.RelatedObjects) { a.ControlPlane = &capi.ProviderObject{Ref: a.ControlPlane.Ref} },
 			want:    []string{unread},
 		},
 
@@ -264,41 +266,51 @@ func TestObserved(t *testing.T) {
 		{
 			name: "of three machines one is being deleted and up to date",
 			fact: "ClusterAPI.LeavingUpToDate",
-			related: func(a *capi.Related) {
-				s := capitest.Set("s", 1)
+			related: func(a *capi.RelatedObjects) {
+				s := capitest.NewSet("s", 1)
 				a.Members = []*clusterv1.Machine{
-					capitest.Machine("a", s, capitest.Going),
-					capitest.Machine("b", s),
-					capitest.Machine("c", s, capitest.Going, capitest.Without(clusterv1.MachineUpToDateCondition)),
+					capitest.NewMachine("a", s, capitest.AsDeletingObject),
+					capitest.NewMachine("b", s),
+					capitest.NewMachine(
+						"c",
+						s,
+						capitest.AsDeletingObject,
+						capitest.WithoutCondition(clusterv1.MachineUpToDateCondition),
+					),
 				}
 			},
 			want: 1,
 		},
 		{
 			fact: "ClusterAPI.MoveTo",
-			set:  noteSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
+			set:  withSetAnnotation(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
 			want: "next",
 		},
 		{
 			fact: "ClusterAPI.NoMove",
-			set:  noteSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
+			set:  withSetAnnotation(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
 			want: "it does not exist",
 		},
 
 		{name: "none", fact: "Missing", want: []string(nil)},
 		{
-			name:    "one",
-			fact:    "Missing",
-			related: func(a *capi.Related) { a.Templates[1] = capitest.Gone(capitest.Infrastructure()) },
-			want:    []string{"ExampleMachineTemplate"},
+			name: "one",
+			fact: "Missing",
+			related: func(a *capi.RelatedObjects) {
+				a.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+			},
+			want: []string{"ExampleMachineTemplate"},
 		},
-		{name: "both", fact: "Missing", related: func(a *capi.Related) {
-			a.Templates = []capi.ProviderObject{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())}
+		{name: "both", fact: "Missing", related: func(a *capi.RelatedObjects) {
+			a.Templates = []capi.ProviderObject{
+				capitest.MissingObject(capitest.BootstrapTemplate()),
+				capitest.MissingObject(capitest.InfrastructureTemplate()),
+			}
 		}, want: []string{"KubeadmConfigTemplate", "ExampleMachineTemplate"}},
 		{
 			name:    "not before it was looked for",
 			fact:    "Missing",
-			related: func(a *capi.Related) { a.Templates[0].Object, a.Templates[0].Read = nil, false },
+			related: func(a *capi.RelatedObjects) { a.Templates[0].Object, a.Templates[0].WasRead = nil, false },
 			want:    []string(nil),
 		},
 
@@ -339,20 +351,20 @@ func TestObserved(t *testing.T) {
 		{
 			name:    "no revision",
 			fact:    "Remediation.Outdated",
-			set:     capitest.OfDeployment,
+			set:     capitest.WithDeploymentOwner,
 			related: withDeployment(),
 			want:    true,
 		},
 		{name: "the current one", fact: "Remediation.Outdated", set: current, related: withDeployment(), want: false},
-		{name: "alone", fact: "Remediation.Outdated", set: noteSet(clusterv1.RevisionAnnotation, "0"), want: false},
+		{name: "alone", fact: "Remediation.Outdated", set: withSetAnnotation(clusterv1.RevisionAnnotation, "0"), want: false},
 
-		{name: "not written yet", fact: "Reported.Counts", want: (*scale.Counts)(nil)},
+		{name: "not written yet", fact: "Reported.Counts", want: (*scale.MachineCounts)(nil)},
 		{fact: "Reported.Counts", set: func(s *clusterv1.MachineSet) {
 			s.Status.Replicas = new(int32(4))
 			s.Status.ReadyReplicas = new(int32(3))
 			s.Status.AvailableReplicas = new(int32(2))
 			s.Status.UpToDateReplicas = new(int32(1))
-		}, want: &scale.Counts{Replicas: 4, Ready: 3, Available: 2, UpToDate: 1}},
+		}, want: &scale.MachineCounts{Replicas: 4, Ready: 3, Available: 2, UpToDate: 1}},
 		{
 			name: "in a fixed order, without those of others and Blocked",
 			fact: "Reported.Conditions",
@@ -374,16 +386,19 @@ func TestObserved(t *testing.T) {
 			name: "more machines",
 			fact: "Reported.Peak",
 			set:  func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) },
-			related: func(a *capi.Related) {
-				s := capitest.Set("s", 1)
-				a.Members = []*clusterv1.Machine{capitest.Machine("a", s), capitest.Machine("b", s, capitest.Going)}
+			related: func(a *capi.RelatedObjects) {
+				s := capitest.NewSet("s", 1)
+				a.Members = []*clusterv1.Machine{
+					capitest.NewMachine("a", s),
+					capitest.NewMachine("b", s, capitest.AsDeletingObject),
+				}
 			},
 			want: 1,
 		},
 		{fact: "Reported.ActedOn", want: 3},
 	}
 	never := map[string]string{
-		"Members":                    "TestMember",
+		"Members":                    "TestMemberFacts",
 		"LastFailure.Deleting":       "the run knows what it was refused",
 		"LastFailure.Message":        "the run knows what it was refused",
 		"Preflight.ControlPlane":     "TestPreflight",
@@ -399,28 +414,32 @@ func TestObserved(t *testing.T) {
 		never[name] = "Cluster API has nothing like it"
 	}
 	missing := map[string]bool{}
-	for _, name := range observetest.FactsWithout("MCM", reflect.TypeFor[scale.Observed]()) {
+	for _, name := range observetest.FieldNamesWithout("MCM", reflect.TypeFor[scale.Facts]()) {
 		missing[name] = never[name] == ""
 	}
-	plain := capiset.Observed(
+	plain := capiset.ScaleFacts(
 		newCache(),
 		&clusterv1.MachineSet{},
-		capi.Related{Cluster: capitest.Cluster()},
+		capi.RelatedObjects{Cluster: capitest.NewCluster()},
 		time.Time{},
 		0,
 	)
 	for _, row := range rows {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
-			s, related := capitest.Set("s", 3), capitest.Related()
+			s, related := capitest.NewSet("s", 3), capitest.RelatedObjects()
 			if row.set != nil {
 				row.set(s)
 			}
 			if row.related != nil {
 				row.related(&related)
 			}
-			assert.Equal(t, row.want, observetest.Fact(capiset.Observed(newCache(), s, related, capitest.Noon, 7), row.fact))
+			assert.Equal(
+				t,
+				row.want,
+				observetest.FieldByName(capiset.ScaleFacts(newCache(), s, related, capitest.Noon, 7), row.fact),
+			)
 		})
-		if !assert.ObjectsAreEqual(row.want, observetest.Fact(plain, row.fact)) {
+		if !assert.ObjectsAreEqual(row.want, observetest.FieldByName(plain, row.fact)) {
 			delete(missing, row.fact)
 		}
 	}
@@ -431,7 +450,10 @@ func TestObserved(t *testing.T) {
 		if strings.HasPrefix(why, "Cluster API") {
 			assert.Zero(
 				t,
-				observetest.Fact(capiset.Observed(newCache(), capitest.Set("s", 3), capitest.Related(), capitest.Noon, 7), name),
+				observetest.FieldByName(
+					capiset.ScaleFacts(newCache(), capitest.NewSet("s", 3), capitest.RelatedObjects(), capitest.Noon, 7),
+					name,
+				),
 				name,
 			)
 		}
@@ -442,18 +464,26 @@ func TestObserved(t *testing.T) {
 // name.
 func TestUnknownVariablesInANameAreAnError(t *testing.T) {
 	for _, template := range []string{"{{ .nobody }}-{{ .random }}", "{{ .cluster.size }}-{{ .random }}", "{{ .machineSet }}{{ .random | nothing }}"} {
-		o := capiset.Observed(newCache(), capitest.Set("s", 3, withNaming(template)), capitest.Related(), capitest.Noon, 7)
+		o := capiset.ScaleFacts(
+			newCache(),
+			capitest.NewSet("s", 3, withNaming(template)),
+			capitest.RelatedObjects(),
+			capitest.Noon,
+			7,
+		)
 		assert.Contains(t, o.Invalid, "spec.machineNaming.template cannot be used", template)
 		assert.Empty(t, scale.Decide(o).Create)
 	}
 }
 
 func TestPreflight(t *testing.T) {
-	foreign := func(change ...capitest.OnForeign) onRelated {
-		return func(a *capi.Related) { a.ControlPlane = new(capitest.Found(capitest.ControlPlane(change...))) }
+	foreign := func(change ...capitest.ProviderObjectChange) relatedChange {
+		return func(a *capi.RelatedObjects) {
+			a.ControlPlane = new(capitest.FoundObject(capitest.NewControlPlane(change...)))
+		}
 	}
-	topology := func(version string, annotations map[string]string) onRelated {
-		return func(a *capi.Related) {
+	topology := func(version string, annotations map[string]string) relatedChange {
+		return func(a *capi.RelatedObjects) {
 			a.Cluster.Spec.Topology.Version, a.Cluster.Annotations = version, annotations
 		}
 	}
@@ -481,51 +511,54 @@ func TestPreflight(t *testing.T) {
 	}
 	for _, row := range []struct {
 		name    string
-		related onRelated
+		related relatedChange
 		want    *preflight.ControlPlane
 	}{
 		{"in order", foreign(), &fine},
-		{"none", func(a *capi.Related) { a.ControlPlane = nil }, nil},
-		{"without a version", foreign(capitest.Field(nil, "spec", "version")), nil},
-		{"not there", func(a *capi.Related) { a.ControlPlane = new(capitest.Gone(capitest.ControlPlane())) }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Absent: true}},
-		{"not read yet", func(a *capi.Related) { a.ControlPlane = &capi.ProviderObject{Ref: a.ControlPlane.Ref} }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Unread: true}},
+		{"none", func(a *capi.RelatedObjects) { a.ControlPlane = nil }, nil},
+		{"without a version", foreign(capitest.WithField(nil, "spec", "version")), nil},
+		{"not there", func(a *capi.RelatedObjects) { a.ControlPlane = new(capitest.MissingObject(capitest.NewControlPlane())) }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Absent: true}},
+		{"not read yet", func(a *capi.RelatedObjects) { a.ControlPlane = &capi.ProviderObject{Ref: a.ControlPlane.Ref} }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Unread: true}},
 
-		{"no version reported", foreign(capitest.Field(nil, "status")), but(func(c *preflight.ControlPlane) { c.Provisioning, c.Available = true, 0 })},
-		{"an empty list of versions", foreign(capitest.Field([]any{}, "status", "versions")), but(func(c *preflight.ControlPlane) { c.Provisioning = true })},
-		{"a part has the old version", foreign(capitest.Field(versions("v1.30.0", "v1.31.2"), "status", "versions")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
-		{"all have the old version", foreign(capitest.Field(versions("v1.30.0"), "status", "versions")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
-		{"upgrading, by status.version of the former contract", foreign(capitest.Field(nil, "status", "versions"), capitest.Field("v1.30.0", "status", "version")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
-		{"in order, by status.version of the former contract", foreign(capitest.Field(nil, "status", "versions"), capitest.Field("v1.31.2", "status", "version")), &fine},
-		{"the list of versions goes before status.version", foreign(capitest.Field("v1.30.0", "status", "version")), &fine},
+		{"no version reported", foreign(capitest.WithField(nil, "status")), but(func(c *preflight.ControlPlane) { c.Provisioning, c.Available = true, 0 })},
+		{"an empty list of versions", foreign(capitest.WithField([]any{}, "status", "versions")), but(func(c *preflight.ControlPlane) { c.Provisioning = true })},
+		{"a part has the old version", foreign(capitest.WithField(versions("v1.30.0", "v1.31.2"), "status", "versions")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
+		{"all have the old version", foreign(capitest.WithField(versions("v1.30.0"), "status", "versions")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
+		{"upgrading, by status.version of the former contract", foreign(capitest.WithField(nil, "status", "versions"), capitest.WithField("v1.30.0", "status", "version")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
+		{"in order, by status.version of the former contract", foreign(capitest.WithField(nil, "status", "versions"), capitest.WithField("v1.31.2", "status", "version")), &fine},
+		{"the list of versions goes before status.version", foreign(capitest.WithField("v1.30.0", "status", "version")), &fine},
 
-		{"replicas: of the contract", foreign(capitest.Field(int64(2), "status", "availableReplicas")), but(func(c *preflight.ControlPlane) { c.Available = 2 })},
-		{"replicas: of the former contract", foreign(capitest.Field(nil, "status", "availableReplicas"), capitest.Field(int64(1), "status", "readyReplicas")), but(func(c *preflight.ControlPlane) { c.Available = 1 })},
-		{"replicas: the present contract goes first", foreign(capitest.Field(int64(2), "status", "availableReplicas"), capitest.Field(int64(1), "status", "readyReplicas")), but(func(c *preflight.ControlPlane) { c.Available = 2 })},
-		{"replicas: not counted", foreign(capitest.Field(nil, "spec", "replicas")), but(func(c *preflight.ControlPlane) { c.Replicas, c.Available = 0, 0 })},
-		{"replicas: no number", foreign(capitest.Field("three", "spec", "replicas")), but(func(c *preflight.ControlPlane) { c.Replicas, c.Available = 0, 0 })},
+		{"replicas: of the contract", foreign(capitest.WithField(int64(2), "status", "availableReplicas")), but(func(c *preflight.ControlPlane) { c.Available = 2 })},
+		{"replicas: of the former contract", foreign(capitest.WithField(nil, "status", "availableReplicas"), capitest.WithField(int64(1), "status", "readyReplicas")), but(func(c *preflight.ControlPlane) { c.Available = 1 })},
+		{"replicas: the present contract goes first", foreign(capitest.WithField(int64(2), "status", "availableReplicas"), capitest.WithField(int64(1), "status", "readyReplicas")), but(func(c *preflight.ControlPlane) { c.Available = 2 })},
+		{"replicas: not counted", foreign(capitest.WithField(nil, "spec", "replicas")), but(func(c *preflight.ControlPlane) { c.Replicas, c.Available = 0, 0 })},
+		{"replicas: no number", foreign(capitest.WithField("three", "spec", "replicas")), but(func(c *preflight.ControlPlane) { c.Replicas, c.Available = 0, 0 })},
 
 		{"the version of the topology", topology("v1.31.2", nil), but(func(c *preflight.ControlPlane) { c.Topology = true })},
 		{"another version of the topology", topology("v1.33.0", nil), but(func(c *preflight.ControlPlane) { c.Topology, c.Pending = true, "v1.33.0" })},
 		{"the step of the upgrade", topology("v1.33.0", step("v1.32.0")), but(func(c *preflight.ControlPlane) { c.Topology, c.Pending = true, "v1.32.0" })},
 		{"the step is reached", topology("v1.33.0", step("v1.31.2")), but(func(c *preflight.ControlPlane) { c.Topology = true })},
-		{"an annotation without a topology", func(a *capi.Related) { a.Cluster.Annotations = step("v1.32.0") }, &fine},
+		{"an annotation without a topology", func(a *capi.RelatedObjects) { a.Cluster.Annotations = step("v1.32.0") }, &fine},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			related := capitest.Related()
+			related := capitest.RelatedObjects()
 			row.related(&related)
 			assert.Equal(
 				t,
 				row.want,
-				capiset.Observed(newCache(), capitest.Set("s", 1), related, capitest.Noon, 0).Preflight.ControlPlane,
+				capiset.ScaleFacts(newCache(), capitest.NewSet("s", 1), related, capitest.Noon, 0).Preflight.ControlPlane,
 			)
 		})
 	}
 	t.Run("the failure names the step", func(t *testing.T) {
-		related := capitest.Related()
+		related := capitest.RelatedObjects()
 		topology("v1.33.0", step("v1.32.0"))(&related)
-		c := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{preflight.All}, Strict: true})
-		failures := preflight.Decide(capiset.Observed(c, capitest.Set("s", 1), related, capitest.Noon, 0).Preflight)
-		assert.Equal(t, []preflight.Failure{
+		c := capitest.NewOfflineCache(
+			capitest.DefaultSettings,
+			cache.PreflightConfig{Checks: []string{preflight.All}, IsStrict: true},
+		)
+		failures := preflight.Decide(capiset.ScaleFacts(c, capitest.NewSet("s", 1), related, capitest.Noon, 0).Preflight)
+		assert.Equal(t, []preflight.CheckFailure{
 			{
 				Check: "ControlPlaneIsStable",
 				Why:   `KubeadmControlPlane shop/cp has a pending version upgrade to v1.32.0 ("ControlPlaneIsStable" preflight check failed)`,
@@ -536,14 +569,17 @@ func TestPreflight(t *testing.T) {
 
 func TestPreflightOfMachinesAndSettings(t *testing.T) {
 	const skip = clusterv1.MachineSetSkipPreflightChecksAnnotation
-	configured := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{"KubeadmVersionSkew"}, Strict: true})
-	onTemplate := func(index int, value string) onRelated {
-		return func(a *capi.Related) { a.Templates[index].Object.SetAnnotations(map[string]string{skip: value}) }
+	configured := capitest.NewOfflineCache(
+		capitest.DefaultSettings,
+		cache.PreflightConfig{Checks: []string{"KubeadmVersionSkew"}, IsStrict: true},
+	)
+	onTemplate := func(index int, value string) relatedChange {
+		return func(a *capi.RelatedObjects) { a.Templates[index].Object.SetAnnotations(map[string]string{skip: value}) }
 	}
 	for _, row := range []struct {
 		name    string
-		set     capitest.OnSet
-		related onRelated
+		set     capitest.SetChange
+		related relatedChange
 		skip    string
 		version string
 		kubeadm bool
@@ -554,22 +590,22 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 		}, version: "v1.31.2"},
 		{name: "another kind", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Bootstrap.ConfigRef.Kind = "OtherTemplate" }, version: "v1.31.2"},
 		{name: "no version", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Version = "" }, kubeadm: true},
-		{name: "by the set", set: noteSet(skip, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
+		{name: "by the set", set: withSetAnnotation(skip, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
 		{name: "by the bootstrap template", related: onTemplate(0, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
 		{name: "not by the infrastructure template", related: onTemplate(1, "All"), version: "v1.31.2", kubeadm: true},
-		{name: "the set goes before the template", set: noteSet(skip, "KubeadmVersionSkew"), related: onTemplate(0, "All"), skip: "KubeadmVersionSkew", version: "v1.31.2", kubeadm: true},
-		{name: "a template that does not exist", related: func(a *capi.Related) { a.Templates[0].Object = nil }, version: "v1.31.2", kubeadm: true},
+		{name: "the set goes before the template", set: withSetAnnotation(skip, "KubeadmVersionSkew"), related: onTemplate(0, "All"), skip: "KubeadmVersionSkew", version: "v1.31.2", kubeadm: true},
+		{name: "a template that does not exist", related: func(a *capi.RelatedObjects) { a.Templates[0].Object = nil }, version: "v1.31.2", kubeadm: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s, related := capitest.Set("s", 1), capitest.Related()
+			s, related := capitest.NewSet("s", 1), capitest.RelatedObjects()
 			if row.set != nil {
 				row.set(s)
 			}
 			if row.related != nil {
 				row.related(&related)
 			}
-			o := capiset.Observed(configured, s, related, capitest.Noon, 0).Preflight
-			assert.Equal(t, preflight.Machines{Version: row.version, Kubeadm: row.kubeadm}, o.Machines)
+			o := capiset.ScaleFacts(configured, s, related, capitest.Noon, 0).Preflight
+			assert.Equal(t, preflight.MachineFacts{Version: row.version, Kubeadm: row.kubeadm}, o.Machines)
 			assert.Equal(t, preflight.Settings{Checks: []string{"KubeadmVersionSkew"}, Strict: true, Skip: row.skip}, o.Settings)
 		})
 	}
@@ -577,13 +613,13 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 
 // Observed must not change its arguments, because they belong to caches.
 func TestObservedChangesNothing(t *testing.T) {
-	s := capitest.Set("s", 1)
-	related := capitest.Related(
-		capitest.Machine("m", s, capitest.Unhealthy, capitest.Applied(capi.FieldManager, "x", "y")),
+	s := capitest.NewSet("s", 1)
+	related := capitest.RelatedObjects(
+		capitest.NewMachine("m", s, capitest.AsUnhealthyMachine, capitest.WithManagedFields(capi.FieldManager, "x", "y")),
 	)
-	related.Deployment = capitest.Deployment()
+	related.Deployment = capitest.NewDeployment()
 	was, wasMember, wasTemplate := s.DeepCopy(), related.Members[0].DeepCopy(), related.Templates[0].Object.DeepCopy()
-	capiset.Observed(newCache(), s, related, capitest.Noon, 0)
+	capiset.ScaleFacts(newCache(), s, related, capitest.Noon, 0)
 	assert.Equal(t, was, s)
 	assert.Equal(t, wasMember, related.Members[0])
 	assert.Equal(t, wasTemplate, related.Templates[0].Object)

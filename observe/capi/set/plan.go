@@ -8,17 +8,22 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// Explain adds to a plan the blockers of a set, the set's further writes, and the time at which a machine will count as
-// stalled. The plan was made from the facts o.
-func Explain(
+// ExplainPlan adds to a plan the blockers of a set, the set's further writes, and the time at which a machine will
+// count as stalled. The plan was made from the facts o.
+func ExplainPlan(
 	s *clusterv1.MachineSet,
-	related capi.Related,
-	o scale.Observed,
-	plan scale.Planned,
-) observeset.Planned {
-	explained := Explained(s, related, plan.Status.Conditions, o.Now)
-	plan.Pending = Pending(s, related, o, plan, explained)
-	plan.Decision.Recheck = Recheck(plan, explained)
-	blocked := explained.Blocked(o.Now)
-	return observeset.Planned{Planned: plan, Observed: o, Blocked: blocked, Said: IsExplained(s, related, blocked)}
+	related capi.RelatedObjects,
+	o scale.Facts,
+	plan scale.PlanResult,
+) observeset.ExplainedPlan {
+	explained := ExplanationFacts(s, related, plan.Status.Conditions, o.Now)
+	plan.Pending = PendingWork(s, related, o, plan, explained)
+	plan.Decision.Recheck = RecheckTime(plan, explained)
+	blocked := explained.BlockedSummary(o.Now)
+	return observeset.ExplainedPlan{
+		PlanResult:      plan,
+		Facts:           o,
+		BlockedSummary:  blocked,
+		IsShownInStatus: StatusShowsBlockers(s, related, blocked),
+	}
 }

@@ -10,16 +10,19 @@ import (
 	"millwright/observe/capi"
 )
 
-// Unremarked returns the machines whose condition OwnerRemediated does not explain yet why their set does not replace
-// them. The field Why of each target is the message that the condition should have; the result reason is the
+// UnexplainedMachines returns the machines whose condition OwnerRemediated does not explain yet why their set does not
+// replace them. The field Why of each target is the message that the condition should have; the result reason is the
 // condition's reason.
-func Unremarked(related capi.Related, plan scale.Planned) (machines []scale.Target, reason string) {
+func UnexplainedMachines(
+	related capi.RelatedObjects,
+	plan scale.PlanResult,
+) (machines []scale.MachineTarget, reason string) {
 	if reason = clusterv1.MachineSetMachineRemediationDeferredReason; plan.Outdated {
 		reason = clusterv1.MachineSetMachineCannotBeRemediatedReason
 	}
 	for _, target := range plan.Postponed {
 		for _, m := range related.Members {
-			if said, message := Remark(m); m.Name == target.Name && (said != reason || message != target.Why) {
+			if said, message := RemediationReason(m); m.Name == target.Name && (said != reason || message != target.Why) {
 				machines = append(machines, target)
 			}
 		}
@@ -27,10 +30,10 @@ func Unremarked(related capi.Related, plan scale.Planned) (machines []scale.Targ
 	return machines, reason
 }
 
-// Prepared returns a set in the state that it needs before its first machine: with Millwright's finalizer and the label
-// of its Cluster. The Cluster also becomes an owner of a set without a MachineDeployment, so that the deletion of the
-// Cluster deletes the set. Prepared returns nil if the set already has this state.
-func Prepared(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.MachineSet {
+// PreparedSet returns a set in the state that it needs before its first machine: with Millwright's finalizer and the
+// label of its Cluster. The Cluster also becomes an owner of a set without a MachineDeployment, so that the deletion of
+// the Cluster deletes the set. PreparedSet returns nil if the set already has this state.
+func PreparedSet(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.MachineSet {
 	p := s.DeepCopy()
 	if !slices.Contains(
 		p.Finalizers,
@@ -51,36 +54,42 @@ func Prepared(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.Ma
 	if cluster != nil && s.Labels[clusterv1.MachineDeploymentNameLabel] == "" && metav1.GetControllerOf(s) == nil {
 		p.OwnerReferences = capi.WithOwner(p.OwnerReferences, capi.ClusterReference(cluster))
 	}
-	if capi.SameObject(s, p) {
+	if capi.AreEqualSets(s, p) {
 		return nil
 	}
 	return p
 }
 
-// Unprepared reports whether a set must be prepared now. A paused set, or a set that is being deleted, is not written.
-func Unprepared(s *clusterv1.MachineSet, related capi.Related, observed scale.Observed) bool {
-	return s.DeletionTimestamp == nil && len(observed.Pauses) == 0 && Prepared(s, related.Cluster) != nil
+// NeedsPreparation reports whether a set must be prepared now. A paused set, or a set that is being deleted, is not
+// written.
+func NeedsPreparation(s *clusterv1.MachineSet, related capi.RelatedObjects, observed scale.Facts) bool {
+	return s.DeletionTimestamp == nil && len(observed.Pauses) == 0 && PreparedSet(s, related.Cluster) != nil
 }
 
-// MayWriteExtra reports whether the objects related to a set may be written. The objects may not be written while the
-// set is paused, contested or otherwise invalid, or while the garbage collector orphans the set's machines.
-func MayWriteExtra(s *clusterv1.MachineSet, observed scale.Observed) bool {
+// MayWriteRelatedObjects reports whether the objects related to a set may be written. The objects may not be written
+// while the set is paused, contested or otherwise invalid, or while the garbage collector orphans the set's machines.
+func MayWriteRelatedObjects(s *clusterv1.MachineSet, observed scale.Facts) bool {
 	return len(observed.Pauses) == 0 && !observed.Orphaning &&
 		(observed.Invalid == "" || s.DeletionTimestamp != nil)
 }
 
-// Outstanding returns which writes a set needs in addition to its plan; empty if there are none.
-func Outstanding(s *clusterv1.MachineSet, related capi.Related, observed scale.Observed, plan scale.Planned) string {
-	if Unprepared(s, related, observed) {
+// OutstandingWrites returns which writes a set needs in addition to its plan; empty if there are none.
+func OutstandingWrites(
+	s *clusterv1.MachineSet,
+	related capi.RelatedObjects,
+	observed scale.Facts,
+	plan scale.PlanResult,
+) string {
+	if NeedsPreparation(s, related, observed) {
 		return "it is not prepared for its first machine"
 	}
-	if s.DeletionTimestamp != nil || !MayWriteExtra(s, observed) {
+	if s.DeletionTimestamp != nil || !MayWriteRelatedObjects(s, observed) {
 		return ""
 	}
-	if len(capi.Unowned(related)) > 0 {
+	if len(capi.UnownedTemplates(related)) > 0 {
 		return "a template lacks its owner, or the label of the Cluster"
 	}
-	if machines, _ := Unremarked(related, plan); len(machines) > 0 {
+	if machines, _ := UnexplainedMachines(related, plan); len(machines) > 0 {
 		return "a machine does not say why it is not replaced yet"
 	}
 	return ""

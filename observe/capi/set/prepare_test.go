@@ -15,12 +15,12 @@ import (
 )
 
 // A machine's condition OwnerRemediated states once why the machine's set does not replace it yet.
-func TestUnremarked(t *testing.T) {
-	s := capitest.Set("s", 2)
-	saying := func(reason, message string) capitest.OnMachine {
+func TestUnexplainedMachines(t *testing.T) {
+	s := capitest.NewSet("s", 2)
+	saying := func(reason, message string) capitest.MachineChange {
 		return func(m *clusterv1.Machine) {
-			capitest.Unhealthy(m)
-			capitest.SaysWhy(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse, reason, message)(m)
+			capitest.AsUnhealthyMachine(m)
+			capitest.WithConditionReason(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse, reason, message)(m)
 		}
 	}
 	const pending, tooMany = "Machine won't be remediated because it is pending removal due to rollout",
@@ -29,10 +29,10 @@ func TestUnremarked(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		revision string
-		machine  capitest.OnMachine
+		machine  capitest.MachineChange
 		want     []string // wanted reason and message
 	}{
-		{"an old revision", "0", capitest.Unhealthy, []string{"CannotBeRemediated", pending}},
+		{"an old revision", "0", capitest.AsUnhealthyMachine, []string{"CannotBeRemediated", pending}},
 		{"that it cannot be remediated is said already", "0", saying("CannotBeRemediated", pending), nil},
 		{"another reason", "1", saying("CannotBeRemediated", tooMany), []string{"RemediationDeferred", tooMany}},
 		{"another message", "1", saying("RemediationDeferred", pending), []string{"RemediationDeferred", tooMany}},
@@ -40,10 +40,13 @@ func TestUnremarked(t *testing.T) {
 		{"not marked", "1", func(*clusterv1.Machine) {}, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			a := capitest.Related(capitest.Machine("m", s, row.machine), capitest.Machine("fine", s))
-			a.Deployment = capitest.Deployment(none)
-			noteSet(clusterv1.RevisionAnnotation, row.revision)(s)
-			machines, reason := capiset.Unremarked(a, scale.Plan(capiset.Observed(newCache(), s, a, capitest.Noon, 0)))
+			a := capitest.RelatedObjects(capitest.NewMachine("m", s, row.machine), capitest.NewMachine("fine", s))
+			a.Deployment = capitest.NewDeployment(none)
+			withSetAnnotation(clusterv1.RevisionAnnotation, row.revision)(s)
+			machines, reason := capiset.UnexplainedMachines(
+				a,
+				scale.PlanSet(capiset.ScaleFacts(newCache(), s, a, capitest.Noon, 0)),
+			)
 			if row.want == nil {
 				assert.Empty(t, machines)
 				return

@@ -16,7 +16,7 @@ import (
 	"millwright/observe/capi"
 )
 
-// ownConditions lists the condition types that Millwright writes on a MachineSet, in the order of scale.Plan, and
+// ownConditions lists the condition types that Millwright writes on a MachineSet, in the order of scale.PlanSet, and
 // Blocked. Millwright does not change other conditions.
 var ownConditions = []string{
 	vocabulary.ConditionMachinesCreated,
@@ -31,10 +31,10 @@ var ownConditions = []string{
 	vocabulary.ConditionBlocked,
 }
 
-// reportedStatus returns the part of a set's status that scale.Plan computes. Cluster API's status has no fields for
+// reportedStatus returns the part of a set's status that scale.PlanSet computes. Cluster API's status has no fields for
 // the largest size that was ever wanted and for the last size on which the set acted. Both sizes therefore count as
 // reported, and no overshoot is reported.
-func reportedStatus(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
+func reportedStatus(set *clusterv1.MachineSet, o scale.Facts) scale.Status {
 	active := 0
 	for _, m := range o.Members {
 		if !m.Deleting && !m.Updated {
@@ -43,28 +43,33 @@ func reportedStatus(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
 	}
 	s := scale.Status{Peak: max(o.Replicas, active, 0), ActedOn: max(o.Replicas, 0)}
 	if set.Status.Replicas != nil {
-		s.Counts = &scale.Counts{
-			Replicas: int(capi.Value(set.Status.Replicas)), Ready: int(capi.Value(set.Status.ReadyReplicas)),
-			Available: int(capi.Value(set.Status.AvailableReplicas)), UpToDate: int(capi.Value(set.Status.UpToDateReplicas)),
+		s.Counts = &scale.MachineCounts{
+			Replicas: int(capi.ValueOrZero(set.Status.Replicas)),
+			Ready:    int(capi.ValueOrZero(set.Status.ReadyReplicas)),
+			Available: int(
+				capi.ValueOrZero(set.Status.AvailableReplicas),
+			),
+			UpToDate: int(capi.ValueOrZero(set.Status.UpToDateReplicas)),
 		}
 	}
 	for _, kind := range ownConditions {
-		c := capi.ConditionOf(set.Status.Conditions, kind)
+		c := capi.ConditionOfType(set.Status.Conditions, kind)
 		if c.Type != "" && kind != vocabulary.ConditionBlocked {
 			s.Conditions = append(
 				s.Conditions,
-				scale.Condition{Type: c.Type, Status: scale.Answer(c.Status), Reason: c.Reason, Message: c.Message},
+				scale.Condition{Type: c.Type, Status: scale.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message},
 			)
 		}
 	}
 	return s
 }
 
-// ApplyStatus writes the status that scale.Plan computed, and the condition Blocked. The transition time of a condition
-// changes only with the condition's status. The transition time of Blocked is the start of the oldest blocking cause.
+// ApplyStatus writes the status that scale.PlanSet computed, and the condition Blocked. The transition time of a
+// condition changes only with the condition's status. The transition time of Blocked is the start of the oldest
+// blocking cause.
 func ApplyStatus(
 	set *clusterv1.MachineSet,
-	related capi.Related,
+	related capi.RelatedObjects,
 	want scale.Status,
 	blocked explain.Summary,
 	now metav1.Time,
@@ -73,7 +78,7 @@ func ApplyStatus(
 	if c := want.Counts; c != nil {
 		s.Replicas, s.ReadyReplicas = new(int32(c.Replicas)), new(int32(c.Ready))
 		s.AvailableReplicas, s.UpToDateReplicas = new(int32(c.Available)), new(int32(c.UpToDate))
-		s.Versions = Versions(related.Members)
+		s.Versions = MachineVersions(related.Members)
 	}
 	var conditions []capi.Condition
 	for _, c := range want.Conditions {
@@ -82,7 +87,7 @@ func ApplyStatus(
 	s.Conditions = capi.SetConditions(
 		s.Conditions,
 		ownConditions,
-		append(conditions, capi.SaysBlocked(blocked)...),
+		append(conditions, capi.BlockedConditions(blocked)...),
 		set.Generation,
 		now,
 	)
@@ -90,16 +95,16 @@ func ApplyStatus(
 	s.Selector = capi.SelectorText(&set.Spec.Selector)
 }
 
-// IsExplained reports whether the status of a set shows the set's blockers, and the versions of its machines.
-func IsExplained(set *clusterv1.MachineSet, related capi.Related, blocked explain.Summary) bool {
-	c := capi.ConditionOf(set.Status.Conditions, vocabulary.ConditionBlocked)
+// StatusShowsBlockers reports whether the status of a set shows the set's blockers, and the versions of its machines.
+func StatusShowsBlockers(set *clusterv1.MachineSet, related capi.RelatedObjects, blocked explain.Summary) bool {
+	c := capi.ConditionOfType(set.Status.Conditions, vocabulary.ConditionBlocked)
 	return c.Reason == blocked.Reason && c.Message == blocked.Message &&
-		equality.Semantic.DeepEqual(set.Status.Versions, Versions(related.Members))
+		equality.Semantic.DeepEqual(set.Status.Versions, MachineVersions(related.Members))
 }
 
-// Versions counts machines by version: the version of the kubelet, or the wanted version before the node has joined.
-// Machines without a version do not count.
-func Versions(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) {
+// MachineVersions counts machines by version: the version of the kubelet, or the wanted version before the node has
+// joined. Machines without a version do not count.
+func MachineVersions(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) {
 	counts := map[string]int32{}
 	for _, m := range machines {
 		version := m.Spec.Version
@@ -117,23 +122,23 @@ func Versions(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) 
 	return result
 }
 
-// Explained returns the facts that explain what blocks a set. The parameter conditions holds the conditions that the
-// set's status should have.
-func Explained(
+// ExplanationFacts returns the facts that explain what blocks a set. The parameter conditions holds the conditions that
+// the set's status should have.
+func ExplanationFacts(
 	set *clusterv1.MachineSet,
-	related capi.Related,
+	related capi.RelatedObjects,
 	conditions []scale.Condition,
 	now time.Time,
-) explain.Set {
-	s := explain.Set{
+) explain.MachineSet {
+	s := explain.MachineSet{
 		Namespace: set.Namespace, Name: set.Name, ClusterAPI: true,
 		Deleting: set.DeletionTimestamp != nil,
-		Busy:     set.DeletionTimestamp != nil || len(related.Members) != int(capi.Value(set.Spec.Replicas)),
-		Of:       max(len(related.Members), int(capi.Value(set.Spec.Replicas))),
+		Busy:     set.DeletionTimestamp != nil || len(related.Members) != int(capi.ValueOrZero(set.Spec.Replicas)),
+		Of:       max(len(related.Members), int(capi.ValueOrZero(set.Spec.Replicas))),
 	}
 	if isContestedSet(set) { // even a complete set is blocked: the other controller changes its machines
 		since := now
-		if was := capi.ConditionOf(
+		if was := capi.ConditionOfType(
 			set.Status.Conditions,
 			vocabulary.ConditionBlocked,
 		); was.Reason == vocabulary.ReasonMachineSetInvalid {
@@ -148,14 +153,15 @@ func Explained(
 		})
 		return s
 	}
-	if related.Cluster == nil || !capi.Value(related.Cluster.Spec.Paused) { // a paused Cluster's set reports the pause
+	if related.Cluster == nil ||
+		!capi.ValueOrZero(related.Cluster.Spec.Paused) { // a paused Cluster's set reports the pause
 		for _, m := range related.Members {
 			s.Upstream = append(s.Upstream, ExplainedMachine(m, now))
 		}
 	}
 	for _, c := range conditions {
 		since := now
-		if was := capi.ConditionOf(set.Status.Conditions, c.Type); string(was.Status) == string(c.Status) {
+		if was := capi.ConditionOfType(set.Status.Conditions, c.Type); string(was.Status) == string(c.Status) {
 			since = was.LastTransitionTime.Time
 		}
 		s.Conditions = append(s.Conditions, explain.Condition{

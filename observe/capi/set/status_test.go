@@ -31,9 +31,9 @@ func writeStatus(
 	t *testing.T,
 	c *capi.Cache,
 	s *clusterv1.MachineSet,
-	related capi.Related,
+	related capi.RelatedObjects,
 	now time.Time,
-	failure scale.Failure,
+	failure scale.WriteFailure,
 ) *clusterv1.MachineSet {
 	t.Helper()
 	plan, blocked := planSet(c, s, related, now, failure)
@@ -49,70 +49,79 @@ func writeStatus(
 func planSet(
 	c *capi.Cache,
 	s *clusterv1.MachineSet,
-	related capi.Related,
+	related capi.RelatedObjects,
 	now time.Time,
-	failure scale.Failure,
-) (scale.Planned, explain.Summary) {
-	o := capiset.Observed(c, s, related, now, 0)
+	failure scale.WriteFailure,
+) (scale.PlanResult, explain.Summary) {
+	o := capiset.ScaleFacts(c, s, related, now, 0)
 	o.LastFailure = failure
-	plan := scale.Plan(o)
-	return plan, capiset.Explained(s, related, plan.Status.Conditions, now).Blocked(now)
+	plan := scale.PlanSet(o)
+	return plan, capiset.ExplanationFacts(s, related, plan.Status.Conditions, now).BlockedSummary(now)
 }
 
-// dice makes random facts.
-type dice struct{ *rand.Rand }
+// randomSource makes random facts.
+type randomSource struct{ *rand.Rand }
 
-func (d dice) oneIn(n int) bool { return d.IntN(n) == 0 }
+func (d randomSource) hasChanceOneIn(n int) bool { return d.IntN(n) == 0 }
 
-func pickOne[T any](d dice, items ...T) T { return items[d.IntN(len(items))] }
+func pickRandomItem[T any](d randomSource, items ...T) T { return items[d.IntN(len(items))] }
 
-// set returns a set with a random spec and a random former status.
-func (d dice) set() *clusterv1.MachineSet {
-	s := capitest.Set("s", int32(d.IntN(6)))
+// randomSet returns a set with a random spec and a random former status.
+func (d randomSource) randomSet() *clusterv1.MachineSet {
+	s := capitest.NewSet("s", int32(d.IntN(6)))
 	spec := &s.Spec
-	if d.oneIn(20) {
+	if d.hasChanceOneIn(20) {
 		spec.Replicas = nil
 	}
-	if d.oneIn(10) {
-		spec.Selector = pickOne(d, metav1.LabelSelector{}, metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}},
-			metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}}})
+	if d.hasChanceOneIn(10) {
+		spec.Selector = pickRandomItem(
+			d,
+			metav1.LabelSelector{},
+			metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}},
+			metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}}},
+		)
 	}
-	if d.oneIn(3) {
+	if d.hasChanceOneIn(3) {
 		spec.Template.Spec.MinReadySeconds = new(int32(d.IntN(2 * 3600)))
 	}
-	spec.MachineNaming.Template = pickOne(d, "", "", "", "{{ .random }}", "x", "{{")
-	spec.Deletion.Order = pickOne(d, "", clusterv1.OldestMachineSetDeletionOrder, clusterv1.RandomMachineSetDeletionOrder)
-	spec.Template.Spec.Version = pickOne(d, "v1.31.2", "v1.20.0", "", "latest")
-	if d.oneIn(5) {
-		capitest.Going(s)
-		s.Finalizers = append(s.Finalizers, pickOne(d, "example.com/x", "orphan"))
+	spec.MachineNaming.Template = pickRandomItem(d, "", "", "", "{{ .random }}", "x", "{{")
+	spec.Deletion.Order = pickRandomItem(
+		d,
+		"",
+		clusterv1.OldestMachineSetDeletionOrder,
+		clusterv1.RandomMachineSetDeletionOrder,
+	)
+	spec.Template.Spec.Version = pickRandomItem(d, "v1.31.2", "v1.20.0", "", "latest")
+	if d.hasChanceOneIn(5) {
+		capitest.AsDeletingObject(s)
+		s.Finalizers = append(s.Finalizers, pickRandomItem(d, "example.com/x", "orphan"))
 	}
-	if d.oneIn(10) {
-		s.Finalizers = pickOne(
+	if d.hasChanceOneIn(10) {
+		s.Finalizers = pickRandomItem(
 			d,
 			nil,
 			[]string{clusterv1.MachineSetFinalizer},
 			[]string{clusterv1.MachineSetFinalizer, capi.Finalizer},
 		)
 	}
-	if d.oneIn(8) {
-		noteSet(pickOne(d, clusterv1.PausedAnnotation, clusterv1.DisableMachineCreateAnnotation), "true")(s)
+	if d.hasChanceOneIn(8) {
+		withSetAnnotation(pickRandomItem(d, clusterv1.PausedAnnotation, clusterv1.DisableMachineCreateAnnotation), "true")(s)
 	}
 	s.Generation = int64(1 + d.IntN(3))
-	if d.oneIn(2) {
+	if d.hasChanceOneIn(2) {
 		n := func() *int32 { return new(int32(d.IntN(6))) }
 		s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas, s.Status.UpToDateReplicas = n(), n(), n(), n()
 		s.Status.ObservedGeneration = int64(d.IntN(3))
 		for _, kind := range []string{
 			"Paused", "MachinesCreated", "MachinesReady", "Theirs", "MachinesUpToDate", "ScalingUp", "ScalingDown", "Remediating", "Deleting", "ReplicaFailure", "Blocked",
 		} {
-			if d.oneIn(2) {
+			if d.hasChanceOneIn(2) {
 				s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{
 					Type:               kind,
-					Status:             pickOne(d, metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown),
-					Reason:             pickOne(d, "R", kind, "FailedCreate"),
-					Message:            pickOne(d, "", "once"),
-					LastTransitionTime: capitest.Ago(d.IntN(300)),
+					Status:             pickRandomItem(d, metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown),
+					Reason:             pickRandomItem(d, "R", kind, "FailedCreate"),
+					Message:            pickRandomItem(d, "", "once"),
+					LastTransitionTime: capitest.MinutesBeforeNoon(d.IntN(300)),
 					ObservedGeneration: 1,
 				})
 			}
@@ -122,11 +131,11 @@ func (d dice) set() *clusterv1.MachineSet {
 	return s
 }
 
-func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
-	m := capitest.Machine(fmt.Sprintf("s-%d", i), s)
-	m.CreationTimestamp = pickOne(
+func (d randomSource) randomMachine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
+	m := capitest.NewMachine(fmt.Sprintf("s-%d", i), s)
+	m.CreationTimestamp = pickRandomItem(
 		d,
-		capitest.Ago(d.IntN(3000)),
+		capitest.MinutesBeforeNoon(d.IntN(3000)),
 		metav1.NewTime(capitest.Noon.Add(-time.Duration(d.IntN(20))*time.Second)),
 		metav1.Time{},
 	)
@@ -137,40 +146,47 @@ func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
 	} {
 		switch d.IntN(5) {
 		case 0:
-			capitest.Without(kind)(m)
+			capitest.WithoutCondition(kind)(m)
 		case 1:
-			capitest.SaysWhy(
+			capitest.WithConditionReason(
 				kind,
-				pickOne(d, metav1.ConditionFalse, metav1.ConditionUnknown),
+				pickRandomItem(d, metav1.ConditionFalse, metav1.ConditionUnknown),
 				"R",
-				pickOne(d, "", "a reason", "* one\n* two", "an old kubelet "),
+				pickRandomItem(d, "", "a reason", "* one\n* two", "an old kubelet "),
 			)(m)
-			m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = capitest.Ago(d.IntN(100))
+			m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = capitest.MinutesBeforeNoon(d.IntN(100))
 		}
 	}
-	if d.oneIn(4) {
+	if d.hasChanceOneIn(4) {
 		m.Status.NodeRef.Name, m.Status.NodeInfo = "", nil
 	}
-	if d.oneIn(4) {
-		m.DeletionTimestamp = new(capitest.Ago(d.IntN(40)))
-		capitest.SaysWhy(clusterv1.MachineDeletingCondition, pickOne(d, metav1.ConditionTrue, metav1.ConditionFalse), pickOne(
-			d,
-			clusterv1.MachineDeletingDrainingNodeReason,
-			clusterv1.MachineDeletingWaitingForPreDrainHookReason,
-			clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason,
-			clusterv1.MachineDeletingInternalErrorReason,
-		), "why")(m)
-		if d.oneIn(2) {
+	if d.hasChanceOneIn(4) {
+		m.DeletionTimestamp = new(capitest.MinutesBeforeNoon(d.IntN(40)))
+		capitest.WithConditionReason(
+			clusterv1.MachineDeletingCondition,
+			pickRandomItem(d, metav1.ConditionTrue, metav1.ConditionFalse),
+			pickRandomItem(
+				d,
+				clusterv1.MachineDeletingDrainingNodeReason,
+				clusterv1.MachineDeletingWaitingForPreDrainHookReason,
+				clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason,
+				clusterv1.MachineDeletingInternalErrorReason,
+			),
+			"why",
+		)(
+			m,
+		)
+		if d.hasChanceOneIn(2) {
 			withAnnotation(clusterv1.PreDrainDeleteHookAnnotationPrefix + "/backup")(m)
-			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.Ago(d.IntN(10))}
+			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.MinutesBeforeNoon(d.IntN(10))}
 		}
 	}
-	if d.oneIn(8) {
+	if d.hasChanceOneIn(8) {
 		m.Labels["pool"] = "other"
 	}
-	if d.oneIn(5) {
+	if d.hasChanceOneIn(5) {
 		withAnnotation(
-			pickOne(
+			pickRandomItem(
 				d,
 				clusterv1.DeleteMachineAnnotation,
 				clusterv1.UpdateInProgressAnnotation,
@@ -179,25 +195,25 @@ func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
 			),
 		)(m)
 	}
-	m.Spec.Version = pickOne(d, "v1.31.2", "v1.30.0", "")
+	m.Spec.Version = pickRandomItem(d, "v1.31.2", "v1.30.0", "")
 	return m
 }
 
-func (d dice) related(s *clusterv1.MachineSet) capi.Related {
-	a := capitest.Related()
+func (d randomSource) randomRelated(s *clusterv1.MachineSet) capi.RelatedObjects {
+	a := capitest.RelatedObjects()
 	for i := range d.IntN(8) {
-		a.Members = append(a.Members, d.machine(i, s))
+		a.Members = append(a.Members, d.randomMachine(i, s))
 	}
-	if d.oneIn(4) {
-		a.Orphans = []*clusterv1.Machine{capitest.Machine("o", s, capitest.Unowned[*clusterv1.Machine])}
+	if d.hasChanceOneIn(4) {
+		a.Orphans = []*clusterv1.Machine{capitest.NewMachine("o", s, capitest.WithoutOwner[*clusterv1.Machine])}
 	}
-	a.ControlPlane = pickOne(
+	a.ControlPlane = pickRandomItem(
 		d,
 		a.ControlPlane,
 		nil,
-		new(capitest.Gone(capitest.ControlPlane())),
-		&capi.ProviderObject{Ref: capitest.Reference(capitest.ControlPlane())},
-		new(capitest.Found(capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")))),
+		new(capitest.MissingObject(capitest.NewControlPlane())),
+		&capi.ProviderObject{Ref: capitest.ObjectReference(capitest.NewControlPlane())},
+		new(capitest.FoundObject(capitest.NewControlPlane(capitest.WithField(int64(1), "status", "availableReplicas")))),
 	)
 	switch d.IntN(8) {
 	case 0:
@@ -207,23 +223,27 @@ func (d dice) related(s *clusterv1.MachineSet) capi.Related {
 	case 2:
 		a.Cluster.Spec.Topology.Version = "v1.33.0"
 	case 3:
-		capitest.Going(a.Cluster)
+		capitest.AsDeletingObject(a.Cluster)
 	}
-	for i, template := range []*unstructured.Unstructured{capitest.Bootstrap(), capitest.Infrastructure()} {
-		if d.oneIn(6) {
-			a.Templates[i] = pickOne(d, capitest.Gone(template), capi.ProviderObject{Ref: capitest.Reference(template)})
+	for i, template := range []*unstructured.Unstructured{capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()} {
+		if d.hasChanceOneIn(6) {
+			a.Templates[i] = pickRandomItem(
+				d,
+				capitest.MissingObject(template),
+				capi.ProviderObject{Ref: capitest.ObjectReference(template)},
+			)
 		}
 	}
-	if d.oneIn(2) {
-		a.Deployment = capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) })
-		a.Deployment.Spec.Remediation.MaxInFlight = pickOne(
+	if d.hasChanceOneIn(2) {
+		a.Deployment = capitest.NewDeployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) })
+		a.Deployment.Spec.Remediation.MaxInFlight = pickRandomItem(
 			d,
 			nil,
 			new(intstr.FromInt32(1)),
 			new(intstr.FromString("20%")),
 			new(intstr.FromString("x")),
 		)
-		noteSet(clusterv1.RevisionAnnotation, pickOne(d, "0", "1"))(s)
+		withSetAnnotation(clusterv1.RevisionAnnotation, pickRandomItem(d, "0", "1"))(s)
 	}
 	return a
 }
@@ -232,19 +252,22 @@ func (d dice) related(s *clusterv1.MachineSet) capi.Related {
 // stays valid while only the clock changes, until the time of the next recheck.
 func TestAStatusIsWrittenOnce(t *testing.T) {
 	kinds := map[string]int{}
-	for seed := range uint64(decidetest.Seeds(1000)) {
-		d := dice{rand.New(rand.NewPCG(seed, 1))}
-		c := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{preflight.All}, Strict: d.oneIn(2)})
-		s := d.set()
-		related := d.related(s)
+	for seed := range uint64(decidetest.SeedCount(1000)) {
+		d := randomSource{rand.New(rand.NewPCG(seed, 1))}
+		c := capitest.NewOfflineCache(
+			capitest.DefaultSettings,
+			cache.PreflightConfig{Checks: []string{preflight.All}, IsStrict: d.hasChanceOneIn(2)},
+		)
+		s := d.randomSet()
+		related := d.randomRelated(s)
 		now := capitest.Noon.Add(time.Duration(d.IntN(1e9)))
-		failure := pickOne(
+		failure := pickRandomItem(
 			d,
-			scale.Failure{},
-			scale.Failure{},
-			scale.Failure{},
-			scale.Failure{Message: "quota exceeded"},
-			scale.Failure{Deleting: true, Message: "no"},
+			scale.WriteFailure{},
+			scale.WriteFailure{},
+			scale.WriteFailure{},
+			scale.WriteFailure{Message: "quota exceeded"},
+			scale.WriteFailure{Deleting: true, Message: "no"},
 		)
 		after := writeStatus(t, c, s, related, now, failure)
 
@@ -252,7 +275,7 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 		if !assert.False(t, plan.Unreported, "seed %d: it would be written again", seed) ||
 			!assert.True(
 				t,
-				capiset.IsExplained(after, related, blocked),
+				capiset.StatusShowsBlockers(after, related, blocked),
 				"seed %d: what blocks it would be written again",
 				seed,
 			) {
@@ -261,12 +284,15 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 			t.Fatalf("wanted: %+v %+v, blocked: %+v", want, want.Counts, blocked)
 		}
 		later := now.Add(time.Hour)
-		if next := capiset.Recheck(plan, capiset.Explained(after, related, plan.Status.Conditions, now)); !next.IsZero() {
+		if next := capiset.RecheckTime(
+			plan,
+			capiset.ExplanationFacts(after, related, plan.Status.Conditions, now),
+		); !next.IsZero() {
 			later = next.Add(-time.Nanosecond)
 		}
 		plan, blocked = planSet(c, after, related, later, failure)
 		require.False(t, plan.Unreported, "seed %d: only the clock changed", seed)
-		require.True(t, capiset.IsExplained(after, related, blocked), "seed %d: only the clock changed", seed)
+		require.True(t, capiset.StatusShowsBlockers(after, related, blocked), "seed %d: only the clock changed", seed)
 		require.Equal(
 			t,
 			after,
@@ -290,68 +316,71 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 
 func TestHowTheMachinesOfASetAreCounted(t *testing.T) {
 	const ready, upToDate = clusterv1.MachineReadyCondition, clusterv1.MachineUpToDateCondition
-	no := func(kind string) capitest.OnMachine { return capitest.Says(kind, metav1.ConditionFalse) }
+	no := func(kind string) capitest.MachineChange { return capitest.WithCondition(kind, metav1.ConditionFalse) }
 	type counts [4]int32 // replicas, ready, available, up to date
 	for _, row := range []struct {
 		name     string
-		machines []capitest.OnMachine
+		machines []capitest.MachineChange
 		want     counts
 	}{
 		{"none", nil, counts{}},
-		{"ready alone", []capitest.OnMachine{func(m *clusterv1.Machine) {
+		{"ready alone", []capitest.MachineChange{func(m *clusterv1.Machine) {
 			no(upToDate)(m)
 			m.Status.Conditions[0].LastTransitionTime = metav1.NewTime(capitest.Noon)
 		}}, counts{1, 1, 0, 0}},
-		{"ready for long enough", []capitest.OnMachine{no(upToDate)}, counts{1, 1, 1, 0}},
-		{"up to date alone", []capitest.OnMachine{no(ready)}, counts{1, 0, 0, 1}},
-		{"several", []capitest.OnMachine{no(ready), no(upToDate), func(*clusterv1.Machine) {}}, counts{3, 2, 2, 2}},
-		{"updated in place, it counts for the size alone", []capitest.OnMachine{withAnnotation(clusterv1.UpdateInProgressAnnotation)}, counts{1, 0, 0, 0}},
-		{"being deleted, it counts as up to date, too, as Cluster API counts it", []capitest.OnMachine{capitest.Going[*clusterv1.Machine]}, counts{1, 0, 0, 1}},
+		{"ready for long enough", []capitest.MachineChange{no(upToDate)}, counts{1, 1, 1, 0}},
+		{"up to date alone", []capitest.MachineChange{no(ready)}, counts{1, 0, 0, 1}},
+		{"several", []capitest.MachineChange{no(ready), no(upToDate), func(*clusterv1.Machine) {}}, counts{3, 2, 2, 2}},
+		{"updated in place, it counts for the size alone", []capitest.MachineChange{withAnnotation(clusterv1.UpdateInProgressAnnotation)}, counts{1, 0, 0, 0}},
+		{"being deleted, it counts as up to date, too, as Cluster API counts it", []capitest.MachineChange{capitest.AsDeletingObject[*clusterv1.Machine]}, counts{1, 0, 0, 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := capitest.Set("s", 1, func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(60)) })
-			related := capitest.Related()
+			s := capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(60)) })
+			related := capitest.RelatedObjects()
 			for i, change := range row.machines {
-				related.Members = append(related.Members, capitest.Machine(fmt.Sprint("m-", i), s, change))
+				related.Members = append(related.Members, capitest.NewMachine(fmt.Sprint("m-", i), s, change))
 			}
-			got := writeStatus(t, newCache(), s, related, capitest.Noon, scale.Failure{}).Status
+			got := writeStatus(t, newCache(), s, related, capitest.Noon, scale.WriteFailure{}).Status
 			assert.Equal(t, row.want, counts{*got.Replicas, *got.ReadyReplicas, *got.AvailableReplicas, *got.UpToDateReplicas})
 		})
 	}
 }
 
 func TestVersionsOfTheMachinesAreCounted(t *testing.T) {
-	s := capitest.Set("s", 4)
-	kubelet := func(v string) capitest.OnMachine {
+	s := capitest.NewSet("s", 4)
+	kubelet := func(v string) capitest.MachineChange {
 		return func(m *clusterv1.Machine) { m.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: v} }
 	}
-	related := capitest.Related(
-		capitest.Machine(
+	related := capitest.RelatedObjects(
+		capitest.NewMachine(
 			"a",
 			s,
 			kubelet("v1.31.2"),
 		),
-		capitest.Machine("b", s, kubelet("v1.30.9")),
-		capitest.Machine("c", s, kubelet("v1.31.2")),
-		capitest.Machine("d", s, withoutStatus), // the node has not joined: the wanted version counts
-		capitest.Machine("e", s, kubelet("")),
-		capitest.Machine("f", s, withoutStatus, func(m *clusterv1.Machine) { m.Spec.Version = "" }),
+		capitest.NewMachine("b", s, kubelet("v1.30.9")),
+		capitest.NewMachine("c", s, kubelet("v1.31.2")),
+		capitest.NewMachine("d", s, withoutStatus), // the node has not joined: the wanted version counts
+		capitest.NewMachine("e", s, kubelet("")),
+		capitest.NewMachine("f", s, withoutStatus, func(m *clusterv1.Machine) { m.Spec.Version = "" }),
 	)
-	after := writeStatus(t, newCache(), s, related, capitest.Noon, scale.Failure{})
+	after := writeStatus(t, newCache(), s, related, capitest.Noon, scale.WriteFailure{})
 	assert.Equal(
 		t,
 		[]clusterv1.StatusVersion{{Version: "v1.30.9", Replicas: 1}, {Version: "v1.31.2", Replicas: 4}},
 		after.Status.Versions,
 	)
-	_, blocked := planSet(newCache(), after, related, capitest.Noon, scale.Failure{})
-	assert.True(t, capiset.IsExplained(after, related, blocked))
+	_, blocked := planSet(newCache(), after, related, capitest.Noon, scale.WriteFailure{})
+	assert.True(t, capiset.StatusShowsBlockers(after, related, blocked))
 	related.Members[0].Status.NodeInfo.KubeletVersion = "v1.32.0"
-	assert.False(t, capiset.IsExplained(after, related, blocked), "a kubelet was updated")
-	assert.Empty(t, writeStatus(t, newCache(), after, capitest.Related(), capitest.Noon, scale.Failure{}).Status.Versions)
+	assert.False(t, capiset.StatusShowsBlockers(after, related, blocked), "a kubelet was updated")
+	assert.Empty(
+		t,
+		writeStatus(t, newCache(), after, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{}).Status.Versions,
+	)
 }
 
-// conditionOf returns a condition of a set, and asserts that the set has exactly one condition of this type.
-func conditionOf(t *testing.T, s *clusterv1.MachineSet, kind string) metav1.Condition {
+// conditionOfSet returns a condition of a set, and asserts that the set has exactly one condition of this type.
+func conditionOfSet(t *testing.T, s *clusterv1.MachineSet, kind string) metav1.Condition {
 	t.Helper()
 	all := slices.DeleteFunc(slices.Clone(s.Status.Conditions), func(c metav1.Condition) bool { return c.Type != kind })
 	require.Len(t, all, 1, kind)
@@ -359,14 +388,14 @@ func conditionOf(t *testing.T, s *clusterv1.MachineSet, kind string) metav1.Cond
 }
 
 func TestConditionsOfASet(t *testing.T) {
-	s := capitest.Set("s", 2)
+	s := capitest.NewSet("s", 2)
 	s.Generation = 4
 	foreign := metav1.Condition{
 		Type:               "example.com/Theirs",
 		Status:             metav1.ConditionTrue,
 		Reason:             "R",
 		Message:            "m",
-		LastTransitionTime: capitest.Ago(99),
+		LastTransitionTime: capitest.MinutesBeforeNoon(99),
 		ObservedGeneration: 1,
 	}
 	s.Status.Conditions = []metav1.Condition{
@@ -375,27 +404,48 @@ func TestConditionsOfASet(t *testing.T) {
 			Status:             metav1.ConditionTrue,
 			Reason:             "Once",
 			Message:            "once",
-			LastTransitionTime: capitest.Ago(50),
+			LastTransitionTime: capitest.MinutesBeforeNoon(50),
 			ObservedGeneration: 3,
 		},
 		foreign,
-		{Type: "MachinesReady", Status: metav1.ConditionFalse, Reason: "NotReady", LastTransitionTime: capitest.Ago(50)},
-		{Type: "ReplicaFailure", Status: metav1.ConditionTrue, Reason: "FailedCreate", LastTransitionTime: capitest.Ago(50)},
+		{
+			Type:               "MachinesReady",
+			Status:             metav1.ConditionFalse,
+			Reason:             "NotReady",
+			LastTransitionTime: capitest.MinutesBeforeNoon(50),
+		},
+		{
+			Type:               "ReplicaFailure",
+			Status:             metav1.ConditionTrue,
+			Reason:             "FailedCreate",
+			LastTransitionTime: capitest.MinutesBeforeNoon(50),
+		},
 	}
-	after := writeStatus(t, newCache(), s, capitest.Related(capitest.Machine("m", s)), capitest.Noon, scale.Failure{})
+	after := writeStatus(
+		t,
+		newCache(),
+		s,
+		capitest.RelatedObjects(capitest.NewMachine("m", s)),
+		capitest.Noon,
+		scale.WriteFailure{},
+	)
 
-	assert.Equal(t, foreign.Message, conditionOf(t, after, foreign.Type).Message)
-	assert.Equal(t, int64(1), conditionOf(t, after, foreign.Type).ObservedGeneration, "that of others stays as it is")
-	up := conditionOf(t, after, "ScalingUp")
+	assert.Equal(t, foreign.Message, conditionOfSet(t, after, foreign.Type).Message)
+	assert.Equal(t, int64(1), conditionOfSet(t, after, foreign.Type).ObservedGeneration, "that of others stays as it is")
+	up := conditionOfSet(t, after, "ScalingUp")
 	assert.Equal(
 		t,
 		[]any{metav1.ConditionTrue, "ScalingUp", "Scaling up from 1 to 2 replicas", int64(4)},
 		[]any{up.Status, up.Reason, up.Message, up.ObservedGeneration},
 	)
-	assert.True(t, up.LastTransitionTime.Equal(new(capitest.Ago(50))), "the status is as before, so its time stays")
-	ready := conditionOf(t, after, "MachinesReady")
+	assert.True(
+		t,
+		up.LastTransitionTime.Equal(new(capitest.MinutesBeforeNoon(50))),
+		"the status is as before, so its time stays",
+	)
+	ready := conditionOfSet(t, after, "MachinesReady")
 	assert.Equal(t, metav1.ConditionTrue, ready.Status)
-	assert.True(t, ready.LastTransitionTime.Equal(new(capitest.Ago(0))), "the status changed now")
+	assert.True(t, ready.LastTransitionTime.Equal(new(capitest.MinutesBeforeNoon(0))), "the status changed now")
 	for _, kind := range []string{"ReplicaFailure", "Blocked"} {
 		assert.False(
 			t,
@@ -405,56 +455,59 @@ func TestConditionsOfASet(t *testing.T) {
 		)
 	}
 	for _, kind := range []string{"MachinesCreated", "MachinesUpToDate", "ScalingDown", "Remediating", "Deleting", "Paused"} {
-		conditionOf(t, after, kind)
+		conditionOfSet(t, after, kind)
 	}
 	assert.Equal(t, int64(4), after.Status.ObservedGeneration)
 	assert.Equal(t, "cluster.x-k8s.io/cluster-name=c,pool=s", after.Status.Selector)
 	s.Spec.Selector = metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}},
 	}
-	assert.Empty(t, writeStatus(t, newCache(), s, capitest.Related(), capitest.Noon, scale.Failure{}).Status.Selector)
+	assert.Empty(
+		t,
+		writeStatus(t, newCache(), s, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{}).Status.Selector,
+	)
 }
 
 func TestConditionBlocked(t *testing.T) {
-	s := capitest.Set("s", 2)
-	related := capitest.Related()
-	related.Templates[1] = capitest.Gone(capitest.Infrastructure())
-	_, blocked := planSet(newCache(), s, related, capitest.Noon, scale.Failure{})
-	assert.False(t, capiset.IsExplained(s, related, blocked), "the status says nothing yet")
-	after := writeStatus(t, newCache(), s, related, capitest.Noon, scale.Failure{})
-	c := conditionOf(t, after, "Blocked")
+	s := capitest.NewSet("s", 2)
+	related := capitest.RelatedObjects()
+	related.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+	_, blocked := planSet(newCache(), s, related, capitest.Noon, scale.WriteFailure{})
+	assert.False(t, capiset.StatusShowsBlockers(s, related, blocked), "the status says nothing yet")
+	after := writeStatus(t, newCache(), s, related, capitest.Noon, scale.WriteFailure{})
+	c := conditionOfSet(t, after, "Blocked")
 	assert.Equal(t, metav1.ConditionTrue, c.Status)
 	assert.Equal(t, "TemplateNotFound", c.Reason)
 	assert.Contains(t, c.Message, "set s creates no machine: ExampleMachineTemplate does not exist")
 	assert.Contains(t, c.Message, "kubectl get machinesets.cluster.x-k8s.io -n shop s -o yaml")
-	assert.True(t, c.LastTransitionTime.Equal(new(capitest.Ago(0))))
-	assert.True(t, capiset.IsExplained(after, related, blocked))
+	assert.True(t, c.LastTransitionTime.Equal(new(capitest.MinutesBeforeNoon(0))))
+	assert.True(t, capiset.StatusShowsBlockers(after, related, blocked))
 	other := blocked
 	other.Message += ", and more"
-	assert.False(t, capiset.IsExplained(after, related, other), "another message")
+	assert.False(t, capiset.StatusShowsBlockers(after, related, other), "another message")
 
 	s.Status.Conditions = []metav1.Condition{
 		{
 			Type:               "MachinesCreated",
 			Status:             metav1.ConditionFalse,
 			Reason:             "TemplateNotFound",
-			LastTransitionTime: capitest.Ago(50),
+			LastTransitionTime: capitest.MinutesBeforeNoon(50),
 		},
 	}
-	since := conditionOf(
+	since := conditionOfSet(
 		t,
-		writeStatus(t, newCache(), s, related, capitest.Noon, scale.Failure{}),
+		writeStatus(t, newCache(), s, related, capitest.Noon, scale.WriteFailure{}),
 		"Blocked",
 	).LastTransitionTime
-	assert.True(t, since.Equal(new(capitest.Ago(50))), "it is blocked since no machine could be created")
+	assert.True(t, since.Equal(new(capitest.MinutesBeforeNoon(50))), "it is blocked since no machine could be created")
 
-	_, blocked = planSet(newCache(), after, capitest.Related(), capitest.Noon, scale.Failure{})
+	_, blocked = planSet(newCache(), after, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{})
 	assert.False(
 		t,
-		capiset.IsExplained(after, capitest.Related(), blocked),
+		capiset.StatusShowsBlockers(after, capitest.RelatedObjects(), blocked),
 		"nothing blocks it any more, and its status says so still",
 	)
-	free := writeStatus(t, newCache(), after, capitest.Related(), capitest.Noon, scale.Failure{})
+	free := writeStatus(t, newCache(), after, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{})
 	assert.False(
 		t,
 		slices.ContainsFunc(free.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Blocked" }),
@@ -463,23 +516,28 @@ func TestConditionBlocked(t *testing.T) {
 
 // Another cause blocked the set before.
 func TestTheTransitionTimeOfBlockedIsTheStartOfItsCause(t *testing.T) {
-	s := capitest.Set("s", 2)
+	s := capitest.NewSet("s", 2)
 	s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer)
 	s.Status.Conditions = []metav1.Condition{
-		{Type: "Blocked", Status: metav1.ConditionTrue, Reason: "TemplateNotFound", LastTransitionTime: capitest.Ago(50)},
+		{
+			Type:               "Blocked",
+			Status:             metav1.ConditionTrue,
+			Reason:             "TemplateNotFound",
+			LastTransitionTime: capitest.MinutesBeforeNoon(50),
+		},
 	}
-	after := writeStatus(t, newCache(), s, capitest.Related(), capitest.Noon, scale.Failure{})
-	c := conditionOf(t, after, "Blocked")
+	after := writeStatus(t, newCache(), s, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{})
+	c := conditionOfSet(t, after, "Blocked")
 	assert.Equal(t, "MachineSetInvalid", c.Reason)
 	assert.True(
 		t,
-		c.LastTransitionTime.Equal(new(capitest.Ago(0))),
+		c.LastTransitionTime.Equal(new(capitest.MinutesBeforeNoon(0))),
 		"another controller came now: %s",
 		c.LastTransitionTime,
 	)
-	later := conditionOf(
+	later := conditionOfSet(
 		t,
-		writeStatus(t, newCache(), after, capitest.Related(), capitest.Noon.Add(time.Hour), scale.Failure{}),
+		writeStatus(t, newCache(), after, capitest.RelatedObjects(), capitest.Noon.Add(time.Hour), scale.WriteFailure{}),
 		"Blocked",
 	)
 	assert.True(t, later.LastTransitionTime.Equal(&c.LastTransitionTime), "it is the same one")
@@ -487,10 +545,16 @@ func TestTheTransitionTimeOfBlockedIsTheStartOfItsCause(t *testing.T) {
 
 // A paused set is blocked only while it has too few or too many machines, or machines that are being deleted.
 func TestAPausedSetIsBlockedWhileItHasWork(t *testing.T) {
-	paused := noteSet(clusterv1.PausedAnnotation, "")
-	s := capitest.Set("s", 1, paused)
-	_, blocked := planSet(newCache(), s, capitest.Related(capitest.Machine("m", s)), capitest.Noon, scale.Failure{})
-	assert.False(t, blocked.Blocked())
-	_, blocked = planSet(newCache(), s, capitest.Related(), capitest.Noon, scale.Failure{})
+	paused := withSetAnnotation(clusterv1.PausedAnnotation, "")
+	s := capitest.NewSet("s", 1, paused)
+	_, blocked := planSet(
+		newCache(),
+		s,
+		capitest.RelatedObjects(capitest.NewMachine("m", s)),
+		capitest.Noon,
+		scale.WriteFailure{},
+	)
+	assert.False(t, blocked.IsBlocked())
+	_, blocked = planSet(newCache(), s, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{})
 	assert.Contains(t, blocked.Message, "kubectl annotate machinesets.cluster.x-k8s.io -n shop s cluster.x-k8s.io/paused-")
 }

@@ -30,7 +30,7 @@ func ExplainedMachine(m *clusterv1.Machine, now time.Time) explain.UpstreamMachi
 	case m.DeletionTimestamp != nil:
 		explainDeletion(m, &f)
 	default:
-		explainLive(m, &f)
+		explainLiveMachine(m, &f)
 	}
 	if paused && f.Stage != "" {
 		f.Stage, f.Unhandled, f.Lost = explain.StagePaused, false, false
@@ -51,7 +51,7 @@ var deletionStages = map[string]explain.Stage{
 
 // explainDeletion sets the facts about a machine that is being deleted.
 func explainDeletion(m *clusterv1.Machine, f *explain.UpstreamMachine) {
-	c := capi.ConditionOf(m.Status.Conditions, clusterv1.MachineDeletingCondition)
+	c := capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineDeletingCondition)
 	f.Stage, f.Message, f.Since = explain.StageDelete, c.Message, m.DeletionTimestamp.Time
 	if !slices.Contains(m.Finalizers, clusterv1.MachineFinalizer) { // Cluster API's part is done
 		f.Message = "finalizers are left: " + strings.Join(m.Finalizers, ", ")
@@ -82,9 +82,9 @@ func explainDeletion(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 			deletion.NodeVolumeDetachTimeoutSeconds,
 		)
 	case clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason:
-		f.Object = objectOf(m.Spec.InfrastructureRef)
+		f.Object = objectName(m.Spec.InfrastructureRef)
 	case clusterv1.MachineDeletingWaitingForBootstrapDeletionReason:
-		f.Object = objectOf(m.Spec.Bootstrap.ConfigRef)
+		f.Object = objectName(m.Spec.Bootstrap.ConfigRef)
 	}
 }
 
@@ -98,8 +98,12 @@ func explainHooks(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix strin
 	}
 	switch {
 	case len(f.Hooks) > 0:
-	case capidrain.Hooked(m) && prefix == clusterv1.PreDrainDeleteHookAnnotationPrefix:
-		f.Stage, f.Message, f.Drain = explain.StageOwnDrain, "", machine.Explained(capidrain.AsMachine(m), nil, f.Now)
+	case capidrain.HasHook(m) && prefix == clusterv1.PreDrainDeleteHookAnnotationPrefix:
+		f.Stage, f.Message, f.Drain = explain.StageOwnDrain, "", machine.ExplanationFacts(
+			capidrain.ToMillwrightMachine(m),
+			nil,
+			f.Now,
+		)
 	default:
 		f.Stage = explain.StageDelete
 	}
@@ -112,33 +116,33 @@ func stageBounds(deletion time.Time, began metav1.Time, seconds *int32) (since, 
 	if began.IsZero() {
 		return deletion, end
 	}
-	if n := capi.Value(seconds); n > 0 {
+	if n := capi.ValueOrZero(seconds); n > 0 {
 		end = began.Add(time.Duration(n) * time.Second)
 	}
 	return began.Time, end
 }
 
-// explainLive sets the facts about a machine that is not being deleted: what is missing until the node joins, and what
-// the machine has lost later. A missing condition counts as no information.
-func explainLive(m *clusterv1.Machine, f *explain.UpstreamMachine) {
+// explainLiveMachine sets the facts about a machine that is not being deleted: what is missing until the node joins,
+// and what the machine has lost later. A missing condition counts as no information.
+func explainLiveMachine(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	created := m.CreationTimestamp.Time
 	of := func(stage explain.Stage, c metav1.Condition, from time.Time, object string) {
-		f.Stage, f.Message, f.Since, f.Object = stage, c.Message, phrase.Later(c.LastTransitionTime.Time, from), object
+		f.Stage, f.Message, f.Since, f.Object = stage, c.Message, phrase.LaterTime(c.LastTransitionTime.Time, from), object
 	}
-	bootstrap := capi.ConditionOf(m.Status.Conditions, clusterv1.MachineBootstrapConfigReadyCondition)
-	infrastructure := capi.ConditionOf(m.Status.Conditions, clusterv1.MachineInfrastructureReadyCondition)
-	node := capi.ConditionOf(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
-	updating := capi.ConditionOf(m.Status.Conditions, clusterv1.MachineUpdatingCondition)
+	bootstrap := capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineBootstrapConfigReadyCondition)
+	infrastructure := capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineInfrastructureReadyCondition)
+	node := capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
+	updating := capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineUpdatingCondition)
 	lacks := func(c metav1.Condition) bool { return c.Type != "" && c.Status != metav1.ConditionTrue }
 	joined := m.Status.NodeRef.IsDefined()
 	switch {
 	case len(m.Status.Conditions) == 0:
 		f.Stage, f.Since, f.Unhandled = explain.StageInfrastructure, created, true
 	case !joined && lacks(bootstrap):
-		of(explain.StageBootstrap, bootstrap, created, objectOf(m.Spec.Bootstrap.ConfigRef))
+		of(explain.StageBootstrap, bootstrap, created, objectName(m.Spec.Bootstrap.ConfigRef))
 		f.Lost = bootstrap.Reason == clusterv1.MachineBootstrapConfigDeletedReason
 	case lacks(infrastructure):
-		of(explain.StageInfrastructure, infrastructure, created, objectOf(m.Spec.InfrastructureRef))
+		of(explain.StageInfrastructure, infrastructure, created, objectName(m.Spec.InfrastructureRef))
 		f.Lost = infrastructure.Reason == clusterv1.MachineInfrastructureDeletedReason
 	case !joined && lacks(node): // the node cannot join before its instance exists
 		of(explain.StageJoin, node, infrastructure.LastTransitionTime.Time, "")
@@ -150,50 +154,50 @@ func explainLive(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	}
 }
 
-// objectOf returns the name of an object for kubectl, as KIND NAME.
-func objectOf(ref clusterv1.ContractVersionedObjectReference) string {
+// objectName returns the name of an object for kubectl, as KIND NAME.
+func objectName(ref clusterv1.ContractVersionedObjectReference) string {
 	if !ref.IsDefined() {
 		return ""
 	}
 	return strings.ToLower(ref.Kind) + "." + ref.APIGroup + " " + ref.Name
 }
 
-// Pending returns the pending work of a set, in this order: the needs of its plan, its other writes, and the wait for a
-// machine that is stalled or will count as stalled later.
-func Pending(
+// PendingWork returns the pending work of a set, in this order: the needs of its plan, its other writes, and the wait
+// for a machine that is stalled or will count as stalled later.
+func PendingWork(
 	set *clusterv1.MachineSet,
-	related capi.Related,
-	observed scale.Observed,
-	plan scale.Planned,
-	explained explain.Set,
+	related capi.RelatedObjects,
+	observed scale.Facts,
+	plan scale.PlanResult,
+	explained explain.MachineSet,
 ) attention.Decision {
-	if !plan.Pending.Calm() {
+	if !plan.Pending.NeedsNothing() {
 		return plan.Pending
 	}
-	if why := Outstanding(set, related, observed, plan); why != "" {
+	if why := OutstandingWrites(set, related, observed, plan); why != "" {
 		return attention.Decision{Need: attention.Scale, Why: why}
 	}
 	return cmp.Or(
-		plan.Pending.PrecededBy(explained.HasActiveMachine(), attention.Scale, "a machine waits for Cluster API"),
+		plan.Pending.PrecedingDecision(explained.HasActiveMachine(), attention.Scale, "a machine waits for Cluster API"),
 		plan.Pending,
 	)
 }
 
-// Recheck returns when a set must be reconciled again even without a change; zero means never.
-func Recheck(plan scale.Planned, explained explain.Set) time.Time {
-	return explained.StandsStillAt(plan.Decision.Recheck)
+// RecheckTime returns when a set must be reconciled again even without a change; zero means never.
+func RecheckTime(plan scale.PlanResult, explained explain.MachineSet) time.Time {
+	return explained.StandstillTime(plan.Decision.Recheck)
 }
 
 // MachineOperation returns why a machine waits, in the form of a current operation; nil if the machine does not wait.
 // Cluster API's status has no field for a current operation.
 func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
 	facts := ExplainedMachine(m, now)
-	w := facts.WaitsFor()
+	w := facts.CurrentWait()
 	if w.Cause == "" {
 		return nil
 	}
 	o := &v1alpha1.Operation{
-		Step:      facts.Step(),
+		Step:      facts.StepName(),
 		Since:     metav1.NewTime(w.Since),
 		BlockedBy: w.Blockers,
 		Cause:     w.Cause,
@@ -205,20 +209,20 @@ func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
 	return o
 }
 
-// setSteps lists the steps of a set, the most important first. The condition of a step is True during the step.
-var setSteps = []struct{ condition, step string }{
+// stepsOfSets lists the steps of a set, the most important first. The condition of a step is True during the step.
+var stepsOfSets = []struct{ condition, step string }{
 	{vocabulary.ConditionDeleting, vocabulary.StepAwaitMachines},
 	{vocabulary.ConditionRemediating, vocabulary.StepDeleteMachines},
 	{vocabulary.ConditionScalingDown, vocabulary.StepDeleteMachines},
 	{vocabulary.ConditionScalingUp, vocabulary.StepCreateMachines},
 }
 
-// Operation returns the work of a set according to its conditions, in the form of a current operation; nil if the set
-// has no work. Cluster API's status has no field for a current operation.
-func Operation(set *clusterv1.MachineSet) *v1alpha1.Operation {
+// OperationOfSet returns the work of a set according to its conditions, in the form of a current operation; nil if the
+// set has no work. Cluster API's status has no field for a current operation.
+func OperationOfSet(set *clusterv1.MachineSet) *v1alpha1.Operation {
 	var o *v1alpha1.Operation
-	for _, of := range setSteps {
-		if c := capi.ConditionOf(set.Status.Conditions, of.condition); c.Status == metav1.ConditionTrue && o == nil {
+	for _, of := range stepsOfSets {
+		if c := capi.ConditionOfType(set.Status.Conditions, of.condition); c.Status == metav1.ConditionTrue && o == nil {
 			o = &v1alpha1.Operation{
 				Step:     of.step,
 				Since:    c.LastTransitionTime,
@@ -226,7 +230,7 @@ func Operation(set *clusterv1.MachineSet) *v1alpha1.Operation {
 			}
 		}
 	}
-	if c := capi.ConditionOf(set.Status.Conditions, vocabulary.ConditionBlocked); c.Status == metav1.ConditionTrue {
+	if c := capi.ConditionOfType(set.Status.Conditions, vocabulary.ConditionBlocked); c.Status == metav1.ConditionTrue {
 		if o == nil {
 			o = &v1alpha1.Operation{}
 		}
@@ -235,10 +239,10 @@ func Operation(set *clusterv1.MachineSet) *v1alpha1.Operation {
 	return o
 }
 
-// Reason returns the blocker of an operation as one word; empty if nothing blocks the operation.
-func Reason(o *v1alpha1.Operation) string {
+// BlockerReason returns the blocker of an operation as one word; empty if nothing blocks the operation.
+func BlockerReason(o *v1alpha1.Operation) string {
 	if o == nil {
 		return ""
 	}
-	return explain.Wait{Blockers: o.BlockedBy}.Reason()
+	return explain.WaitState{Blockers: o.BlockedBy}.Reason()
 }

@@ -19,17 +19,17 @@ import (
 )
 
 // deletedMachine makes a machine that was deleted ten minutes before noon and whose condition Deleting has this reason.
-func deletedMachine(reason, message string, change ...capitest.OnMachine) []capitest.OnMachine {
-	return append([]capitest.OnMachine{
-		func(m *clusterv1.Machine) { m.DeletionTimestamp = new(capitest.Ago(10)) },
-		capitest.SaysWhy(clusterv1.MachineDeletingCondition, metav1.ConditionTrue, reason, message),
+func deletedMachine(reason, message string, change ...capitest.MachineChange) []capitest.MachineChange {
+	return append([]capitest.MachineChange{
+		func(m *clusterv1.Machine) { m.DeletionTimestamp = new(capitest.MinutesBeforeNoon(10)) },
+		capitest.WithConditionReason(clusterv1.MachineDeletingCondition, metav1.ConditionTrue, reason, message),
 	}, change...)
 }
 
 // newMachine makes a machine without a node that was created this many minutes before noon.
-func newMachine(minutes int, change ...capitest.OnMachine) []capitest.OnMachine {
-	return append([]capitest.OnMachine{func(m *clusterv1.Machine) {
-		m.CreationTimestamp = capitest.Ago(minutes)
+func newMachine(minutes int, change ...capitest.MachineChange) []capitest.MachineChange {
+	return append([]capitest.MachineChange{func(m *clusterv1.Machine) {
+		m.CreationTimestamp = capitest.MinutesBeforeNoon(minutes)
 		m.Status.NodeRef = clusterv1.MachineNodeReference{}
 		m.Status.NodeInfo = nil
 		m.Status.Conditions = nil
@@ -37,16 +37,16 @@ func newMachine(minutes int, change ...capitest.OnMachine) []capitest.OnMachine 
 }
 
 // falseCondition adds a condition that has been False since this many minutes before noon.
-func falseCondition(kind, reason, message string, minutes int) capitest.OnMachine {
+func falseCondition(kind, reason, message string, minutes int) capitest.MachineChange {
 	return func(m *clusterv1.Machine) {
-		capitest.SaysWhy(kind, metav1.ConditionFalse, reason, message)(m)
-		m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = capitest.Ago(minutes)
+		capitest.WithConditionReason(kind, metav1.ConditionFalse, reason, message)(m)
+		m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = capitest.MinutesBeforeNoon(minutes)
 	}
 }
 
-func trueCondition(kind string) capitest.OnMachine {
+func trueCondition(kind string) capitest.MachineChange {
 	return func(m *clusterv1.Machine) {
-		capitest.Says(kind, metav1.ConditionTrue)(m)
+		capitest.WithCondition(kind, metav1.ConditionTrue)(m)
 		m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = m.CreationTimestamp
 	}
 }
@@ -56,19 +56,19 @@ func TestExplainedMachine(t *testing.T) {
 	const bootstrap, infrastructure, node = clusterv1.MachineBootstrapConfigReadyCondition, clusterv1.MachineInfrastructureReadyCondition, clusterv1.MachineNodeHealthyCondition
 	const preDrain, preTerminate = "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup", "pre-terminate.delete.hook.machine.cluster.x-k8s.io/backup"
 	const config, instance = "kubeadmconfig.bootstrap.cluster.x-k8s.io m", "examplemachine.infrastructure.cluster.x-k8s.io m"
-	both := []capitest.OnMachine{withAnnotation(preDrain), withAnnotation(preTerminate)}
-	ago := func(minutes int) time.Time { return capitest.Ago(minutes).Time }
-	started := func(d clusterv1.MachineDeletionStatus, drain, detach *int32) capitest.OnMachine {
+	both := []capitest.MachineChange{withAnnotation(preDrain), withAnnotation(preTerminate)}
+	ago := func(minutes int) time.Time { return capitest.MinutesBeforeNoon(minutes).Time }
+	started := func(d clusterv1.MachineDeletionStatus, drain, detach *int32) capitest.MachineChange {
 		return func(m *clusterv1.Machine) {
 			m.Status.Deletion = &d
 			m.Spec.Deletion.NodeDrainTimeoutSeconds = drain
 			m.Spec.Deletion.NodeVolumeDetachTimeoutSeconds = detach
 		}
 	}
-	drained := clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.Ago(4)}
-	detached := clusterv1.MachineDeletionStatus{WaitForNodeVolumeDetachStartTime: capitest.Ago(3)}
+	drained := clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.MinutesBeforeNoon(4)}
+	detached := clusterv1.MachineDeletionStatus{WaitForNodeVolumeDetachStartTime: capitest.MinutesBeforeNoon(3)}
 	for name, row := range map[string]struct {
-		machine []capitest.OnMachine
+		machine []capitest.MachineChange
 		want    explain.UpstreamMachine
 	}{
 		"it runs": {nil, explain.UpstreamMachine{}},
@@ -88,35 +88,35 @@ func TestExplainedMachine(t *testing.T) {
 			explain.UpstreamMachine{Stage: explain.StageInfrastructure, Message: "no room", Since: ago(5), Object: instance},
 		},
 		"its instance was deleted while it ran": {
-			[]capitest.OnMachine{falseCondition(infrastructure, clusterv1.MachineInfrastructureDeletedReason, "deleted", 2)},
+			[]capitest.MachineChange{falseCondition(infrastructure, clusterv1.MachineInfrastructureDeletedReason, "deleted", 2)},
 			explain.UpstreamMachine{Stage: explain.StageInfrastructure, Message: "deleted", Since: ago(2), Object: instance, Lost: true},
 		},
 		"its node does not join; it could not before its instance was there": {
-			newMachine(9, trueCondition(bootstrap), trueCondition(infrastructure), func(m *clusterv1.Machine) { m.Status.Conditions[1].LastTransitionTime = capitest.Ago(6) }, falseCondition(node, "NodeDoesNotExist", "no node", 9)),
+			newMachine(9, trueCondition(bootstrap), trueCondition(infrastructure), func(m *clusterv1.Machine) { m.Status.Conditions[1].LastTransitionTime = capitest.MinutesBeforeNoon(6) }, falseCondition(node, "NodeDoesNotExist", "no node", 9)),
 			explain.UpstreamMachine{Stage: explain.StageJoin, Message: "no node", Since: ago(6)},
 		},
 		"its node is not healthy": {
-			[]capitest.OnMachine{falseCondition(node, "NodeNotHealthy", "* Node.Ready: no", 7)},
+			[]capitest.MachineChange{falseCondition(node, "NodeNotHealthy", "* Node.Ready: no", 7)},
 			explain.UpstreamMachine{Stage: explain.StageRecover, Message: "* Node.Ready: no", Since: ago(7)},
 		},
 		"it is updated in place, and its node is not healthy": {
-			[]capitest.OnMachine{falseCondition(node, "NodeNotHealthy", "no", 7), capitest.SaysWhy(clusterv1.MachineUpdatingCondition, metav1.ConditionTrue, clusterv1.MachineInPlaceUpdatingReason, "half")},
+			[]capitest.MachineChange{falseCondition(node, "NodeNotHealthy", "no", 7), capitest.WithConditionReason(clusterv1.MachineUpdatingCondition, metav1.ConditionTrue, clusterv1.MachineInPlaceUpdatingReason, "half")},
 			explain.UpstreamMachine{Stage: explain.StageUpdate, Message: "half", Since: ago(60)},
 		},
 		"its update in place has failed": {
-			[]capitest.OnMachine{capitest.SaysWhy(clusterv1.MachineUpdatingCondition, metav1.ConditionTrue, clusterv1.MachineInPlaceUpdateFailedReason, "no")},
+			[]capitest.MachineChange{capitest.WithConditionReason(clusterv1.MachineUpdatingCondition, metav1.ConditionTrue, clusterv1.MachineInPlaceUpdateFailedReason, "no")},
 			explain.UpstreamMachine{Stage: explain.StageUpdate, Message: "no", Since: ago(60), Lost: true},
 		},
 		"the health of its node is not known": {
-			[]capitest.OnMachine{capitest.Says(node, metav1.ConditionUnknown)}, explain.UpstreamMachine{},
+			[]capitest.MachineChange{capitest.WithCondition(node, metav1.ConditionUnknown)}, explain.UpstreamMachine{},
 		},
 		"a new one is paused": {
 			newMachine(3, withAnnotation(clusterv1.PausedAnnotation)), explain.UpstreamMachine{Stage: explain.StagePaused, Since: ago(3)},
 		},
-		"a running one is paused": {[]capitest.OnMachine{withAnnotation(clusterv1.PausedAnnotation)}, explain.UpstreamMachine{}},
+		"a running one is paused": {[]capitest.MachineChange{withAnnotation(clusterv1.PausedAnnotation)}, explain.UpstreamMachine{}},
 
 		"nobody has looked at a deleted one": {
-			[]capitest.OnMachine{func(m *clusterv1.Machine) { m.DeletionTimestamp = new(capitest.Ago(1)) }, capitest.Says(clusterv1.MachineDeletingCondition, metav1.ConditionFalse)},
+			[]capitest.MachineChange{func(m *clusterv1.Machine) { m.DeletionTimestamp = new(capitest.MinutesBeforeNoon(1)) }, capitest.WithCondition(clusterv1.MachineDeletingCondition, metav1.ConditionFalse)},
 			explain.UpstreamMachine{Stage: explain.StageDelete, Since: ago(1), Unhandled: true},
 		},
 		"Cluster API has done its part": {
@@ -181,7 +181,7 @@ func TestExplainedMachine(t *testing.T) {
 			assert.Equal(
 				t,
 				row.want,
-				capiset.ExplainedMachine(capitest.Machine("m", capitest.Set("s", 1), row.machine...), capitest.Noon),
+				capiset.ExplainedMachine(capitest.NewMachine("m", capitest.NewSet("s", 1), row.machine...), capitest.Noon),
 			)
 		})
 	}
@@ -190,24 +190,30 @@ func TestExplainedMachine(t *testing.T) {
 // A stalled machine blocks its set. The set has pending work until the machine is no longer stalled, and rechecks the
 // machine at the time when the machine becomes stalled.
 func TestAStalledMachineBlocksItsSet(t *testing.T) {
-	s := capitest.Set("s", 2)
+	s := capitest.NewSet("s", 2)
 	infrastructure := falseCondition(clusterv1.MachineInfrastructureReadyCondition, "NotReady", "no room", 3)
-	related := capitest.Related(capitest.Machine("m", s, infrastructure), capitest.Machine("n", s))
-	s = writeStatus(t, newCache(), s, related, capitest.Noon, scale.Failure{})
-	plan, blocked := planSet(newCache(), s, related, capitest.Noon, scale.Failure{})
-	require.True(t, plan.Pending.Calm(), "the plan has nothing to do: %s", plan.Pending.Why)
-	assert.False(t, blocked.Blocked(), "an instance takes a while")
+	related := capitest.RelatedObjects(capitest.NewMachine("m", s, infrastructure), capitest.NewMachine("n", s))
+	s = writeStatus(t, newCache(), s, related, capitest.Noon, scale.WriteFailure{})
+	plan, blocked := planSet(newCache(), s, related, capitest.Noon, scale.WriteFailure{})
+	require.True(t, plan.Pending.NeedsNothing(), "the plan has nothing to do: %s", plan.Pending.Why)
+	assert.False(t, blocked.IsBlocked(), "an instance takes a while")
 	pending := func(now time.Time) attention.Decision {
-		o := capiset.Observed(newCache(), s, related, now, 0)
-		return capiset.Pending(s, related, o, scale.Plan(o), capiset.Explained(s, related, plan.Status.Conditions, now))
+		o := capiset.ScaleFacts(newCache(), s, related, now, 0)
+		return capiset.PendingWork(
+			s,
+			related,
+			o,
+			scale.PlanSet(o),
+			capiset.ExplanationFacts(s, related, plan.Status.Conditions, now),
+		)
 	}
 	assert.Equal(t, attention.Scale, pending(capitest.Noon).Need)
-	explained := capiset.Explained(s, related, plan.Status.Conditions, capitest.Noon)
-	due := capiset.Recheck(plan, explained)
-	assert.Equal(t, capitest.Ago(-2).Time, due, "five minutes after it began")
+	explained := capiset.ExplanationFacts(s, related, plan.Status.Conditions, capitest.Noon)
+	due := capiset.RecheckTime(plan, explained)
+	assert.Equal(t, capitest.MinutesBeforeNoon(-2).Time, due, "five minutes after it began")
 
-	s = writeStatus(t, newCache(), s, related, due, scale.Failure{})
-	c := conditionOf(t, s, "Blocked")
+	s = writeStatus(t, newCache(), s, related, due, scale.WriteFailure{})
+	c := conditionOfSet(t, s, "Blocked")
 	assert.Equal(t, "InfrastructureNotReady", c.Reason)
 	assert.Equal(
 		t,
@@ -215,37 +221,37 @@ func TestAStalledMachineBlocksItsSet(t *testing.T) {
 			"`kubectl describe examplemachine.infrastructure.cluster.x-k8s.io -n shop m`",
 		c.Message,
 	)
-	assert.True(t, c.LastTransitionTime.Equal(new(capitest.Ago(3))))
+	assert.True(t, c.LastTransitionTime.Equal(new(capitest.MinutesBeforeNoon(3))))
 	assert.Equal(t, attention.Scale, pending(due).Need, "its run is open as long as it is blocked")
 	assert.Zero(
 		t,
-		capiset.Recheck(plan, capiset.Explained(s, related, plan.Status.Conditions, due)),
+		capiset.RecheckTime(plan, capiset.ExplanationFacts(s, related, plan.Status.Conditions, due)),
 		"time alone changes nothing any more",
 	)
 
-	related.Members[0] = capitest.Machine("m", s)
+	related.Members[0] = capitest.NewMachine("m", s)
 	assert.Equal(t, attention.Decision{Why: plan.Pending.Why}, pending(due))
 }
 
 // In a paused Cluster no machine counts as stalled, and the set reports the pause.
 func TestMachinesOfAPausedClusterAreNotStalled(t *testing.T) {
-	s := capitest.Set("s", 1)
-	related := capitest.Related(
-		capitest.Machine("m", s, deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods")...),
+	s := capitest.NewSet("s", 1)
+	related := capitest.RelatedObjects(
+		capitest.NewMachine("m", s, deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods")...),
 	)
-	_, blocked := planSet(newCache(), s, related, capitest.Noon, scale.Failure{})
+	_, blocked := planSet(newCache(), s, related, capitest.Noon, scale.WriteFailure{})
 	assert.Equal(t, []string{"NodeDrain"}, blocked.Blockers)
 	related.Cluster.Spec.Paused = new(true)
-	_, blocked = planSet(newCache(), s, related, capitest.Noon, scale.Failure{})
+	_, blocked = planSet(newCache(), s, related, capitest.Noon, scale.WriteFailure{})
 	assert.NotContains(t, blocked.Blockers, "NodeDrain")
 }
 
 // A machine that Millwright drains reports the blocker of its drain. The status of the drain is in an annotation of the
 // machine.
 func TestAMachineThatMillwrightDrainsWaitsForItsDrain(t *testing.T) {
-	m := capitest.Machine(
+	m := capitest.NewMachine(
 		"m",
-		capitest.Set("s", 1),
+		capitest.NewSet("s", 1),
 		deletedMachine(
 			clusterv1.MachineDeletingWaitingForPreDrainHookReason,
 			"hooks",
@@ -263,46 +269,46 @@ func TestAMachineThatMillwrightDrainsWaitsForItsDrain(t *testing.T) {
 
 // The status of a set of Cluster API has no current operation: the set's conditions describe its work.
 func TestOperationOfASet(t *testing.T) {
-	says := func(kind, status, reason, message string, minutes int) capitest.OnSet {
+	says := func(kind, status, reason, message string, minutes int) capitest.SetChange {
 		return func(s *clusterv1.MachineSet) {
 			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{
 				Type:               kind,
 				Status:             metav1.ConditionStatus(status),
 				Reason:             reason,
 				Message:            message,
-				LastTransitionTime: capitest.Ago(minutes),
+				LastTransitionTime: capitest.MinutesBeforeNoon(minutes),
 			})
 		}
 	}
 	up := says("ScalingUp", "True", "ScalingUp", "from 1\n* to 2", 4)
 	down := says("ScalingDown", "True", "ScalingDown", "from 2 to 1", 3)
 	for name, row := range map[string]struct {
-		conditions []capitest.OnSet
+		conditions []capitest.SetChange
 		want       *v1alpha1.Operation
 	}{
-		"calm":         {[]capitest.OnSet{says("ScalingUp", "False", "NotScalingUp", "", 9), says("Blocked", "False", "X", "", 9)}, nil},
-		"grows":        {[]capitest.OnSet{up}, &v1alpha1.Operation{Step: "create-machines", Since: capitest.Ago(4), WaitsFor: "from 1 * to 2"}},
-		"shrinks":      {[]capitest.OnSet{up, down}, &v1alpha1.Operation{Step: "delete-machines", Since: capitest.Ago(3), WaitsFor: "from 2 to 1"}},
-		"goes":         {[]capitest.OnSet{down, says("Deleting", "True", "Deleting", "2 machines", 1)}, &v1alpha1.Operation{Step: "await-machines", Since: capitest.Ago(1), WaitsFor: "2 machines"}},
-		"blocked":      {[]capitest.OnSet{up, says("Blocked", "True", "NodeDrain", "pods", 7)}, &v1alpha1.Operation{Step: "create-machines", Since: capitest.Ago(7), WaitsFor: "pods", BlockedBy: []string{"NodeDrain"}}},
-		"only blocked": {[]capitest.OnSet{says("Blocked", "True", "NodeDrain", "pods", 7)}, &v1alpha1.Operation{Since: capitest.Ago(7), WaitsFor: "pods", BlockedBy: []string{"NodeDrain"}}},
+		"calm":         {[]capitest.SetChange{says("ScalingUp", "False", "NotScalingUp", "", 9), says("Blocked", "False", "X", "", 9)}, nil},
+		"grows":        {[]capitest.SetChange{up}, &v1alpha1.Operation{Step: "create-machines", Since: capitest.MinutesBeforeNoon(4), WaitsFor: "from 1 * to 2"}},
+		"shrinks":      {[]capitest.SetChange{up, down}, &v1alpha1.Operation{Step: "delete-machines", Since: capitest.MinutesBeforeNoon(3), WaitsFor: "from 2 to 1"}},
+		"goes":         {[]capitest.SetChange{down, says("Deleting", "True", "Deleting", "2 machines", 1)}, &v1alpha1.Operation{Step: "await-machines", Since: capitest.MinutesBeforeNoon(1), WaitsFor: "2 machines"}},
+		"blocked":      {[]capitest.SetChange{up, says("Blocked", "True", "NodeDrain", "pods", 7)}, &v1alpha1.Operation{Step: "create-machines", Since: capitest.MinutesBeforeNoon(7), WaitsFor: "pods", BlockedBy: []string{"NodeDrain"}}},
+		"only blocked": {[]capitest.SetChange{says("Blocked", "True", "NodeDrain", "pods", 7)}, &v1alpha1.Operation{Since: capitest.MinutesBeforeNoon(7), WaitsFor: "pods", BlockedBy: []string{"NodeDrain"}}},
 	} {
-		assert.Equal(t, row.want, capiset.Operation(capitest.Set("s", 2, row.conditions...)), name)
+		assert.Equal(t, row.want, capiset.OperationOfSet(capitest.NewSet("s", 2, row.conditions...)), name)
 	}
-	m := capitest.Machine(
+	m := capitest.NewMachine(
 		"m",
-		capitest.Set("s", 1),
+		capitest.NewSet("s", 1),
 		deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", func(m *clusterv1.Machine) {
-			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.Ago(4)}
+			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.MinutesBeforeNoon(4)}
 			m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(600))
 		})...)
 	assert.Equal(t, &v1alpha1.Operation{
 		Step:      "drain",
-		Since:     capitest.Ago(4),
+		Since:     capitest.MinutesBeforeNoon(4),
 		BlockedBy: []string{"NodeDrain"},
 		Cause:     "Cluster API drains the node: pods",
-		Deadline:  new(capitest.Ago(-6)),
+		Deadline:  new(capitest.MinutesBeforeNoon(-6)),
 		WaitsFor:  "Cluster API drains the node: pods (since 11:56:00 UTC); it goes on without the pods that are left at 12:06:00 UTC; `kubectl describe machines.cluster.x-k8s.io -n shop m`",
 	}, capiset.MachineOperation(m, capitest.Noon))
-	assert.Nil(t, capiset.MachineOperation(capitest.Machine("m", capitest.Set("s", 1)), capitest.Noon))
+	assert.Nil(t, capiset.MachineOperation(capitest.NewMachine("m", capitest.NewSet("s", 1)), capitest.Noon))
 }

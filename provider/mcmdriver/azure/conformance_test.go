@@ -31,16 +31,16 @@ func testClass(t *testing.T, spec api.AzureProviderSpec) provider.Class {
 // contains the location and the VM, but not the resource group; therefore the other cluster of this test has another
 // location.
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Harness{New: func(t *testing.T) conformance.Cloud {
-		here, there := azure.Spec("shoot--here", testhelp.Location), azure.Spec("shoot--there", "elsewhere")
+	conformance.Run(t, conformance.Harness{NewCloud: func(t *testing.T) conformance.Cloud {
+		here, there := azure.NewSpec("shoot--here", testhelp.Location), azure.NewSpec("shoot--there", "elsewhere")
 		region, err := azure.NewRegion(here, there)
 		require.NoError(t, err)
 		server := httptest.NewServer(region)
 		t.Cleanup(server.Close)
 		d := released.NewDefaultDriver(azure.Factory{Region: server.Listener.Addr().String()})
-		cloud := mcmtest.Cloud(t, mcmtest.New(d), testClass(t, here), utils.AzureCSIDriverName)
+		cloud := mcmtest.NewConformanceCloud(t, mcmtest.New(d), testClass(t, here), utils.AzureCSIDriverName)
 		elsewhere := testClass(t, there)
-		cloud.Elsewhere, cloud.NamesUnique = &elsewhere, true
+		cloud.OtherClusterClass, cloud.RequiresUniqueNames = &elsewhere, true
 		cloud.CreateByHand = func(m provider.Machine) { region.CreateByHand(m.Name) }
 		return cloud
 	}})

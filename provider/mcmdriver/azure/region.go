@@ -38,12 +38,12 @@ const (
 // Region is a fake Azure region at an HTTP address. A Region serves one request at a time, because the driver's fake
 // does not lock all of its maps.
 type Region struct {
-	// Answer, if set, is called for each request in place of serve. Answer may call serve, which executes the request
-	// and writes the answer.
-	Answer func(w http.ResponseWriter, request Request, serve func(http.ResponseWriter))
+	// AnswerRequest, if set, is called for each request in place of serve. AnswerRequest may call serve, which executes
+	// the request and writes the answer.
+	AnswerRequest func(w http.ResponseWriter, request Request, serve func(http.ResponseWriter))
 
-	// Changed, if set, is called with the lock held after the creation or deletion of a VM.
-	Changed func(name string, exists bool)
+	// OnVMChange, if set, is called with the lock held after the creation or deletion of a VM.
+	OnVMChange func(name string, exists bool)
 
 	mu     sync.Mutex
 	groups []*resourceGroup
@@ -62,8 +62,8 @@ type resourceGroup struct {
 	clients map[string]runtime.Pipeline // pipelines to the fake, by type name of the SDK's client
 }
 
-// Spec returns the providerSpec of a class for the cluster of a resource group.
-func Spec(group, location string) api.AzureProviderSpec {
+// NewSpec returns the providerSpec of a class for the cluster of a resource group.
+func NewSpec(group, location string) api.AzureProviderSpec {
 	spec := testhelp.NewProviderSpecBuilder(group, group, "pool").WithDefaultValues().Build()
 	spec.Location = location
 	return spec
@@ -126,11 +126,11 @@ func (r *Region) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 	method := request.Header.Get(apiHeader)
 	serve := func(w http.ResponseWriter) { r.forwardRequest(w, request, method, body) }
-	if r.Answer == nil {
+	if r.AnswerRequest == nil {
 		serve(w)
 		return
 	}
-	r.Answer(w, Request{Method: method, Resource: path.Base(request.URL.Path)}, serve)
+	r.AnswerRequest(w, Request{Method: method, Resource: path.Base(request.URL.Path)}, serve)
 }
 
 func (r *Region) forwardRequest(w http.ResponseWriter, request *http.Request, method string, body []byte) {
@@ -183,17 +183,17 @@ func (r *Region) groupOfRequest(path string, body []byte) *resourceGroup {
 }
 
 func (r *Region) notifyChanges(before, after []string) {
-	if r.Changed == nil {
+	if r.OnVMChange == nil {
 		return
 	}
 	for _, name := range before {
 		if !slices.Contains(after, name) {
-			r.Changed(name, false)
+			r.OnVMChange(name, false)
 		}
 	}
 	for _, name := range after {
 		if !slices.Contains(before, name) {
-			r.Changed(name, true)
+			r.OnVMChange(name, true)
 		}
 	}
 }

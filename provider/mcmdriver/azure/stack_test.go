@@ -59,14 +59,14 @@ func TestMain(m *testing.M) {
 	if address := os.Getenv(azureAddressVariable); address != "" {
 		mcmtest.IgnoreStackFlags()
 		mcmdriver.Run(released.NewDefaultDriver(azure.Factory{Region: address}), "Azure",
-			mcmdriver.WithWindow(consistencyWindow), mcmdriver.WithAdapter(driver.WithRequestLife(requestLife)))
+			mcmdriver.WithWindow(consistencyWindow), mcmdriver.WithDriverOptions(driver.WithRequestLife(requestLife)))
 		return
 	}
 	var err error
-	if region, err = azure.NewRegion(azure.Spec(resourceGroupName, testhelp.Location)); err != nil {
+	if region, err = azure.NewRegion(azure.NewSpec(resourceGroupName, testhelp.Location)); err != nil {
 		panic(err)
 	}
-	region.Answer, region.Changed = injector.handleRequest, updateNode
+	region.AnswerRequest, region.OnVMChange = injector.handleRequest, updateNode
 	server := httptest.NewServer(region)
 	worker, err := os.Executable()
 	if err != nil {
@@ -86,7 +86,7 @@ func TestMain(m *testing.M) {
 // updateNode creates the Node of each new VM and deletes the Node of each deleted VM, like a cloud controller manager.
 // The Node's provider ID has the form of Azure's cloud controller manager, which differs from the form of the driver.
 func updateNode(name string, exists bool) {
-	kubelets, err := cloud.NewKubeNodes(testRig.Stack.Kubeconfig(component.Test))
+	kubelets, err := cloud.NewKubeNodes(testRig.Stack.KubeconfigPath(component.Test))
 	if err != nil {
 		panic(err)
 	}
@@ -166,8 +166,8 @@ func (d *faultInjector) awaitFault(t *testing.T) {
 // createClassAndSecret creates a namespace with a MachineClass for Azure and its Secret, as in installations of MCM.
 func createClassAndSecret(t *testing.T, namespace string) {
 	t.Helper()
-	testRig.ReadSecrets(t, component.ProviderIdentity)
-	class := testClass(t, azure.Spec(resourceGroupName, testhelp.Location))
+	testRig.LimitSecretReaders(t, component.ProviderIdentity)
+	class := testClass(t, azure.NewSpec(resourceGroupName, testhelp.Location))
 	class.Secret[api.ClientSecret] = []byte(rig.Canary)
 	class.Secret[api.UserData] = []byte("#cloud-config " + rig.Canary)
 	ctx := t.Context()
@@ -205,13 +205,13 @@ func TestPoolOfMCMsDriverForAzure(t *testing.T) {
 	const namespace, size = "chain", 4
 	createClassAndSecret(t, namespace)
 	all := intstr.FromString("100%")
-	p := testRig.Pool(t, namespace, "pool", size, func(d *v1alpha1.MachineDeployment) {
+	p := testRig.CreatePool(t, namespace, "pool", size, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
 			UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: &all},
 		}
 	})
-	p.AwaitRunning(t, size)
-	p.AwaitSynced(t)
+	p.AwaitRunningMachines(t, size)
+	p.AwaitSyncedNodes(t)
 	requireOneVMPerMachine(t, p)
 	before := region.VMs()
 
@@ -220,13 +220,13 @@ func TestPoolOfMCMsDriverForAzure(t *testing.T) {
 		left := slices.DeleteFunc(region.VMs(), func(name string) bool { return !slices.Contains(before, name) })
 		return len(left) == 0, left
 	})
-	p.AwaitRunning(t, size)
+	p.AwaitRunningMachines(t, size)
 	requireOneVMPerMachine(t, p)
 	p.Scale(t, 1)
-	p.AwaitRunning(t, 1)
+	p.AwaitRunningMachines(t, 1)
 	requireOneVMPerMachine(t, p)
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 	assert.Empty(t, region.Resources())
 }
 
@@ -242,15 +242,15 @@ func TestKilledWorkerDuringACreation(t *testing.T) {
 			pool := fmt.Sprintf("pool-%d", n)
 			t.Run(method+": "+name, func(t *testing.T) {
 				injector.injectFault(method, way)
-				p := testRig.Pool(t, namespace, pool, 1)
+				p := testRig.CreatePool(t, namespace, pool, 1)
 				injector.awaitFault(t)
-				require.NoError(t, testRig.Stack.Kill(t.Context(), component.ProviderWorker))
+				require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.ProviderWorker))
 				close(injector.workerKilled)
-				require.NoError(t, testRig.Stack.Start(t.Context(), component.ProviderWorker))
-				p.AwaitRunning(t, 1)
+				require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.ProviderWorker))
+				p.AwaitRunningMachines(t, 1)
 				requireOneVMPerMachine(t, p)
 				p.Delete(t)
-				p.AwaitGone(t)
+				p.AwaitPoolGone(t)
 				assert.Empty(t, region.Resources())
 			})
 		}
@@ -263,19 +263,19 @@ func TestKilledWorkerDuringACreation(t *testing.T) {
 func TestSweepDeletesTheNetworkInterfaceOfAnUnfinishedCreation(t *testing.T) {
 	const namespace = "half"
 	createClassAndSecret(t, namespace)
-	kept := testRig.Pool(t, namespace, "kept", 1)
-	kept.AwaitRunning(t, 1)
+	kept := testRig.CreatePool(t, namespace, "kept", 1)
+	kept.AwaitRunningMachines(t, 1)
 	injector.injectFault(azure.MakeVM, dropRequest)
-	p := testRig.Pool(t, namespace, "half", 1)
+	p := testRig.CreatePool(t, namespace, "half", 1)
 	injector.awaitFault(t)
 	require.Len(t, region.Resources(), 2)
-	require.NoError(t, testRig.Stack.Kill(t.Context(), component.ProviderWorker))
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.ProviderWorker))
 	close(injector.workerKilled)
 	p.Delete(t)
-	require.NoError(t, testRig.Stack.Start(t.Context(), component.ProviderWorker))
+	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.ProviderWorker))
 	rig.Eventually(t, "no machine", func() (bool, any) { return len(p.Machines(t)) == 0, nil })
 
-	sweeps := testRig.Sweeps(t, namespace, time.Second)
+	sweeps := testRig.CreateSweepSchedule(t, namespace, time.Second)
 	rig.Eventually(t, "nothing is left", func() (bool, any) {
 		if len(region.Resources()) == 1 {
 			return true, nil
@@ -285,7 +285,7 @@ func TestSweepDeletesTheNetworkInterfaceOfAnUnfinishedCreation(t *testing.T) {
 	})
 	requireOneVMPerMachine(t, kept)
 	kept.Delete(t)
-	kept.AwaitGone(t)
+	kept.AwaitPoolGone(t)
 }
 
 // Azure has no capacity for the size of the VM. The driver returns ResourceExhausted and deletes the resources that it
@@ -297,7 +297,7 @@ func TestCreationWithoutCapacity(t *testing.T) {
 		w.Header().Set("X-Ms-Error-Code", "SkuNotAvailable")
 		w.WriteHeader(http.StatusConflict)
 	})
-	p := testRig.Pool(t, namespace, "pool", 1)
+	p := testRig.CreatePool(t, namespace, "pool", 1)
 	rig.Eventually(t, "the machine says why", func() (bool, any) {
 		for _, m := range p.Machines(t) {
 			if m.Status.LastOperation.ErrorCode == "ResourceExhausted" {
@@ -306,9 +306,9 @@ func TestCreationWithoutCapacity(t *testing.T) {
 		}
 		return false, p.Machines(t)
 	})
-	p.AwaitRunning(t, 1)
+	p.AwaitRunningMachines(t, 1)
 	requireOneVMPerMachine(t, p)
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 	assert.Empty(t, region.Resources())
 }

@@ -48,7 +48,7 @@ func testRefusedObjects(t *testing.T, api *api) {
 	files := yamlFiles(t, "testdata/bad")
 	require.GreaterOrEqual(t, len(files), 30)
 	for _, file := range files {
-		_, err := api.create(t.Context(), readFile(t, file))
+		_, err := api.createObject(t.Context(), readFile(t, file))
 		require.Error(t, err, "%s was taken", file)
 		answers = append(answers, filepath.Base(file)+"\n"+errorLines(err))
 	}
@@ -71,7 +71,7 @@ func testNodeTemplates(t *testing.T, api *api) {
 		"node template without a region":    {"machineclass-node-template-empty.yaml", "nodeTemplate.region"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := api.create(t.Context(), readFile(t, filepath.Join("testdata/bad", row.file)))
+			_, err := api.createObject(t.Context(), readFile(t, filepath.Join("testdata/bad", row.file)))
 			require.True(t, apierrors.IsInvalid(err), "%v", err)
 			require.Contains(t, errorLines(err), "  "+row.field+": ")
 		})
@@ -130,7 +130,7 @@ func testAcceptedObjects(t *testing.T, api *api) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			sent := readFile(t, file)
-			stored, err := api.create(t.Context(), sent)
+			stored, err := api.createObject(t.Context(), sent)
 			require.NoError(t, err)
 
 			added, lost := diffObjects("", parseYAML(t, sent), parseYAML(t, stored))
@@ -138,7 +138,7 @@ func testAcceptedObjects(t *testing.T, api *api) {
 			assert.Equal(t, defaultsByFile[filepath.Base(file)], added)
 
 			// The stored object is sent again, as kubectl apply does. The API server must accept its own stored objects.
-			require.NoError(t, api.update(t.Context(), stored))
+			require.NoError(t, api.updateObject(t.Context(), stored))
 		})
 	}
 	for file := range defaultsByFile {
@@ -147,11 +147,11 @@ func testAcceptedObjects(t *testing.T, api *api) {
 	t.Run("an object at all bounds is within the cost of the rules", func(t *testing.T) {
 		text, err := json.Marshal(largestDeployment())
 		require.NoError(t, err)
-		_, err = api.create(t.Context(), text)
+		_, err = api.createObject(t.Context(), text)
 		require.NoError(t, err)
 	})
 	t.Run("typed clients can read them all", func(t *testing.T) {
-		client := api.typed.MachineV1alpha1()
+		client := api.typedClient.MachineV1alpha1()
 		_, err := client.Machines(testNamespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		_, err = client.MachineSets(testNamespace).List(t.Context(), metav1.ListOptions{})

@@ -38,21 +38,21 @@ const (
 
 // api is an API server with Millwright's CRDs.
 type api struct {
-	rest      rest.Interface
-	dynamic   dynamic.Interface
-	typed     versioned.Interface
-	discovery discovery.DiscoveryInterface
+	restClient      rest.Interface
+	dynamicClient   dynamic.Interface
+	typedClient     versioned.Interface
+	discoveryClient discovery.DiscoveryInterface
 }
 
 // startAPI starts etcd and an API server, which end with the test, and installs the CRDs.
 func startAPI(t *testing.T) *api {
 	s, err := stack.Up(t.Context(), stack.Options{
-		Dir: t.TempDir(), FreePorts: true, Attached: true, Components: []string{"etcd", "kube-apiserver"},
+		Dir: t.TempDir(), UseFreePorts: true, Attached: true, Components: []string{"etcd", "kube-apiserver"},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })
 
-	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig("admin"))
+	config, err := clientcmd.BuildConfigFromFlags("", s.KubeconfigPath("admin"))
 	require.NoError(t, err)
 	config.QPS = -1 // no client-side rate limit: no other client needs this API server
 	core, err := kubernetes.NewForConfig(config)
@@ -61,7 +61,12 @@ func startAPI(t *testing.T) *api {
 	require.NoError(t, err)
 	dyn, err := dynamic.NewForConfig(config)
 	require.NoError(t, err)
-	a := &api{rest: typed.MachineV1alpha1().RESTClient(), dynamic: dyn, typed: typed, discovery: core.Discovery()}
+	a := &api{
+		restClient:      typed.MachineV1alpha1().RESTClient(),
+		dynamicClient:   dyn,
+		typedClient:     typed,
+		discoveryClient: core.Discovery(),
+	}
 
 	_, err = core.CoreV1().Namespaces().Create(t.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: testNamespace}}, metav1.CreateOptions{})
@@ -76,7 +81,7 @@ func (a *api) installCRDs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), serveTimeout)
 	defer cancel()
 	force := true
-	crds := a.dynamic.Resource(schema.GroupVersionResource{
+	crds := a.dynamicClient.Resource(schema.GroupVersionResource{
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 	})
 	for plural := range kindsByPlural {
@@ -90,15 +95,15 @@ func (a *api) installCRDs(t *testing.T) {
 	for plural := range kindsByPlural {
 		var last error
 		err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-			_, last = a.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(plural)).List(ctx, metav1.ListOptions{})
+			_, last = a.dynamicClient.Resource(v1alpha1.SchemeGroupVersion.WithResource(plural)).List(ctx, metav1.ListOptions{})
 			return last == nil, nil
 		})
 		require.NoError(t, err, "%s are not served: %v", plural, last)
 	}
 }
 
-// create sends a YAML file unchanged, with kubectl's strict validation, and returns the stored object.
-func (a *api) create(ctx context.Context, text []byte) ([]byte, error) {
+// createObject sends a YAML file unchanged, with kubectl's strict validation, and returns the stored object.
+func (a *api) createObject(ctx context.Context, text []byte) ([]byte, error) {
 	plural, _, err := readKindAndName(text)
 	if err != nil {
 		return nil, err
@@ -106,8 +111,8 @@ func (a *api) create(ctx context.Context, text []byte) ([]byte, error) {
 	return a.sendRequest(ctx, http.MethodPost, resourcePath(plural), text)
 }
 
-// update replaces an object by the sent object.
-func (a *api) update(ctx context.Context, text []byte) error {
+// updateObject replaces an object by the sent object.
+func (a *api) updateObject(ctx context.Context, text []byte) error {
 	plural, name, err := readKindAndName(text)
 	if err != nil {
 		return err
@@ -117,7 +122,7 @@ func (a *api) update(ctx context.Context, text []byte) error {
 }
 
 func (a *api) sendRequest(ctx context.Context, verb, path string, text []byte) ([]byte, error) {
-	return resultBody(a.rest.Verb(verb).AbsPath(path).
+	return resultBody(a.restClient.Verb(verb).AbsPath(path).
 		Param("fieldValidation", metav1.FieldValidationStrict).
 		SetHeader("Content-Type", "application/yaml").
 		Body(text).Do(ctx))

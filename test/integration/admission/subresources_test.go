@@ -29,7 +29,7 @@ var templateSelector = metav1.LabelSelector{MatchLabels: map[string]string{"name
 
 func testScale(t *testing.T, api *api) {
 	meta := metav1.ObjectMeta{Name: "scaled"}
-	client := api.typed.MachineV1alpha1()
+	client := api.typedClient.MachineV1alpha1()
 	set, err := client.MachineSets(testNamespace).Create(t.Context(), &v1alpha1.MachineSet{
 		ObjectMeta: meta, Spec: v1alpha1.MachineSetSpec{Selector: &templateSelector, Template: machineTemplate},
 	}, metav1.CreateOptions{})
@@ -49,7 +49,7 @@ func testScale(t *testing.T, api *api) {
 	for _, plural := range []string{"machinesets", "machinedeployments"} {
 		t.Run(plural, func(t *testing.T) {
 			at := resourcePath(plural) + "/scaled/scale"
-			raw, err := resultBody(api.rest.Get().AbsPath(at).Do(t.Context()))
+			raw, err := resultBody(api.restClient.Get().AbsPath(at).Do(t.Context()))
 			require.NoError(t, err)
 			var scale autoscalingv1.Scale
 			require.NoError(t, json.Unmarshal(raw, &scale))
@@ -58,7 +58,7 @@ func testScale(t *testing.T, api *api) {
 
 			scaleTo := func(replicas int) ([]byte, error) {
 				patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
-				return resultBody(api.rest.Patch(types.MergePatchType).AbsPath(at).Body([]byte(patch)).Do(t.Context()))
+				return resultBody(api.restClient.Patch(types.MergePatchType).AbsPath(at).Body([]byte(patch)).Do(t.Context()))
 			}
 			raw, err = scaleTo(5)
 			require.NoError(t, err)
@@ -144,7 +144,7 @@ func testStatus(t *testing.T, api *api) {
 			require.NoError(t, err)
 			sent := parseYAML(t, text)
 
-			raw, err := api.create(t.Context(), text)
+			raw, err := api.createObject(t.Context(), text)
 			require.NoError(t, err)
 			stored := parseYAML(t, raw)
 			assert.NotContains(t, stored, "status", "a status was taken with the object")
@@ -168,7 +168,7 @@ func testStatus(t *testing.T, api *api) {
 }
 
 func testTables(t *testing.T, api *api) {
-	resources, err := api.discovery.ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
+	resources, err := api.discoveryClient.ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
 	require.NoError(t, err)
 	shortNames, subresources := map[string][]string{}, []string{}
 	for _, r := range resources.APIResources {
@@ -208,7 +208,7 @@ func testTables(t *testing.T, api *api) {
 		"machineclasses":     {"Name", "Age"},
 		"rolloutpolicies":    {"Name", "Rollback", "Max-Replacements", "Age"},
 	} {
-		raw, err := resultBody(api.rest.Get().AbsPath(resourcePath(plural)).
+		raw, err := resultBody(api.restClient.Get().AbsPath(resourcePath(plural)).
 			SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(t.Context()))
 		require.NoError(t, err)
 		var table metav1.Table

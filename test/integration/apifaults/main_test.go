@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 func watchNamespace(t *testing.T, namespace string) (verify func()) {
 	t.Helper()
 	sources := checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}
-	watcher := checker.Watch(sources, namespace, checker.Bounds{})
+	watcher := checker.NewWatcher(sources, namespace, checker.Bounds{})
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
 	go watcher.Run(ctx)
@@ -57,17 +57,17 @@ func cloudStats(t *testing.T) admin.Stats {
 	return s
 }
 
-// requireCreates checks that the cloud has made n instances since the statistics before, and that no instance was made
-// twice.
-func requireCreates(t *testing.T, before admin.Stats, n int) {
+// requireCreateCount checks that the cloud has made n instances since the statistics before, and that no instance was
+// made twice.
+func requireCreateCount(t *testing.T, before admin.Stats, n int) {
 	t.Helper()
 	after := cloudStats(t)
 	require.Equal(t, n, after.Creates-before.Creates, "instances made")
 	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances made twice")
 }
 
-// phasesOf returns the phase of each machine of a pool.
-func phasesOf(t *testing.T, p *rig.Pool) map[types.UID]v1alpha1.MachinePhase {
+// phasesByMachineUID returns the phase of each machine of a pool.
+func phasesByMachineUID(t *testing.T, p *rig.Pool) map[types.UID]v1alpha1.MachinePhase {
 	t.Helper()
 	all := map[types.UID]v1alpha1.MachinePhase{}
 	for _, m := range p.Machines(t) {
@@ -80,12 +80,13 @@ func phasesOf(t *testing.T, p *rig.Pool) map[types.UID]v1alpha1.MachinePhase {
 // in names.
 func requireFaults(t *testing.T, names ...string) {
 	t.Helper()
-	requireFaultsOf(t, "worker", r.Proxies.Worker.Counts(), names)
-	requireFaultsOf(t, "bridge", r.Proxies.Bridge.Counts(), names)
+	requireFaultsOfProcess(t, "worker", r.Proxies.Worker.FaultCounts(), names)
+	requireFaultsOfProcess(t, "bridge", r.Proxies.Bridge.FaultCounts(), names)
 }
 
-// requireFaultsOf logs which faults a process met, and fails the test if the process did not meet each fault in names.
-func requireFaultsOf(t *testing.T, who string, counts map[string]int, names []string) {
+// requireFaultsOfProcess logs which faults a process met, and fails the test if the process did not meet each fault in
+// names.
+func requireFaultsOfProcess(t *testing.T, who string, counts map[string]int, names []string) {
 	t.Helper()
 	t.Logf("faults of the %s so far: %v", who, counts)
 	for _, name := range names {

@@ -13,22 +13,22 @@ import (
 // worker's writes, or reads from the API server. In the middle of each change the watches of the worker and of the
 // bridge break.
 func TestWorkerWithSlowCachesMakesNoMachineTwice(t *testing.T) {
-	r.Namespace(t, "slow", "")
+	r.CreateNamespace(t, "slow", "")
 	verify, before := watchNamespace(t, "slow"), cloudStats(t)
-	r.Proxies.Worker.Set(rig.APIFaults{WatchDelay: 5 * time.Second})
-	t.Cleanup(func() { r.Proxies.Set(rig.APIFaults{}) })
-	pool := r.Pool(t, "slow", "slow", 0)
+	r.Proxies.Worker.SetFaults(rig.APIFaults{WatchDelay: 5 * time.Second})
+	t.Cleanup(func() { r.Proxies.SetFaults(rig.APIFaults{}) })
+	pool := r.CreatePool(t, "slow", "slow", 0)
 	for _, n := range []int{40, 10, 25} {
 		pool.Scale(t, n)
 		time.Sleep(6 * time.Second) // the first events of this change have arrived, and the next events are delayed
 		r.Proxies.CutWatches(time.Second)
-		pool.AwaitRunning(t, n)
+		pool.AwaitRunningMachines(t, n)
 	}
 	// scaled to 40, then 30 fewer, then 15 more: 40 + 15 creations
-	requireCreates(t, before, 55)
+	requireCreateCount(t, before, 55)
 	verify()
 	requireFaults(t, "cut")
-	r.Proxies.Set(rig.APIFaults{})
+	r.Proxies.SetFaults(rig.APIFaults{})
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }

@@ -15,12 +15,12 @@ import (
 // although their answer is lost. Each machine is created once, and replaced once.
 func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
 	const size = 6
-	r.Namespace(t, "storm", "")
+	r.CreateNamespace(t, "storm", "")
 	verify, before := watchNamespace(t, "storm"), cloudStats(t)
-	r.Proxies.SetFor(t, rig.APIFaults{Busy: 0.1, Conflict: 0.25, Lost: 0.08})
-	pool := r.Pool(t, "storm", "storm", size)
-	pool.AwaitRunning(t, size)
-	requireCreates(t, before, size)
+	r.Proxies.SetFaultsForTest(t, rig.APIFaults{BusyChance: 0.1, ConflictChance: 0.25, LostAnswerChance: 0.08})
+	pool := r.CreatePool(t, "storm", "storm", size)
+	pool.AwaitRunningMachines(t, size)
+	requireCreateCount(t, before, size)
 
 	pool.Patch(
 		t,
@@ -36,14 +36,14 @@ func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
 		}
 		return fresh == size && len(machines) == size, fresh
 	})
-	pool.AwaitRunning(t, size)
-	requireCreates(t, before, 2*size)
+	pool.AwaitRunningMachines(t, size)
+	requireCreateCount(t, before, 2*size)
 	require.Len(t, pool.Instances(t), size)
 	// the bridge makes only one request in 15 s: see ADR 0088
-	requireFaultsOf(t, "worker", r.Proxies.Worker.Counts(), []string{"busy", "conflict", "lost"})
-	r.Proxies.Set(rig.APIFaults{})
+	requireFaultsOfProcess(t, "worker", r.Proxies.Worker.FaultCounts(), []string{"busy", "conflict", "lost"})
+	r.Proxies.SetFaults(rig.APIFaults{})
 
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 	verify()
 }

@@ -24,51 +24,51 @@ func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 		away       = 14 * time.Second
 		calm       = 2 * time.Second // more than a tenth of the timeout, so that the next illness starts a new health timeout
 	)
-	r.Namespace(t, "flaps", "")
+	r.CreateNamespace(t, "flaps", "")
 	verify, before := watchNamespace(t, "flaps"), cloudStats(t)
-	pool := r.Pool(t, "flaps", "flaps", size, func(d *v1alpha1.MachineDeployment) {
+	pool := r.CreatePool(t, "flaps", "flaps", size, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineHealthTimeout: &metav1.Duration{Duration: timeout},
 		}
 	})
-	pool.AwaitRunning(t, size)
-	first := phasesOf(t, pool)
+	pool.AwaitRunningMachines(t, size)
+	first := phasesByMachineUID(t, pool)
 	var ill []string
 	for _, m := range pool.Machines(t)[:sick] {
 		ill = append(ill, m.Labels[v1alpha1.LabelNode])
 	}
 
-	for _, faults := range []rig.APIFaults{{Unavailable: 1}, {Unavailable: 1}, {Unavailable: 0.7, Lost: 0.3}} {
-		setSick(t, ill, true)
+	for _, faults := range []rig.APIFaults{{UnavailableChance: 1}, {UnavailableChance: 1}, {UnavailableChance: 0.7, LostAnswerChance: 0.3}} {
+		setNodesSick(t, ill, true)
 		rig.Eventually(t, "the illness is on record", func() (bool, any) {
 			unknown := 0
-			for _, phase := range phasesOf(t, pool) {
+			for _, phase := range phasesByMachineUID(t, pool) {
 				if phase == v1alpha1.MachineUnknown {
 					unknown++
 				}
 			}
 			return unknown == sick, unknown
 		})
-		r.Proxies.SetFor(t, faults)
+		r.Proxies.SetFaultsForTest(t, faults)
 		r.Proxies.CutWatches(away)
 		begun := time.Now()
-		setSick(t, ill, false)
+		setNodesSick(t, ill, false)
 		time.Sleep(time.Until(begun.Add(away))) // the fault lasts for the time away
-		r.Proxies.Set(rig.APIFaults{})
+		r.Proxies.SetFaults(rig.APIFaults{})
 		r.Proxies.AwaitWatches(t)
-		pool.AwaitRunning(t, size)
+		pool.AwaitRunningMachines(t, size)
 		time.Sleep(calm) // the nodes must be healthy for this time
 	}
-	require.Equal(t, first, phasesOf(t, pool), "each machine runs still: Failed is final")
-	requireCreates(t, before, size)
+	require.Equal(t, first, phasesByMachineUID(t, pool), "each machine runs still: Failed is final")
+	requireCreateCount(t, before, size)
 	verify()
 	requireFaults(t, "unavailable", "cut")
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }
 
-// setSick makes the kubelets of nodes report NotReady if sick is true, and Ready otherwise.
-func setSick(t *testing.T, nodes []string, sick bool) {
+// setNodesSick makes the kubelets of nodes report NotReady if sick is true, and Ready otherwise.
+func setNodesSick(t *testing.T, nodes []string, sick bool) {
 	t.Helper()
 	change := "node-not-ready.stage.kwok.x-k8s.io-"
 	if sick {

@@ -22,14 +22,14 @@ import (
 // node is deleted. The worker reads nodes from the API server before it decides that there is no node to drain.
 func TestNodeMissingInAllCachesIsDrained(t *testing.T) {
 	const name = "unseen"
-	r.Namespace(t, name, "")
+	r.CreateNamespace(t, name, "")
 	verify := watchNamespace(t, name)
-	r.Proxies.Set(rig.APIFaults{WatchDelay: time.Hour, DelayOnly: "nodes"})
+	r.Proxies.SetFaults(rig.APIFaults{WatchDelay: time.Hour, DelayedResource: "nodes"})
 	t.Cleanup(func() { // delayed events never arrive; new watches list the objects
-		r.Proxies.Set(rig.APIFaults{})
+		r.Proxies.SetFaults(rig.APIFaults{})
 		r.Proxies.CutWatches(0)
 	})
-	pool := r.Pool(t, name, name, 1)
+	pool := r.CreatePool(t, name, name, 1)
 	var m v1alpha1.Machine
 	var node *corev1.Node
 	rig.Eventually(t, "the node of the machine is ready", func() (bool, any) {
@@ -44,7 +44,7 @@ func TestNodeMissingInAllCachesIsDrained(t *testing.T) {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 		}), err
 	})
-	pool.Deploy(t, "web", 2, func(pod *corev1.PodTemplateSpec) {
+	pool.DeployPods(t, "web", 2, func(pod *corev1.PodTemplateSpec) {
 		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node.Labels[corev1.LabelHostname]}
 	})
 	pods := pool.Pods(t, "web")
@@ -57,14 +57,14 @@ func TestNodeMissingInAllCachesIsDrained(t *testing.T) {
 	require.Equal(t, v1alpha1.MachinePending, pool.Machines(t)[0].Status.CurrentStatus.Phase)
 
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 	want := map[string]int{}
 	for _, pod := range pods {
 		want[pod.Name] = 201
 	}
 	rig.Eventually(t, "the audit log has an eviction of each pod, and nothing else", func() (bool, any) {
 		saw, other := map[string]int{}, 0
-		for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
+		for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 			o := line.ObjectRef
 			return o.Resource == "pods" && o.Namespace == name && line.User.Username == component.WorkerIdentity && slices.Contains([]string{"create", "delete"}, line.Verb)
 		}) {

@@ -52,11 +52,11 @@ func failRequests(t *testing.T, prefix, group, resource string, verb admissionv1
 // message as the reason, names no other reason, and the object is reconciled after the webhook is removed.
 func TestStatusNamesAWebhookThatIsDown(t *testing.T) {
 	const name = "webhook"
-	r.Namespace(t, name, "")
+	r.CreateNamespace(t, name, "")
 	verify := watchNamespace(t, name)
 	before := cloudStats(t)
-	p := r.Pool(t, name, name, 2)
-	p.AwaitRunning(t, 2)
+	p := r.CreatePool(t, name, name, 2)
+	p.AwaitRunningMachines(t, 2)
 
 	ofDeployment := func(t *testing.T) string {
 		if o := p.Deployment(t).Status.CurrentOperation; o != nil {
@@ -115,10 +115,10 @@ func TestStatusNamesAWebhookThatIsDown(t *testing.T) {
 			t.Log(said)
 			require.NotContains(t, said, "does not answer")
 			mend()
-			p.AwaitRunning(t, row.machines)
+			p.AwaitRunningMachines(t, row.machines)
 		})
 	}
-	requireCreates(t, before, 2+1+1+2+1)
+	requireCreateCount(t, before, 2+1+1+2+1)
 	verify()
 }
 
@@ -126,9 +126,9 @@ func TestStatusNamesAWebhookThatIsDown(t *testing.T) {
 // is corrected, the node has the labels of the template.
 func TestStatusNamesAnInvalidNodeLabel(t *testing.T) {
 	const name = "unfit"
-	r.Namespace(t, name, "")
-	p := r.Pool(t, name, name, 1)
-	p.AwaitRunning(t, 1)
+	r.CreateNamespace(t, name, "")
+	p := r.CreatePool(t, name, name, 1)
+	p.AwaitRunningMachines(t, 1)
 	label := func(value string) {
 		p.Patch(t, `{"spec":{"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"good":"yes","bad":"`+value+`"}}}}}}}`)
 	}

@@ -37,9 +37,9 @@ func TestMain(m *testing.M) {
 func TestMinReadySecondsHasNoEffectAndTheOldestMachineGoesFirst(t *testing.T) {
 	t.Parallel()
 	const name, size = "ages", 3
-	r.Namespace(t, name, "")
-	p := r.Pool(t, name, name, 1, func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 500 })
-	p.AwaitRunning(t, 1)
+	r.CreateNamespace(t, name, "")
+	p := r.CreatePool(t, name, name, 1, func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 500 })
+	p.AwaitRunningMachines(t, 1)
 	for n := 2; n <= size; n++ {
 		newest := p.Machines(t)[0].CreationTimestamp.Time
 		for _, m := range p.Machines(t) {
@@ -49,7 +49,7 @@ func TestMinReadySecondsHasNoEffectAndTheOldestMachineGoesFirst(t *testing.T) {
 		}
 		time.Sleep(time.Until(newest.Add(1100 * time.Millisecond))) // creation timestamps have whole seconds
 		p.Scale(t, n)
-		p.AwaitRunning(t, n) // all machines are available
+		p.AwaitRunningMachines(t, n) // all machines are available
 	}
 	require.EqualValues(t, 500, p.Sets(t)[0].Spec.MinReadySeconds, "the set has it all the same")
 	byAge := p.Machines(t)
@@ -59,16 +59,16 @@ func TestMinReadySecondsHasNoEffectAndTheOldestMachineGoesFirst(t *testing.T) {
 	)
 	for n := size - 1; n > 0; n-- {
 		p.Scale(t, n)
-		p.AwaitRunning(t, n)
+		p.AwaitRunningMachines(t, n)
 		byAge = byAge[1:]
-		require.ElementsMatch(t, uidsOf(byAge), uidsOf(p.Machines(t)), "the oldest is gone")
+		require.ElementsMatch(t, uidsOfMachines(byAge), uidsOfMachines(p.Machines(t)), "the oldest is gone")
 	}
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }
 
-// uidsOf returns the UIDs of machines.
-func uidsOf(machines []v1alpha1.Machine) (all []types.UID) {
+// uidsOfMachines returns the UIDs of machines.
+func uidsOfMachines(machines []v1alpha1.Machine) (all []types.UID) {
 	for _, m := range machines {
 		all = append(all, m.UID)
 	}
@@ -81,10 +81,10 @@ func uidsOf(machines []v1alpha1.Machine) (all []types.UID) {
 func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	const name, size = "nodes", 4
-	r.Namespace(t, name, "")
+	r.CreateNamespace(t, name, "")
 	alone := newSet(t, name, "alone", size)
-	p := r.Pool(t, name, name, size)
-	p.AwaitRunning(t, size)
+	p := r.CreatePool(t, name, name, size)
+	p.AwaitRunningMachines(t, size)
 	rig.Eventually(t, "the machines of the set run", func() (bool, any) {
 		now := alone()
 		return len(now) == size &&
@@ -109,30 +109,33 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	// From now on no replacement joins.
 	_, err := r.Machines.MachineV1alpha1().
 		MachineClasses(name).
-		Update(t.Context(), classThatNeverBoots(t, name), metav1.UpdateOptions{})
+		Update(t.Context(), newClassThatNeverBoots(t, name), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	// The bridge is stopped until all nodes are being deleted. Without the flag --as-mcm, the circuit breaker would then
 	// be open.
-	require.NoError(t, r.Stack.Signal(t.Context(), component.Bridge, syscall.SIGSTOP))
+	require.NoError(t, r.Stack.SignalComponent(t.Context(), component.Bridge, syscall.SIGSTOP))
 	_, err = r.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
-	require.NoError(t, r.Stack.Signal(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
+	require.NoError(t, r.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
 	require.NoError(t, err)
 	for _, m := range before { // no machine waits for the replacement of another machine
-		p.AwaitDeleted(t, m)
+		p.AwaitDeletedMachine(t, m)
 	}
 	rig.Eventually(t, "each has a substitute", func() (bool, any) {
 		now := slices.Concat(p.Machines(t), alone())
 		return len(now) == 2*size &&
-				!slices.ContainsFunc(uidsOf(now), func(uid types.UID) bool { return slices.Contains(uidsOf(before), uid) }), len(
+				!slices.ContainsFunc(
+					uidsOfMachines(now),
+					func(uid types.UID) bool { return slices.Contains(uidsOfMachines(before), uid) },
+				), len(
 				now,
 			)
 	})
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }
 
-// classThatNeverBoots returns the class of a namespace, changed so that its machines never join.
-func classThatNeverBoots(t *testing.T, namespace string) *v1alpha1.MachineClass {
+// newClassThatNeverBoots returns the class of a namespace, changed so that its machines never join.
+func newClassThatNeverBoots(t *testing.T, namespace string) *v1alpha1.MachineClass {
 	t.Helper()
 	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -148,7 +151,7 @@ func newSet(t *testing.T, namespace, name string, replicas int32) (machines func
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Spec: v1alpha1.MachineSetSpec{
 			Replicas: replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: v1alpha1.MachineTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: rig.Spec()},
+			Template: v1alpha1.MachineTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: rig.NewMachineSpec()},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -166,9 +169,9 @@ func newSet(t *testing.T, namespace, name string, replicas int32) (machines func
 func TestAFreezeThatMCMLeftEnds(t *testing.T) {
 	t.Parallel()
 	const name = "frozen"
-	r.Namespace(t, name, "")
-	p := r.Pool(t, name, name, 1)
-	p.AwaitRunning(t, 1)
+	r.CreateNamespace(t, name, "")
+	p := r.CreatePool(t, name, name, 1)
+	p.AwaitRunningMachines(t, 1)
 	const freeze = `{"metadata":{"labels":{"freeze":"True"}}}`
 	_, err := r.Machines.MachineV1alpha1().
 		MachineSets(name).
@@ -192,7 +195,7 @@ func TestAFreezeThatMCMLeftEnds(t *testing.T) {
 		return reasons["UnfrozeMachineSet"], reasons
 	})
 	p.Scale(t, 2)
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }

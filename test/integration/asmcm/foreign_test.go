@@ -25,8 +25,8 @@ import (
 // leaveAloneLabel is a label of namespaces that worker and bridge leave alone.
 const leaveAloneLabel = "no-longer-millwrights"
 
-// keepRenewed creates a Lease and renews the Lease until the returned function is called.
-func keepRenewed(t *testing.T, namespace string, lease *coordinationv1.Lease) (stop func()) {
+// keepLeaseRenewed creates a Lease and renews the Lease until the returned function is called.
+func keepLeaseRenewed(t *testing.T, namespace string, lease *coordinationv1.Lease) (stop func()) {
 	t.Helper()
 	leases := r.Kube.CoordinationV1().Leases(namespace)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("pod-1"), new(int32(15))
@@ -75,13 +75,13 @@ func awaitAnotherController(t *testing.T, namespace string) {
 func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 	for name, begins := range map[string]func(t *testing.T, namespace string) (end func()){
 		"mcm-at-work": func(t *testing.T, namespace string) func() {
-			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: cache.MCMLeases()[0]}}
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: cache.MCMLeaseNames()[0]}}
 			defer awaitAnotherController(t, namespace)
-			return keepRenewed(t, namespace, lease)
+			return keepLeaseRenewed(t, namespace, lease)
 		},
 		"of-an-older-installation": func(t *testing.T, namespace string) func() {
-			r.Namespace(t, "installation", "")
-			stop := keepRenewed(t, "installation", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			r.CreateNamespace(t, "installation", "")
+			stop := keepLeaseRenewed(t, "installation", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 				Name: v1alpha1.LeaseWorkers,
 				Annotations: map[string]string{
 					v1alpha1.AnnotationInstallation: "older", v1alpha1.AnnotationScope: fmt.Sprintf(`{"namespaces":[%q]}`, namespace),
@@ -111,21 +111,21 @@ func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			own := name + "-not-here"
-			r.Namespace(t, name, "")
-			r.Namespace(t, own, "")
-			p, other := r.Pool(t, name, name, 2), r.Pool(t, own, own, 1)
-			p.AwaitRunning(t, 2)
-			other.AwaitRunning(t, 1)
+			r.CreateNamespace(t, name, "")
+			r.CreateNamespace(t, own, "")
+			p, other := r.CreatePool(t, name, name, 2), r.CreatePool(t, own, own, 1)
+			p.AwaitRunningMachines(t, 2)
+			other.AwaitRunningMachines(t, 1)
 
 			end := begins(t, name)
 			rig.Eventually(t, "no run is open", func() (bool, any) {
-				open := r.OpenWorkflows(t, name)
+				open := r.CountOpenWorkflows(t, name)
 				return len(open) == 0, open
 			})
 			since := time.Now()
 			p.Scale(t, 3)
 			other.Scale(t, 2)
-			other.AwaitRunning(t, 2)
+			other.AwaitRunningMachines(t, 2)
 			machine := other.Machines(t)[0].Name
 			require.NoError(t, r.Machines.MachineV1alpha1().Machines(own).Delete(t.Context(), machine, metav1.DeleteOptions{}))
 			rig.Eventually(t, "the machine of the other namespace is gone", func() (bool, any) {
@@ -137,7 +137,7 @@ func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 				return true, nil
 			})
 			assert.Len(t, p.Machines(t), 2)
-			assert.Empty(t, r.Audit(t, func(a rig.AuditedRequest) bool {
+			assert.Empty(t, r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 				return a.ObjectRef.Namespace == name && a.ObjectRef.Resource != "events" &&
 					a.RequestReceivedTimestamp.After(since) &&
 					a.User.Username == component.WorkerIdentity &&
@@ -145,7 +145,7 @@ func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 			}))
 
 			end()
-			p.AwaitRunning(t, 3)
+			p.AwaitRunningMachines(t, 3)
 		})
 	}
 }

@@ -44,13 +44,13 @@ func TestMain(m *testing.M) {
 
 // writeReport prints the report, writes it to BENCH_OUT, and compares it with the earlier report in BENCH_BASE.
 func writeReport() error {
-	fmt.Printf("\n%s\n", report.Table())
+	fmt.Printf("\n%s\n", report.FormatTable())
 	if base := os.Getenv("BENCH_BASE"); base != "" {
-		before, err := bench.Read(base)
+		before, err := bench.ReadReport(base)
 		if err != nil {
 			return err
 		}
-		fmt.Println(report.Compare(before))
+		fmt.Println(report.CompareWithReport(before))
 	}
 	if out := os.Getenv("BENCH_OUT"); out != "" {
 		return report.Write(out)
@@ -60,7 +60,7 @@ func writeReport() error {
 
 // measureLoad runs do and adds the load to the report, with its duration, requests and processor time. The caller may
 // add values to the returned load.
-func measureLoad(t *testing.T, load bench.Load, do func()) *bench.Load {
+func measureLoad(t *testing.T, load bench.LoadResult, do func()) *bench.LoadResult {
 	t.Helper()
 	offset, before, used := auditSize(t), processorSeconds(t), priorityLevelMetrics(t)
 	start := time.Now()
@@ -81,9 +81,9 @@ func measureLoad(t *testing.T, load bench.Load, do func()) *bench.Load {
 		"%s: %.1f s, %.1f requests a machine (%d), %.1f s of processor time",
 		l.Name,
 		l.Seconds,
-		l.PerMachine(),
-		l.All(),
-		l.Processors(),
+		l.RequestsPerMachine(),
+		l.TotalRequests(),
+		l.ProcessorSeconds(),
 	)
 	return l
 }
@@ -125,11 +125,11 @@ func eventsPerMachine(t *testing.T, namespace string, machines int) float64 {
 	return float64(n) / float64(machines)
 }
 
-// awaitCalm waits until no machine has an open run. The next measurement then contains no work of the load before.
-func awaitCalm(t *testing.T, pool *rig.Pool) {
+// awaitCalmPool waits until no machine has an open run. The next measurement then contains no work of the load before.
+func awaitCalmPool(t *testing.T, pool *rig.Pool) {
 	t.Helper()
 	rig.Eventually(t, "the machines are calm", func() (bool, any) {
-		open := r.OpenWorkflows(t, pool.Namespace)
+		open := r.CountOpenWorkflows(t, pool.Namespace)
 		return open["Machine"] == 0, open
 	})
 }
@@ -137,7 +137,7 @@ func awaitCalm(t *testing.T, pool *rig.Pool) {
 // auditSize returns the size of the audit log in bytes.
 func auditSize(t *testing.T) int64 {
 	t.Helper()
-	info, err := os.Stat(r.Stack.AuditLog())
+	info, err := os.Stat(r.Stack.AuditLogPath())
 	require.NoError(t, err)
 	return info.Size()
 }
@@ -146,7 +146,7 @@ func auditSize(t *testing.T) int64 {
 func countRequests(t *testing.T, from int64) map[string]int {
 	t.Helper()
 	time.Sleep(2 * time.Second) // the API server writes the log in batches
-	file, err := os.Open(r.Stack.AuditLog())
+	file, err := os.Open(r.Stack.AuditLogPath())
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
 	_, err = file.Seek(from, io.SeekStart)

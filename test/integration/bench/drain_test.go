@@ -16,16 +16,16 @@ import (
 
 func TestDrain50(t *testing.T) {
 	const nodes, pods = 50, 500
-	r.Namespace(t, "drained", "")
-	pool := r.Pool(t, "drained", "drained", nodes, rig.LabelNodes)
-	pool.AwaitRunning(t, nodes)
-	pool.AwaitHosts(t, nodes)
-	pool.Deploy(t, "web", pods, func(pod *corev1.PodTemplateSpec) {
+	r.CreateNamespace(t, "drained", "")
+	pool := r.CreatePool(t, "drained", "drained", nodes, rig.LabelNodes)
+	pool.AwaitRunningMachines(t, nodes)
+	pool.AwaitLabelledNodes(t, nodes)
+	pool.DeployPods(t, "web", pods, func(pod *corev1.PodTemplateSpec) {
 		pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "1s"
 	})
 	load := measureLoad(
 		t,
-		bench.Load{
+		bench.LoadResult{
 			Name:     "50 nodes with 10 pods each, drained at once",
 			Machines: nodes,
 			Bars:     []bench.Target{{Of: bench.Seconds, Aim: 8}},
@@ -57,6 +57,6 @@ func TestDrain50(t *testing.T) {
 			Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &background}),
 	)
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 	rig.Eventually(t, "no pod is left", func() (bool, any) { n := len(pool.Pods(t, "web")); return n == 0, n })
 }

@@ -22,7 +22,7 @@ import (
 // Node Leases last an hour, because Quiet's shorter Leases would load the API server more than Millwright does. The
 // second worker and the second bridge run only in the last load.
 func init() {
-	stackOptions.NodeLease = time.Hour
+	stackOptions.NodeLeaseDuration = time.Hour
 	stackOptions.Components = append(component.Names(), component.SecondWorker, component.SecondBridge)
 }
 
@@ -46,9 +46,9 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, size, rolledMachines)
 	for _, second := range []string{component.SecondWorker, component.SecondBridge} {
-		require.NoError(t, r.Stack.Stop(t.Context(), second))
+		require.NoError(t, r.Stack.StopComponent(t.Context(), second))
 	}
-	r.Namespace(t, crowdedNamespace, "")
+	r.CreateNamespace(t, crowdedNamespace, "")
 	rolled := addDeployment(t, "rolled", 0, rolledMachines)
 	deployments := 1
 	for there := rolledMachines; there < size; deployments++ {
@@ -56,26 +56,30 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 		addDeployment(t, fmt.Sprint("pool-", deployments), there, n)
 		there += n
 	}
-	awaitCalm(t, rolled)
+	awaitCalmPool(t, rolled)
 	among := fmt.Sprintf("among %d machines", size)
 
 	time.Sleep(30 * time.Second) // wait for late status writes and for the ends of runs
-	rest := measureLoad(t, bench.Load{Name: "at rest, " + among, Machines: size}, func() { time.Sleep(3 * time.Minute) })
-	require.LessOrEqual(t, rest.PerMinute(), float64(maxIdleRequests), "requests a minute")
-	require.Empty(t, r.OpenWorkflows(t, crowdedNamespace)["Machine"], "open runs of machines")
+	rest := measureLoad(
+		t,
+		bench.LoadResult{Name: "at rest, " + among, Machines: size},
+		func() { time.Sleep(3 * time.Minute) },
+	)
+	require.LessOrEqual(t, rest.RequestsPerMinute(), float64(maxIdleRequests), "requests a minute")
+	require.Empty(t, r.CountOpenWorkflows(t, crowdedNamespace)["Machine"], "open runs of machines")
 
-	measureLoad(t, bench.Load{Name: "the bridge starts again, " + among, Machines: size}, func() {
-		require.NoError(t, r.Stack.Kill(t.Context(), component.Bridge))
-		require.NoError(t, r.Stack.Start(t.Context(), component.Bridge))
+	measureLoad(t, bench.LoadResult{Name: "the bridge starts again, " + among, Machines: size}, func() {
+		require.NoError(t, r.Stack.KillComponent(t.Context(), component.Bridge))
+		require.NoError(t, r.Stack.StartComponent(t.Context(), component.Bridge))
 		rig.Eventually(t, "the bridge has looked at all objects", func() (bool, any) {
-			looked := r.Metric(t, component.Bridge, "millwright_bridge_calm_total") +
-				r.Metric(t, component.Bridge, "millwright_bridge_signals_total")
+			looked := r.ReadMetric(t, component.Bridge, "millwright_bridge_calm_total") +
+				r.ReadMetric(t, component.Bridge, "millwright_bridge_signals_total")
 			return int(looked) >= size+2*deployments, looked // number of machines, sets and deployments
 		})
 	})
 	require.LessOrEqual(
 		t,
-		r.Metric(t, component.Bridge, "millwright_bridge_signals_total"),
+		r.ReadMetric(t, component.Bridge, "millwright_bridge_signals_total"),
 		float64(deployments),
 		"signals to objects that are calm",
 	)
@@ -83,28 +87,28 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 	// the requests in these 30 s do not belong to the rollout
 	measureLoad(
 		t,
-		bench.Load{Name: "the 30 s after that, " + among, Machines: size},
+		bench.LoadResult{Name: "the 30 s after that, " + among, Machines: size},
 		func() { time.Sleep(30 * time.Second) },
 	)
 
-	rollInFleet(t, rolled, "2", among, size, func() {})
+	measureRolloutInFleet(t, rolled, "2", among, size, func() {})
 	for _, second := range []string{component.SecondWorker, component.SecondBridge} {
-		require.NoError(t, r.Stack.Start(t.Context(), second))
+		require.NoError(t, r.Stack.StartComponent(t.Context(), second))
 	}
 	time.Sleep(30 * time.Second) // the caches of the second worker and the second bridge fill
-	last := rollInFleet(t, rolled, "3", among+", a worker and a bridge of two each die", size, func() {
+	last := measureRolloutInFleet(t, rolled, "3", among+", a worker and a bridge of two each die", size, func() {
 		rig.Eventually(t, "a third is of the new template", func() (bool, any) {
 			n := rolled.Deployment(t).Status.UpdatedReplicas
 			return n >= rolledMachines/3, n
 		})
 		for _, first := range []string{component.Worker, component.Bridge} {
-			require.NoError(t, r.Stack.Kill(t.Context(), first))
+			require.NoError(t, r.Stack.KillComponent(t.Context(), first))
 		}
 	})
 
 	// the checks at the end of the stack need worker and bridge
 	for _, first := range []string{component.Worker, component.Bridge} {
-		require.NoError(t, r.Stack.Start(t.Context(), first))
+		require.NoError(t, r.Stack.StartComponent(t.Context(), first))
 	}
 
 	last.Payloads = r.LargestPayloads(t)
@@ -113,26 +117,35 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 	}
 }
 
-// rollInFleet measures the rollout of one deployment of the fleet. rollInFleet calls meanwhile after the change of the
-// template. rollInFleet requires that exactly one instance is created per machine.
-func rollInFleet(t *testing.T, pool *rig.Pool, edition, among string, size int, meanwhile func()) *bench.Load {
+// measureRolloutInFleet measures the rollout of one deployment of the fleet. measureRolloutInFleet calls meanwhile
+// after the change of the template. measureRolloutInFleet requires that exactly one instance is created per machine.
+func measureRolloutInFleet(
+	t *testing.T,
+	pool *rig.Pool,
+	edition, among string,
+	size int,
+	meanwhile func(),
+) *bench.LoadResult {
 	t.Helper()
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	f := fleet{namespace: crowdedNamespace, size: rolledMachines}
 	load := measureLoad(
 		t,
-		bench.Load{Name: fmt.Sprintf("rolling %d, surge 10, %s", rolledMachines, among), Machines: rolledMachines},
+		bench.LoadResult{Name: fmt.Sprintf("rolling %d, surge 10, %s", rolledMachines, among), Machines: rolledMachines},
 		func() {
 			pool.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, edition))
 			meanwhile()
-			f.awaitRolled(t, pool)
+			f.awaitRolloutEnd(t, pool)
 		},
 	)
 	rig.Eventually(
 		t,
 		"the rollout has ended",
-		func() (bool, any) { open := r.OpenWorkflows(t, crowdedNamespace); return open["Rollout"] == 0, open },
+		func() (bool, any) {
+			open := r.CountOpenWorkflows(t, crowdedNamespace)
+			return open["Rollout"] == 0, open
+		},
 	)
 	after, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
@@ -145,16 +158,16 @@ func rollInFleet(t *testing.T, pool *rig.Pool, edition, among string, size int, 
 // addDeployment creates a deployment of n machines and waits until all of them are available.
 func addDeployment(t *testing.T, name string, there, n int) *rig.Pool {
 	t.Helper()
-	pool := r.Pool(t, crowdedNamespace, name, 0, func(d *v1alpha1.MachineDeployment) {
+	pool := r.CreatePool(t, crowdedNamespace, name, 0, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
 			UpdateConfiguration: v1alpha1.UpdateConfiguration{
 				MaxSurge: new(intstr.FromInt32(10)), MaxUnavailable: new(intstr.FromInt32(0)),
 			},
 		}
 	})
-	measureLoad(t, bench.Load{Name: fmt.Sprintf("%d -> %d", there, there+n), Machines: n}, func() {
+	measureLoad(t, bench.LoadResult{Name: fmt.Sprintf("%d -> %d", there, there+n), Machines: n}, func() {
 		pool.Scale(t, n)
-		fleet{size: n}.awaitRolled(t, pool)
+		fleet{size: n}.awaitRolloutEnd(t, pool)
 	})
 	return pool
 }

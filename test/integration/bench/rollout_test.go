@@ -77,25 +77,25 @@ func TestRolloutWithLatenciesOfACloud(t *testing.T) {
 
 // measureRollout measures a rollout of a fleet. No machine has an open run when the rollout begins.
 func measureRollout(t *testing.T, f fleet, bars ...bench.Target) {
-	r.Namespace(t, f.namespace, f.providerSpec)
-	pool := r.Pool(t, f.namespace, "pool", int32(f.size), func(d *v1alpha1.MachineDeployment) {
+	r.CreateNamespace(t, f.namespace, f.providerSpec)
+	pool := r.CreatePool(t, f.namespace, "pool", int32(f.size), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
 			UpdateConfiguration: v1alpha1.UpdateConfiguration{
 				MaxSurge: new(intstr.FromInt(f.surge)), MaxUnavailable: new(intstr.FromInt32(0)),
 			},
 		}
 	})
-	pool.AwaitRunning(t, f.size)
-	awaitCalm(t, pool)
-	hops := recordHops(t, f.namespace)
-	load := bench.Load{Name: fmt.Sprintf("rolling %d, surge %d", f.size, f.surge), Machines: f.size, Bars: bars}
+	pool.AwaitRunningMachines(t, f.size)
+	awaitCalmPool(t, pool)
+	hops := recordStepIntervals(t, f.namespace)
+	load := bench.LoadResult{Name: fmt.Sprintf("rolling %d, surge %d", f.size, f.surge), Machines: f.size, Bars: bars}
 	if f.createLatency > 0 {
 		load.Name += fmt.Sprintf(", %s to create, %s to delete", f.createLatency, f.deleteLatency)
 		load.Ideal = f.idealDuration(t).Seconds()
 	}
 	l := measureLoad(t, load, func() {
 		pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
-		f.awaitRolled(t, pool)
+		f.awaitRolloutEnd(t, pool)
 	})
 	machines := pool.Machines(t)
 	require.Len(t, machines, f.size)
@@ -106,25 +106,25 @@ func measureRollout(t *testing.T, f fleet, bars ...bench.Target) {
 	rig.Eventually(
 		t,
 		"the rollout has ended",
-		func() (bool, any) { open := r.OpenWorkflows(t, pool.Namespace); return open["Rollout"] == 0, open },
+		func() (bool, any) { open := r.CountOpenWorkflows(t, pool.Namespace); return open["Rollout"] == 0, open },
 	)
-	l.Hops = hops.report(f.createLatency, f.deleteLatency)
+	l.Hops = hops.summarizeIntervals(f.createLatency, f.deleteLatency)
 	f.logRolloutResult(t)
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }
 
-// awaitRolled waits until the deployment's status counts all machines as updated.
-func (f fleet) awaitRolled(t *testing.T, pool *rig.Pool) {
+// awaitRolloutEnd waits until the deployment's status counts all machines as updated.
+func (f fleet) awaitRolloutEnd(t *testing.T, pool *rig.Pool) {
 	t.Helper()
-	awaitCounts(t, pool, int32(f.size), func(d *v1alpha1.MachineDeployment) bool {
+	awaitMachineCount(t, pool, int32(f.size), func(d *v1alpha1.MachineDeployment) bool {
 		return d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == int32(f.size)
 	})
 }
 
-// awaitCounts waits until the status of a deployment counts n machines, all of them available, and the function as
-// returns true. awaitCounts uses a watch, because polling would add requests to the measurement.
-func awaitCounts(t *testing.T, pool *rig.Pool, n int32, as func(*v1alpha1.MachineDeployment) bool) {
+// awaitMachineCount waits until the status of a deployment counts n machines, all of them available, and the function
+// as returns true. awaitMachineCount uses a watch, because polling would add requests to the measurement.
+func awaitMachineCount(t *testing.T, pool *rig.Pool, n int32, as func(*v1alpha1.MachineDeployment) bool) {
 	t.Helper()
 	d := pool.Deployment(t)
 	reached := func() bool { return d.Status.AvailableReplicas == n && d.Status.Replicas == n && as(d) }
@@ -147,10 +147,10 @@ func awaitCounts(t *testing.T, pool *rig.Pool, n int32, as func(*v1alpha1.Machin
 func resizeAndAwait(t *testing.T, pool *rig.Pool, n int) {
 	t.Helper()
 	pool.Scale(t, n)
-	awaitCounts(t, pool, int32(n), func(d *v1alpha1.MachineDeployment) bool {
+	awaitMachineCount(t, pool, int32(n), func(d *v1alpha1.MachineDeployment) bool {
 		return d.Status.ReadyReplicas == int32(n) && d.Status.UpdatedReplicas == int32(n)
 	})
-	pool.AwaitRunning(t, n)
+	pool.AwaitRunningMachines(t, n)
 }
 
 // idealDuration returns the duration of the rollout if decisions took no time. If the latencies have a spread,
@@ -165,7 +165,7 @@ func (f fleet) idealDuration(t *testing.T) time.Duration {
 	}
 	var all []time.Duration
 	for range draws {
-		took, complete := simulate.IdealOf(f.observedAtStart(), func() time.Duration {
+		took, complete := simulate.IdealDurationOfMachines(f.observedAtStart(), func() time.Duration {
 			return f.createLatency + time.Duration((dice.Float64()*2-1)*float64(f.createSpread))
 		}, f.deleteLatency)
 		require.True(t, complete)
@@ -176,16 +176,16 @@ func (f fleet) idealDuration(t *testing.T) time.Duration {
 }
 
 // observedAtStart returns the facts about the fleet at the moment at which its template changes.
-func (f fleet) observedAtStart() rollout.Observed {
-	o := rollout.Observed{
+func (f fleet) observedAtStart() rollout.Facts {
+	o := rollout.Facts{
 		Settings: rollout.Settings{
 			Replicas: f.size,
 			Strategy: rollout.RollingUpdate,
-			Surge:    rollout.Bound{Value: f.surge},
+			Surge:    rollout.IntOrPercent{Value: f.surge},
 		},
 		Now: time.Now(),
 	}
-	old := rollout.Set{
+	old := rollout.MachineSet{
 		Name:     "old",
 		UID:      "old",
 		Replicas: f.size,
@@ -202,7 +202,7 @@ func (f fleet) observedAtStart() rollout.Observed {
 			rollout.Member{Name: name, UID: name, MCM: rollout.MCMMember{Node: name}, Ready: true, Available: true, Priority: 3},
 		)
 	}
-	o.Sets = []rollout.Set{old}
+	o.Sets = []rollout.MachineSet{old}
 	return o
 }
 
@@ -225,8 +225,8 @@ func (f fleet) logRolloutResult(t *testing.T) {
 	)
 }
 
-// hops are the durations between the steps of a rollout, as a watch of the API server sees the steps.
-type hops struct {
+// stepIntervals are the durations between the steps of a rollout, as a watch of the API server sees the steps.
+type stepIntervals struct {
 	mu         sync.Mutex
 	createdAt  map[types.UID]time.Time
 	runningAt  map[types.UID]time.Time
@@ -236,10 +236,10 @@ type hops struct {
 	durations  map[string][]time.Duration
 }
 
-// recordHops records the hops of the machines and sets of a namespace until the test ends.
-func recordHops(t *testing.T, namespace string) *hops {
+// recordStepIntervals records the hops of the machines and sets of a namespace until the test ends.
+func recordStepIntervals(t *testing.T, namespace string) *stepIntervals {
 	t.Helper()
-	h := &hops{
+	h := &stepIntervals{
 		createdAt: map[types.UID]time.Time{}, runningAt: map[types.UID]time.Time{}, deletingAt: map[types.UID]time.Time{},
 		setSizes: map[string]int32{}, lastEvents: map[string]time.Time{}, durations: map[string][]time.Duration{},
 	}
@@ -271,7 +271,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func (h *hops) handleEvent(e watch.Event) {
+func (h *stepIntervals) handleEvent(e watch.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -283,16 +283,16 @@ func (h *hops) handleEvent(e watch.Event) {
 		h.setSizes[o.Name] = o.Spec.Replicas
 		switch {
 		case !known || o.Spec.Replicas > was:
-			h.addSince("5 gone -> new set larger", "gone", now)
+			h.addTimeSinceEvent("5 gone -> new set larger", "gone", now)
 			h.lastEvents["larger"] = now
 		case o.Spec.Replicas < was:
-			h.addSince("3 Running -> old set smaller", "ran", now)
+			h.addTimeSinceEvent("3 Running -> old set smaller", "ran", now)
 			h.lastEvents["smaller"] = now
 		}
 	}
 }
 
-func (h *hops) handleMachine(now time.Time, kind watch.EventType, m *v1alpha1.Machine) {
+func (h *stepIntervals) handleMachine(now time.Time, kind watch.EventType, m *v1alpha1.Machine) {
 	_, known := h.createdAt[m.UID]
 	_, ran := h.runningAt[m.UID]
 	_, doomed := h.deletingAt[m.UID]
@@ -303,7 +303,7 @@ func (h *hops) handleMachine(now time.Time, kind watch.EventType, m *v1alpha1.Ma
 		return
 	case !known:
 		h.createdAt[m.UID] = now
-		h.addSince("1 new set larger -> machine made", "larger", now)
+		h.addTimeSinceEvent("1 new set larger -> machine made", "larger", now)
 	}
 	if !ran && m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning {
 		h.runningAt[m.UID] = now
@@ -312,23 +312,23 @@ func (h *hops) handleMachine(now time.Time, kind watch.EventType, m *v1alpha1.Ma
 	}
 	if !doomed && m.DeletionTimestamp != nil {
 		h.deletingAt[m.UID] = now
-		h.addSince("4a old set smaller -> machine deleted", "smaller", now)
+		h.addTimeSinceEvent("4a old set smaller -> machine deleted", "smaller", now)
 	}
 }
 
-// addSince adds a duration to a hop: the time since the last event of an earlier step.
-func (h *hops) addSince(hop, what string, now time.Time) {
+// addTimeSinceEvent adds a duration to a hop: the time since the last event of an earlier step.
+func (h *stepIntervals) addTimeSinceEvent(hop, what string, now time.Time) {
 	if at, happened := h.lastEvents[what]; happened {
 		h.addDuration(hop, now.Sub(at))
 	}
 }
 
-func (h *hops) addDuration(hop string, took time.Duration) {
+func (h *stepIntervals) addDuration(hop string, took time.Duration) {
 	h.durations[hop] = append(h.durations[hop], took)
 }
 
-// report returns the median and the ninth decile of each hop, without the latencies of the cloud.
-func (h *hops) report(create, remove time.Duration) (list []bench.Interval) {
+// summarizeIntervals returns the median and the ninth decile of each hop, without the latencies of the cloud.
+func (h *stepIntervals) summarizeIntervals(create, remove time.Duration) (list []bench.Interval) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(h.durations)) {
@@ -339,7 +339,7 @@ func (h *hops) report(create, remove time.Duration) (list []bench.Interval) {
 		case strings.HasPrefix(name, "4b"):
 			less = remove
 		}
-		list = append(list, bench.HopOf(name, h.durations[name], less))
+		list = append(list, bench.NewInterval(name, h.durations[name], less))
 	}
 	return list
 }

@@ -23,12 +23,12 @@ func TestScaleThousand(t *testing.T)    { measureScaling(t, 1000, 44, 0) }
 // the target times in seconds; 0 means no target.
 func measureScaling(t *testing.T, size int, up, down float64) {
 	namespace := fmt.Sprintf("scale-%d", size)
-	r.Namespace(t, namespace, "")
-	pool := r.Pool(t, namespace, "pool", 0)
+	r.CreateNamespace(t, namespace, "")
+	pool := r.CreatePool(t, namespace, "pool", 0)
 	rig.Eventually(t, "the set exists", func() (bool, any) { return len(pool.Sets(t)) == 1, 0 })
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	load := bench.Load{
+	load := bench.LoadResult{
 		Name:     fmt.Sprintf("0 -> %d", size),
 		Machines: size,
 		Bars:     []bench.Target{{Of: bench.Seconds, Aim: up}, {Of: bench.Requests, Aim: 9}},
@@ -43,24 +43,24 @@ func measureScaling(t *testing.T, size int, up, down float64) {
 	require.NoError(t, err)
 	require.Equal(t, size, stats.Creates-before.Creates)
 	require.Equal(t, before.DuplicateCreates, stats.DuplicateCreates)
-	awaitCalm(t, pool)
+	awaitCalmPool(t, pool)
 	histories := r.Histories(t, namespace)
 	grown.Events = eventsPerMachine(t, namespace, size)
-	grown.Hops = append(grown.Hops, taskWaits(histories)...)
+	grown.Hops = append(grown.Hops, taskWaitTimes(histories)...)
 	grown.Kept = countHistoryEvents(histories)
-	load = bench.Load{Name: fmt.Sprintf("%d -> 0, empty nodes", size), Machines: size}
+	load = bench.LoadResult{Name: fmt.Sprintf("%d -> 0, empty nodes", size), Machines: size}
 	if down != 0 {
 		load.Bars = []bench.Target{{Of: bench.Seconds, Aim: down}}
 	}
 	shrunk := measureLoad(t, load, func() {
 		resizeAndAwait(t, pool, 0)
 	})
-	awaitCalm(t, pool)
+	awaitCalmPool(t, pool)
 	later := r.Histories(t, namespace)
 	maps.DeleteFunc(later, func(run string, _ *historypb.History) bool { return histories[run] != nil })
-	shrunk.Hops, shrunk.Kept = taskWaits(later), countHistoryEvents(later)
+	shrunk.Hops, shrunk.Kept = taskWaitTimes(later), countHistoryEvents(later)
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }
 
 // creationDelays returns the times from start to the creation of each Machine object of a pool. The API server stores
@@ -71,23 +71,23 @@ func creationDelays(t *testing.T, pool *rig.Pool, start time.Time) bench.Interva
 	for _, m := range pool.Machines(t) {
 		after = append(after, m.CreationTimestamp.Sub(start))
 	}
-	return bench.HopOf("from the new size to a Machine object", after, 0)
+	return bench.NewInterval("from the new size to a Machine object", after, 0)
 }
 
 // TestIdle500 measures the requests and the processor time for 500 idle machines. The Leases of worker and bridge
 // count, too.
 func TestIdle500(t *testing.T) {
 	const size, took = 500, 3 * time.Minute
-	r.Namespace(t, "idle", "")
-	pool := r.Pool(t, "idle", "pool", size)
-	pool.AwaitRunning(t, size)
-	awaitCalm(t, pool)
+	r.CreateNamespace(t, "idle", "")
+	pool := r.CreatePool(t, "idle", "pool", size)
+	pool.AwaitRunningMachines(t, size)
+	awaitCalmPool(t, pool)
 	time.Sleep(30 * time.Second) // wait for late status writes and for the ends of runs
 	measureLoad(
 		t,
-		bench.Load{Name: "500 at rest", Machines: size, Bars: []bench.Target{{Of: bench.Minute, Aim: 10}}},
+		bench.LoadResult{Name: "500 at rest", Machines: size, Bars: []bench.Target{{Of: bench.Minute, Aim: 10}}},
 		func() { time.Sleep(took) },
 	)
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }

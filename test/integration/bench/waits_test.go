@@ -43,16 +43,16 @@ func countHistoryEvents(histories map[string]*historypb.History) map[string]int 
 	return counts
 }
 
-// taskWaits returns how long the tasks in the histories of machines waited for a worker: by type of cloud call, for all
-// other activities, and for workflow tasks. Retried activities are left out: a history has the time of their first
+// taskWaitTimes returns how long the tasks in the histories of machines waited for a worker: by type of cloud call, for
+// all other activities, and for workflow tasks. Retried activities are left out: a history has the time of their first
 // schedule and the start of their last attempt.
-func taskWaits(histories map[string]*historypb.History) (list []bench.Interval) {
+func taskWaitTimes(histories map[string]*historypb.History) (list []bench.Interval) {
 	measured := map[string][]time.Duration{}
 	add := func(what string, from, to time.Time) {
 		what += ": scheduled -> started"
 		measured[what] = append(measured[what], to.Sub(from))
 	}
-	calls := rig.Installation.Queue(provider.TaskQueue(""))
+	calls := rig.Installation.TaskQueue(provider.TaskQueue(""))
 	for _, history := range histories {
 		for _, a := range rig.Activities(history) {
 			switch {
@@ -71,7 +71,7 @@ func taskWaits(histories map[string]*historypb.History) (list []bench.Interval) 
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(measured)) {
-		list = append(list, bench.HopOf(name, measured[name], 0))
+		list = append(list, bench.NewInterval(name, measured[name], 0))
 	}
 	return list
 }

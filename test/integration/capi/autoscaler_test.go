@@ -30,14 +30,14 @@ const (
 // nodeGroup makes the requests of the cluster autoscaler's provider clusterapi, in the order of that provider. The
 // cluster autoscaler itself cannot be built here: its Go module is not published.
 type nodeGroup struct {
-	space
+	testNamespace
 	kind             schema.GroupVersionResource
 	name             string
 	minSize, maxSize int
 }
 
 // newNodeGroup gives a set or a deployment the annotations of a node group.
-func (s space) newNodeGroup(
+func (s testNamespace) newNodeGroup(
 	t *testing.T,
 	kind schema.GroupVersionResource,
 	name string,
@@ -56,7 +56,7 @@ func (s space) newNodeGroup(
 // readSize reads the subresource scale.
 func (g nodeGroup) readSize(t *testing.T) int {
 	t.Helper()
-	scale, err := g.clientOf(g.kind).Get(t.Context(), g.name, metav1.GetOptions{}, "scale")
+	scale, err := g.resourceClient(g.kind).Get(t.Context(), g.name, metav1.GetOptions{}, "scale")
 	require.NoError(t, err)
 	n, _, err := unstructured.NestedInt64(scale.Object, "spec", "replicas")
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func (g nodeGroup) setSize(t *testing.T, n int) {
 	t.Helper()
 	require.LessOrEqual(t, n, g.maxSize)
 	require.GreaterOrEqual(t, n, g.minSize)
-	_, err := g.clientOf(g.kind).
+	_, err := g.resourceClient(g.kind).
 		Patch(t.Context(), g.name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n), metav1.PatchOptions{}, "scale")
 	require.NoError(t, err)
 }
@@ -83,14 +83,15 @@ func (g nodeGroup) machines(t *testing.T) []unstructured.Unstructured {
 		"matchLabels",
 	)
 	require.NoError(t, err)
-	list, err := g.clientOf(machines).
+	list, err := g.resourceClient(machines).
 		List(t.Context(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selector})})
 	require.NoError(t, err)
 	return list.Items
 }
 
-// groupOf returns the name of a machine's group: the owner of the machine's set, or the set if the set has no owner.
-func (g nodeGroup) groupOf(t *testing.T, m unstructured.Unstructured) string {
+// groupOfMachine returns the name of a machine's group: the owner of the machine's set, or the set if the set has no
+// owner.
+func (g nodeGroup) groupOfMachine(t *testing.T, m unstructured.Unstructured) string {
 	t.Helper()
 	owner := metav1.GetControllerOf(&m)
 	require.NotNil(t, owner)
@@ -106,7 +107,7 @@ func (g nodeGroup) deleteNodes(t *testing.T, doomed ...unstructured.Unstructured
 	t.Helper()
 	size := g.readSize(t)
 	for _, m := range doomed {
-		require.Equal(t, g.name, g.groupOf(t, m))
+		require.Equal(t, g.name, g.groupOfMachine(t, m))
 		g.mergePatch(
 			t,
 			machines,
@@ -155,7 +156,7 @@ func (g nodeGroup) machinesByAge(t *testing.T) []unstructured.Unstructured {
 func TestTheAutoscalerScalesASet(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "scaled", 1)
-	g := p.newNodeGroup(t, machineSets, p.set, 1, 6)
+	g := p.newNodeGroup(t, machineSets, p.setName, 1, 6)
 	g.awaitNodes(t, 1)
 	g.setSize(t, g.readSize(t)+3)
 	g.awaitNodes(t, 4)
@@ -169,7 +170,7 @@ func TestTheAutoscalerScalesASet(t *testing.T) {
 func TestTheAutoscalerScalesADeployment(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "group", 0)
-	g := f.newNodeGroup(t, machineDeployments, f.set, 0, 6)
+	g := f.newNodeGroup(t, machineDeployments, f.setName, 0, 6)
 	assert.Zero(t, g.readSize(t))
 	g.setSize(t, 3) // from zero replicas, for pending pods
 	g.awaitNodes(t, 3)
@@ -188,7 +189,7 @@ func TestTheAutoscalerScalesADeployment(t *testing.T) {
 	)
 	doomed = g.machinesByAge(t)[:1]
 	g.deleteNodes(t, doomed...)
-	f.awaitMade(t, "group-2", 2)
+	f.awaitMachinesOfTemplate(t, "group-2", 2)
 	g.awaitNodes(t, 2, doomed...)
 	assert.Equal(t, 2, g.readSize(t))
 }

@@ -32,28 +32,28 @@ import (
 
 var r *rig.Rig
 
-// strictFlags make worker and bridge run all preflight checks of the current Cluster API.
-var strictFlags = map[string][]string{
+// strictPreflightFlags make worker and bridge run all preflight checks of the current Cluster API.
+var strictPreflightFlags = map[string][]string{
 	component.Worker: {"--strict-preflight-checks"},
 	component.Bridge: {"--strict-preflight-checks"},
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.Main(m, stack.Options{ClusterAPI: true, Args: strictFlags}, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, stack.Options{ClusterAPI: true, Args: strictPreflightFlags}, func(up *rig.Rig) { r = up }))
 }
 
 // Resources of Cluster API.
 var (
-	clusters           = resourceOf("", "clusters")
-	machineDeployments = resourceOf("", "machinedeployments")
-	machineSets        = resourceOf("", "machinesets")
-	machines           = resourceOf("", "machines")
-	kubeadmConfigs     = resourceOf("bootstrap.", "kubeadmconfigs")
-	bootstrapTemplates = resourceOf("bootstrap.", "kubeadmconfigtemplates")
-	controlPlanes      = resourceOf("controlplane.", "kubeadmcontrolplanes")
-	devClusters        = resourceOf("infrastructure.", "devclusters")
-	devMachines        = resourceOf("infrastructure.", "devmachines")
-	devTemplates       = resourceOf("infrastructure.", "devmachinetemplates")
+	clusters           = newResource("", "clusters")
+	machineDeployments = newResource("", "machinedeployments")
+	machineSets        = newResource("", "machinesets")
+	machines           = newResource("", "machines")
+	kubeadmConfigs     = newResource("bootstrap.", "kubeadmconfigs")
+	bootstrapTemplates = newResource("bootstrap.", "kubeadmconfigtemplates")
+	controlPlanes      = newResource("controlplane.", "kubeadmcontrolplanes")
+	devClusters        = newResource("infrastructure.", "devclusters")
+	devMachines        = newResource("infrastructure.", "devmachines")
+	devTemplates       = newResource("infrastructure.", "devmachinetemplates")
 )
 
 // Labels of Cluster API.
@@ -62,12 +62,12 @@ const (
 	controlPlaneLabel = "cluster.x-k8s.io/control-plane" // with any value
 )
 
-func resourceOf(group, resource string) schema.GroupVersionResource {
+func newResource(group, resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group + "cluster.x-k8s.io", Version: "v1beta2", Resource: resource}
 }
 
-// space is a namespace of one test, with a client for all kinds.
-type space struct {
+// testNamespace is a namespace of one test, with a client for all kinds.
+type testNamespace struct {
 	client dynamic.Interface
 	name   string
 }
@@ -75,35 +75,35 @@ type space struct {
 //go:embed testdata/*.yaml
 var manifests embed.FS
 
-// newSpace makes a namespace and applies a manifest in the namespace. In the manifest, NAME stands for the name of the
-// namespace.
-func newSpace(t *testing.T, name, manifest string) space {
+// newNamespace makes a namespace and applies a manifest in the namespace. In the manifest, NAME stands for the name of
+// the namespace.
+func newNamespace(t *testing.T, name, manifest string) testNamespace {
 	t.Helper()
-	s, err := makeSpace(t.Context(), name, manifest)
+	s, err := makeNamespace(t.Context(), name, manifest)
 	require.NoError(t, err)
 	return s
 }
 
-func makeSpace(ctx context.Context, name, manifest string) (space, error) {
+func makeNamespace(ctx context.Context, name, manifest string) (testNamespace, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := r.Kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
-		return space{}, err
+		return testNamespace{}, err
 	}
 	if err := applyManifest(ctx, name, manifest, "NAME", name); err != nil {
-		return space{}, err
+		return testNamespace{}, err
 	}
-	return spaceOf(name)
+	return openNamespace(name)
 }
 
-// spaceOf returns the space of a namespace that exists.
-func spaceOf(name string) (space, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", r.Stack.Kubeconfig(component.Test))
+// openNamespace returns the space of a namespace that exists.
+func openNamespace(name string) (testNamespace, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", r.Stack.KubeconfigPath(component.Test))
 	if err != nil {
-		return space{}, err
+		return testNamespace{}, err
 	}
 	config.QPS, config.Burst = 100, 200
 	client, err := dynamic.NewForConfig(config)
-	return space{client, name}, err
+	return testNamespace{client, name}, err
 }
 
 // applyManifest applies a manifest in a namespace, after replacing text: pairs of old text and new text.
@@ -125,21 +125,25 @@ func applyManifest(ctx context.Context, namespace, manifest string, replacements
 	return err
 }
 
-func (s space) clientOf(kind schema.GroupVersionResource) dynamic.ResourceInterface {
+func (s testNamespace) resourceClient(kind schema.GroupVersionResource) dynamic.ResourceInterface {
 	return s.client.Resource(kind).Namespace(s.name)
 }
 
-func (s space) getObject(t *testing.T, kind schema.GroupVersionResource, name string) *unstructured.Unstructured {
+func (s testNamespace) getObject(
+	t *testing.T,
+	kind schema.GroupVersionResource,
+	name string,
+) *unstructured.Unstructured {
 	t.Helper()
-	object, err := s.clientOf(kind).Get(t.Context(), name, metav1.GetOptions{})
+	object, err := s.resourceClient(kind).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return object
 }
 
-// countRunning returns the numbers of running Machines of the control plane and of workers, and a description of all
-// Machines.
-func (s space) countRunning(ctx context.Context) (planes, workers int, seen []string) {
-	list, err := s.clientOf(machines).List(ctx, metav1.ListOptions{})
+// countRunningMachines returns the numbers of running Machines of the control plane and of workers, and a description
+// of all Machines.
+func (s testNamespace) countRunningMachines(ctx context.Context) (planes, workers int, seen []string) {
+	list, err := s.resourceClient(machines).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return 0, 0, []string{err.Error()}
 	}
@@ -161,16 +165,16 @@ func (s space) countRunning(ctx context.Context) (planes, workers int, seen []st
 
 // awaitMachines waits until exactly one Machine of the control plane and this many Machines of workers exist, and all
 // of them run.
-func (s space) awaitMachines(t *testing.T, workers int) {
+func (s testNamespace) awaitMachines(t *testing.T, workers int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("1 + %d machines run", workers), func() (bool, any) {
-		planes, others, seen := s.countRunning(t.Context())
+		planes, others, seen := s.countRunningMachines(t.Context())
 		return planes == 1 && others == workers && len(seen) == 1+workers, seen
 	})
 }
 
-// workload returns a client of the API server of the workload cluster.
-func (s space) workload(t *testing.T) *kubernetes.Clientset {
+// workloadClient returns a client of the API server of the workload cluster.
+func (s testNamespace) workloadClient(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
 	secret, err := r.Kube.CoreV1().Secrets(s.name).Get(t.Context(), s.name+"-kubeconfig", metav1.GetOptions{})
 	require.NoError(t, err)

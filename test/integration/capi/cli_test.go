@@ -23,25 +23,25 @@ import (
 func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "cli", 2)
-	f.awaitMade(t, f.name, 2)
-	named := "machinedeployment.cluster.x-k8s.io/" + f.name + "/" + f.set
+	f.awaitMachinesOfTemplate(t, f.name, 2)
+	named := "machinedeployment.cluster.x-k8s.io/" + f.name + "/" + f.setName
 	starter := func(arguments ...string) string {
 		t.Helper()
-		return strings.Join(r.Millwright(t, append([]string{"rollout"}, arguments...)...), "\n")
+		return strings.Join(r.RunMillwright(t, append([]string{"rollout"}, arguments...)...), "\n")
 	}
-	assert.Contains(t, starter("status", named), f.name+"/"+f.set+": revision 1 is complete.")
+	assert.Contains(t, starter("status", named), f.name+"/"+f.setName+": revision 1 is complete.")
 
 	assert.Contains(
 		t,
 		starter("pause", named, "--reason", "until the plan is read", "--as-user", "ann"),
-		"deployment "+f.name+"/"+f.set+" is paused",
+		"deployment "+f.name+"/"+f.setName+" is paused",
 	)
 	f.newInfraTemplate(t, "cli-2")
 	f.setInfraTemplate(t, "cli-2")
-	f.awaitMessage(t, "Blocked", "True", "Paused", "until the plan is read")
+	f.awaitConditionMessage(t, "Blocked", "True", "Paused", "until the plan is read")
 	assert.Contains(
 		t,
-		starter("status", f.name+"/"+f.set),
+		starter("status", f.name+"/"+f.setName),
 		"it is paused by ann (until the plan is read): its template is not rolled out",
 	)
 	plan := starter("plan", named)
@@ -50,13 +50,13 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	_, _, blocked := f.condition(t, "Blocked")
 	assert.Contains(
 		t,
-		strings.Join(r.Millwright(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress()), "\n"),
+		strings.Join(r.RunMillwright(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress()), "\n"),
 		blocked,
 	)
 
 	assert.Contains(t, starter("resume", named, "--as-user", "ann"), "is no longer paused")
 	assert.Contains(t, starter("watch", named, "--interval", "1s"), "revision 2 is complete")
-	f.awaitMade(t, "cli-2", 2)
+	f.awaitMachinesOfTemplate(t, "cli-2", 2)
 	history := starter("history", named)
 	assert.Contains(t, history, "REVISION   FORMERLY   SET ")
 	assert.Contains(t, history, "cli-2")
@@ -66,13 +66,13 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 		starter("undo", named, "--reason", "the image is bad", "--as-user", "ann"),
 		"the template of that revision returns",
 	)
-	f.awaitMade(t, f.name, 2)
+	f.awaitMachinesOfTemplate(t, f.name, 2)
 	assert.Contains(t, starter("status", named), "revision 3 is complete")
 
-	r.Policy(
+	r.CreatePolicy(
 		t,
 		f.name,
-		f.set,
+		f.setName,
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
 	f.newInfraTemplate(t, "cli-3")
@@ -83,20 +83,20 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 		return maps.Equal(made, both), fmt.Sprint(made, f.conditionLines(t))
 	})
 	assert.Contains(t, starter("cancel", named, "--reason", "it looks odd", "--as-user", "ann"), "held")
-	f.awaitMessage(t, "Blocked", "True", "Hold", "it looks odd")
+	f.awaitConditionMessage(t, "Blocked", "True", "Hold", "it looks odd")
 	assert.Contains(t, starter("status", named), "revision 4 is held by ann (it looks odd)")
 	assert.Equal(t, both, f.machinesByTemplate(t))
 	assert.Contains(t, starter("resume", named, "--as-user", "ann"), "is no longer held")
 	// with the policy, the rollback would also wait at the step
 	require.NoError(
 		t,
-		r.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.set, metav1.DeleteOptions{}),
+		r.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.setName, metav1.DeleteOptions{}),
 	)
 	assert.Contains(
 		t,
 		starter("cancel", named, "--back", "--reason", "it is odd", "--as-user", "ann"),
 		"the template of that revision returns",
 	)
-	f.awaitMade(t, f.name, 2)
+	f.awaitMachinesOfTemplate(t, f.name, 2)
 	assert.Contains(t, starter("status", named), "revision 5 is complete")
 }

@@ -20,7 +20,7 @@ import (
 // for each test would take half a minute per test.
 func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 	t.Parallel()
-	s := newSpace(t, "changing", "plane.yaml")
+	s := newNamespace(t, "changing", "plane.yaml")
 	s.awaitMachines(t, 0)
 	p := s.newPool(t, "changing", 1)
 	p.awaitStatus(t, 1)
@@ -28,20 +28,26 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 	t.Run("the control plane is being upgraded", func(t *testing.T) {
 		s.mergePatch(t, controlPlanes, s.name, `{"spec":{"version":"v1.36.4"}}`)
 		rig.Eventually(t, "the upgrade has begun", func() (bool, any) {
-			_, _, message := conditionOf(t, s.getObject(t, controlPlanes, s.name), "RollingOut")
+			_, _, message := conditionOfObject(t, s.getObject(t, controlPlanes, s.name), "RollingOut")
 			return message != "", message
 		})
 		p.resize(t, 2)
-		p.awaitMessage(t, "ScalingUp", "True", "ScalingUp", `is upgrading ("ControlPlaneIsStable" preflight check failed)`)
+		p.awaitConditionMessage(
+			t,
+			"ScalingUp",
+			"True",
+			"ScalingUp",
+			`is upgrading ("ControlPlaneIsStable" preflight check failed)`,
+		)
 		p.awaitCounts(t, 2)
 		assert.Equal(t, []string{"v1.36.4"}, reportedVersions(t, s), "not before the upgrade has ended")
 	})
 	f := s.newFleet(t, "changing-fleet", 1)
-	f.awaitMade(t, s.name, 1)
+	f.awaitMachinesOfTemplate(t, s.name, 1)
 	t.Run("the Cluster is paused", func(t *testing.T) {
 		s.mergePatch(t, clusters, s.name, `{"spec":{"paused":true}}`)
-		p.awaitMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true")
-		f.awaitMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true")
+		p.awaitConditionMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true")
+		f.awaitConditionMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true")
 		p.resize(t, 3)
 		f.resize(t, 2)
 		p.reconcileAgain(t)
@@ -50,26 +56,26 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 		f.requireCounts(t, 1)
 		s.mergePatch(t, clusters, s.name, `{"spec":{"paused":false}}`)
 		p.awaitCounts(t, 3)
-		p.awaitMessage(t, "Paused", "False", "NotPaused", "")
-		f.awaitMade(t, s.name, 2)
-		f.awaitMessage(t, "Paused", "False", "NotPaused", "")
+		p.awaitConditionMessage(t, "Paused", "False", "NotPaused", "")
+		f.awaitMachinesOfTemplate(t, s.name, 2)
+		f.awaitConditionMessage(t, "Paused", "False", "NotPaused", "")
 	})
 	t.Run("the Cluster is deleted", func(t *testing.T) {
-		require.NoError(t, s.clientOf(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
-		p.awaitGone(t)
+		require.NoError(t, s.resourceClient(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
+		p.awaitPoolGone(t)
 		p.awaitCounts(t, 0)
-		f.awaitGone(t)
+		f.awaitPoolGone(t)
 		f.awaitCounts(t, 0)
 		s.awaitClusterGone(t)
 	})
-	assert.Empty(t, r.Audit(t, isForbidden), "the roles allow all that was needed")
+	assert.Empty(t, r.AuditedRequests(t, isForbiddenRequest), "the roles allow all that was needed")
 }
 
 // awaitClusterGone waits until the Cluster of the space does not exist.
-func (s space) awaitClusterGone(t *testing.T) {
+func (s testNamespace) awaitClusterGone(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "the Cluster is gone", func() (bool, any) {
-		list, err := s.clientOf(clusters).List(t.Context(), metav1.ListOptions{})
+		list, err := s.resourceClient(clusters).List(t.Context(), metav1.ListOptions{})
 		return err == nil && len(list.Items) == 0, list
 	})
 }
@@ -77,11 +83,11 @@ func (s space) awaitClusterGone(t *testing.T) {
 // Worker and bridge die while a Cluster is deleted that has a set, and a deployment in the middle of its rollout.
 func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 	t.Parallel()
-	s := newSpace(t, "ending", "plane.yaml")
+	s := newNamespace(t, "ending", "plane.yaml")
 	s.awaitMachines(t, 0)
 	p, f := s.newPool(t, "ending", 2), s.newFleet(t, "ending-fleet", 2)
 	p.awaitStatus(t, 2)
-	f.awaitMade(t, s.name, 2)
+	f.awaitMachinesOfTemplate(t, s.name, 2)
 	f.newInfraTemplate(t, "ending-2")
 	f.setInfraTemplate(t, "ending-2")
 	rig.Eventually(
@@ -89,9 +95,9 @@ func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 		"a machine of the new template",
 		func() (bool, any) { made := f.machinesByTemplate(t); return made["ending-2"] > 0, made },
 	)
-	require.NoError(t, s.clientOf(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
+	require.NoError(t, s.resourceClient(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
 	rig.Eventually(t, "a machine is being deleted", func() (bool, any) {
-		all := append(p.members(t), f.members(t)...)
+		all := append(p.listMachines(t), f.listMachines(t)...)
 		return slices.ContainsFunc(
 			all,
 			func(m unstructured.Unstructured) bool { return m.GetDeletionTimestamp() != nil },
@@ -99,22 +105,22 @@ func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 	})
 	killAndRestart(t, component.Worker)
 	killAndRestart(t, component.Bridge)
-	p.awaitGone(t)
-	f.awaitGone(t)
+	p.awaitPoolGone(t)
+	f.awaitPoolGone(t)
 	p.awaitCounts(t, 0)
 	f.awaitCounts(t, 0)
 	s.awaitClusterGone(t)
 }
 
-// isForbidden reports whether the API server refused a request of worker or bridge. Worker and bridge have the roles of
-// deploy/rbac/cluster-api in addition to their own roles.
-func isForbidden(a rig.AuditedRequest) bool {
+// isForbiddenRequest reports whether the API server refused a request of worker or bridge. Worker and bridge have the
+// roles of deploy/rbac/cluster-api in addition to their own roles.
+func isForbiddenRequest(a rig.AuditedRequest) bool {
 	return slices.Contains([]string{component.WorkerIdentity, component.BridgeIdentity}, a.User.Username) &&
 		a.ResponseStatus.Code == http.StatusForbidden
 }
 
 // reportedVersions returns the Kubernetes versions in the status of the control plane of a space.
-func reportedVersions(t *testing.T, s space) (versions []string) {
+func reportedVersions(t *testing.T, s testNamespace) (versions []string) {
 	t.Helper()
 	status, _ := s.getObject(t, controlPlanes, s.name).Object["status"].(map[string]any)
 	list, _ := status["versions"].([]any)

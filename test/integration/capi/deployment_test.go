@@ -32,11 +32,11 @@ type fleet struct{ pool }
 // cluster runs. The replacements are applied to the text of the manifest.
 func newFleet(t *testing.T, name string, replicas int, replacements ...string) fleet {
 	t.Helper()
-	return sharedSpace(t).newFleet(t, name, replicas, replacements...)
+	return sharedNamespace(t).newFleet(t, name, replicas, replacements...)
 }
 
 // newFleet makes a MachineDeployment of this size in a space.
-func (s space) newFleet(t *testing.T, name string, replicas int, replacements ...string) fleet {
+func (s testNamespace) newFleet(t *testing.T, name string, replicas int, replacements ...string) fleet {
 	t.Helper()
 	pairs := slices.Concat(
 		replacements,
@@ -53,7 +53,7 @@ func rolloutReplacement(text string) []string {
 
 // newInfraTemplate makes an infrastructure template like the template of the cluster. If a value and a path are given,
 // the field at this path has the other value.
-func (s space) newInfraTemplate(t *testing.T, name string, valueAndPath ...string) {
+func (s testNamespace) newInfraTemplate(t *testing.T, name string, valueAndPath ...string) {
 	t.Helper()
 	o := s.getObject(t, devTemplates, s.name)
 	fresh := &unstructured.Unstructured{
@@ -64,20 +64,20 @@ func (s space) newInfraTemplate(t *testing.T, name string, valueAndPath ...strin
 		value, path := valueAndPath[0], append([]string{"spec", "template", "spec"}, valueAndPath[1:]...)
 		require.NoError(t, unstructured.SetNestedField(fresh.Object, value, path...))
 	}
-	_, err := s.clientOf(devTemplates).Create(t.Context(), fresh, metav1.CreateOptions{})
+	_, err := s.resourceClient(devTemplates).Create(t.Context(), fresh, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
 // setInfraTemplate makes the deployment refer to another infrastructure template.
 func (f fleet) setInfraTemplate(t *testing.T, name string) {
 	t.Helper()
-	f.patch(t, fmt.Sprintf(`{"spec":{"template":{"spec":{"infrastructureRef":{"name":%q}}}}}`, name))
+	f.patchPool(t, fmt.Sprintf(`{"spec":{"template":{"spec":{"infrastructureRef":{"name":%q}}}}}`, name))
 }
 
 // machinesByTemplate returns the number of infrastructure machines that were made from each template.
 func (f fleet) machinesByTemplate(t *testing.T) map[string]int {
 	t.Helper()
-	list, err := f.clientOf(devMachines).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.set})
+	list, err := f.resourceClient(devMachines).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.setName})
 	require.NoError(t, err)
 	made := map[string]int{}
 	for _, o := range list.Items {
@@ -86,9 +86,9 @@ func (f fleet) machinesByTemplate(t *testing.T) map[string]int {
 	return made
 }
 
-// awaitMade waits until exactly n machines are made from a template, no other machines exist, and the status reports
-// these numbers.
-func (f fleet) awaitMade(t *testing.T, template string, n int) {
+// awaitMachinesOfTemplate waits until exactly n machines are made from a template, no other machines exist, and the
+// status reports these numbers.
+func (f fleet) awaitMachinesOfTemplate(t *testing.T, template string, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of template %s, and no others", n, template), func() (bool, any) {
 		made, counts := f.machinesByTemplate(t), f.statusCounts(t)
@@ -112,11 +112,11 @@ func (f fleet) conditionLines(t *testing.T) (lines []string) {
 	return lines
 }
 
-// sets returns the sets of the deployment.
-func (f fleet) sets(t *testing.T) []unstructured.Unstructured {
+// listSets returns the sets of the deployment.
+func (f fleet) listSets(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-	list, err := f.clientOf(machineSets).
-		List(t.Context(), metav1.ListOptions{LabelSelector: "cluster.x-k8s.io/deployment-name=" + f.set})
+	list, err := f.resourceClient(machineSets).
+		List(t.Context(), metav1.ListOptions{LabelSelector: "cluster.x-k8s.io/deployment-name=" + f.setName})
 	require.NoError(t, err)
 	return list.Items
 }
@@ -124,13 +124,13 @@ func (f fleet) sets(t *testing.T) []unstructured.Unstructured {
 // revision returns the revision of the deployment.
 func (f fleet) revision(t *testing.T) string {
 	t.Helper()
-	return f.getObject(t, machineDeployments, f.set).GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"]
+	return f.getObject(t, machineDeployments, f.setName).GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"]
 }
 
 // kubeRef returns the reference to the set or deployment as its workflows have it.
 func (p pool) kubeRef(t *testing.T) kube.Ref {
 	t.Helper()
-	return kube.Ref{Namespace: p.name, Name: p.set, UID: string(p.getObject(t, p.kind, p.set).GetUID())}
+	return kube.Ref{Namespace: p.name, Name: p.setName, UID: string(p.getObject(t, p.kind, p.setName).GetUID())}
 }
 
 // requestUpdate sends a request to the deployment by an update of its workflow, and returns the result.
@@ -158,15 +158,15 @@ type bounds struct {
 func (f fleet) watchBounds(t *testing.T, want bounds) (verdict func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	options := metav1.ListOptions{LabelSelector: "pool=" + f.set}
-	list, err := f.clientOf(machines).List(ctx, options)
+	options := metav1.ListOptions{LabelSelector: "pool=" + f.setName}
+	list, err := f.resourceClient(machines).List(ctx, options)
 	require.NoError(t, err)
 	available := map[string]bool{}
 	for i := range list.Items {
-		available[list.Items[i].GetName()] = isAvailable(&list.Items[i])
+		available[list.Items[i].GetName()] = isMachineAvailable(&list.Items[i])
 	}
 	options.ResourceVersion = list.GetResourceVersion()
-	watch, err := f.clientOf(machines).Watch(ctx, options)
+	watch, err := f.resourceClient(machines).Watch(ctx, options)
 	require.NoError(t, err)
 	var broken []string
 	events, peak, low, over := 0, 0, want.maxMachines, make(chan struct{})
@@ -182,7 +182,7 @@ func (f fleet) watchBounds(t *testing.T, want bounds) (verdict func()) {
 				return
 			}
 			events++
-			if available[m.GetName()] = isAvailable(m); e.Type == "DELETED" {
+			if available[m.GetName()] = isMachineAvailable(m); e.Type == "DELETED" {
 				delete(available, m.GetName())
 			}
 			n := 0
@@ -212,7 +212,7 @@ func (f fleet) watchBounds(t *testing.T, want bounds) (verdict func()) {
 	}
 }
 
-func isAvailable(m *unstructured.Unstructured) bool {
+func isMachineAvailable(m *unstructured.Unstructured) bool {
 	list, _, _ := unstructured.NestedSlice(m.Object, "status", "conditions")
 	return m.GetDeletionTimestamp() == nil && slices.ContainsFunc(list, func(item any) bool {
 		c := item.(map[string]any)
@@ -223,8 +223,8 @@ func isAvailable(m *unstructured.Unstructured) bool {
 func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "fleet", 3)
-	f.awaitMade(t, f.name, 3)
-	d := f.getObject(t, machineDeployments, f.set)
+	f.awaitMachinesOfTemplate(t, f.name, 3)
+	d := f.getObject(t, machineDeployments, f.setName)
 	phase, _, _ := unstructured.NestedString(d.Object, "status", "phase")
 	assert.Equal(t, "Running", phase)
 	for kind, want := range map[string]string{
@@ -232,13 +232,13 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 		"ScalingUp": "False/NotScalingUp", "ScalingDown": "False/NotScalingDown", "Remediating": "False/NotRemediating", "Deleting": "False/NotDeleting",
 		"Paused": "False/NotPaused",
 	} {
-		status, reason, message := conditionOf(t, d, kind)
+		status, reason, message := conditionOfObject(t, d, kind)
 		assert.Equal(t, want, status+"/"+reason, "%s: %s", kind, message)
 	}
 	assert.Equal(t, []string{millwrightFinalizer}, d.GetFinalizers())
 	require.Len(t, d.GetOwnerReferences(), 1, "it stands alone, so the Cluster owns it")
 	assert.Equal(t, "Cluster", d.GetOwnerReferences()[0].Kind)
-	sets := f.sets(t)
+	sets := f.listSets(t)
 	require.Len(t, sets, 1)
 	owner := metav1.GetControllerOf(&sets[0])
 	require.NotNil(t, owner)
@@ -246,32 +246,32 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 	assert.Equal(t, component.OurFilter, sets[0].GetLabels()[component.WatchFilterLabel])
 	assert.Equal(t, f.name, sets[0].GetLabels()[clusterLabel])
 	assert.Equal(t, "1", sets[0].GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"])
-	for _, m := range f.members(t) {
+	for _, m := range f.listMachines(t) {
 		assert.Equal(t, component.UpstreamFilter, m.GetLabels()[component.WatchFilterLabel])
 		assert.Equal(t, sets[0].GetLabels()["machine-template-hash"], m.GetLabels()["machine-template-hash"])
-		assert.Equal(t, f.set, m.GetLabels()["cluster.x-k8s.io/deployment-name"])
+		assert.Equal(t, f.setName, m.GetLabels()["cluster.x-k8s.io/deployment-name"])
 	}
 
 	rig.Eventually(t, "the bridge counts its machines", func() (bool, any) {
-		n := r.Metric(t, component.Bridge, "millwright_cluster_api_deployment_status_available_replicas")
+		n := r.ReadMetric(t, component.Bridge, "millwright_cluster_api_deployment_status_available_replicas")
 		return n >= 3, n
 	})
 
 	verdict := f.watchBounds(t, bounds{maxMachines: 4, minAvailable: 3})
 	f.newInfraTemplate(t, "fleet-2")
 	f.setInfraTemplate(t, "fleet-2")
-	f.awaitMessage(t, "RollingOut", "True", "RollingOut", "not up-to-date replica")
-	f.awaitMade(t, "fleet-2", 3)
+	f.awaitConditionMessage(t, "RollingOut", "True", "RollingOut", "not up-to-date replica")
+	f.awaitMachinesOfTemplate(t, "fleet-2", 3)
 	verdict()
-	f.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "")
+	f.awaitConditionMessage(t, "RollingOut", "False", "NotRollingOut", "")
 	assert.Equal(t, "2", f.revision(t))
-	assert.Len(t, f.sets(t), 2, "the old set stays, so that it can be put back")
+	assert.Len(t, f.listSets(t), 2, "the old set stays, so that it can be put back")
 
 	ref := f.kubeRef(t)
-	require.NoError(t, f.clientOf(machineDeployments).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
-	f.awaitGone(t)
-	assert.Empty(t, f.members(t))
-	assert.Empty(t, f.sets(t))
+	require.NoError(t, f.resourceClient(machineDeployments).Delete(t.Context(), f.setName, metav1.DeleteOptions{}))
+	f.awaitPoolGone(t)
+	assert.Empty(t, f.listMachines(t))
+	assert.Empty(t, f.listSets(t))
 	f.awaitCounts(t, 0)
 	rig.Eventually(t, "its workflow has ended", func() (bool, any) {
 		open := r.Workflows(
@@ -285,15 +285,15 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 	})
 }
 
-// awaitOutdated waits until n nodes of the fleet have the taint with which Cluster API's core marks nodes of an old
-// template.
-func (f fleet) awaitOutdated(t *testing.T, n int) {
+// awaitOutdatedMachines waits until n nodes of the fleet have the taint with which Cluster API's core marks nodes of an
+// old template.
+func (f fleet) awaitOutdatedMachines(t *testing.T, n int) {
 	t.Helper()
-	nodes := f.workload(t).CoreV1().Nodes()
+	nodes := f.workloadClient(t).CoreV1().Nodes()
 	rig.Eventually(t, fmt.Sprintf("%d nodes have the taint of an old template", n), func() (bool, any) {
 		var tainted []string
-		for _, m := range f.awaitJoined(t, len(f.members(t))) {
-			name := nodeOf(m)
+		for _, m := range f.awaitJoinedMachines(t, len(f.listMachines(t))) {
+			name := nodeNameOfMachine(m)
 			node, err := nodes.Get(t.Context(), name, metav1.GetOptions{})
 			require.NoError(t, err)
 			if slices.ContainsFunc(
@@ -311,31 +311,31 @@ func (f fleet) awaitOutdated(t *testing.T, n int) {
 func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "ondelete", 2, rolloutReplacement("{strategy: {type: OnDelete}}")...)
-	f.awaitMade(t, f.name, 2)
+	f.awaitMachinesOfTemplate(t, f.name, 2)
 	before := f.machineUIDs(t)
 	f.awaitNoWrites(t) // so that only Millwright's writes make Cluster API's core reconcile again
 	f.newInfraTemplate(t, "ondelete-2")
 	f.setInfraTemplate(t, "ondelete-2")
 	rig.Eventually(t, "the old set creates no machines any more", func() (bool, any) {
 		var disabled []string
-		for _, s := range f.sets(t) {
+		for _, s := range f.listSets(t) {
 			disabled = append(disabled, s.GetAnnotations()["cluster.x-k8s.io/disable-machine-create"])
 		}
 		return len(disabled) == 2 && slices.Contains(disabled, "true"), disabled
 	})
-	f.awaitMessage(
+	f.awaitConditionMessage(
 		t,
 		"RollingOut",
 		"True",
 		"RollingOut",
 		"Rolling out 2 not up-to-date replicas\n* DevMachine is not up-to-date",
 	)
-	f.awaitOutdated(t, 2)
+	f.awaitOutdatedMachines(t, 2)
 	f.reconcileAgain(t)
 	assert.ElementsMatch(t, before, f.machineUIDs(t), "nobody has deleted a machine")
 
-	gone := f.members(t)[0]
-	require.NoError(t, f.clientOf(machines).Delete(t.Context(), gone.GetName(), metav1.DeleteOptions{}))
+	gone := f.listMachines(t)[0]
+	require.NoError(t, f.resourceClient(machines).Delete(t.Context(), gone.GetName(), metav1.DeleteOptions{}))
 	rig.Eventually(t, "one machine is of the new template, and one of the old", func() (bool, any) {
 		made, counts := f.machinesByTemplate(t), f.statusCounts(t)
 		return fmt.Sprint(made) == "map[ondelete-2:1 shared:1]" &&
@@ -353,18 +353,18 @@ func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
 func TestADeploymentIsRolledOutAtRolloutAfter(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "after", 1)
-	f.awaitMade(t, f.name, 1)
+	f.awaitMachinesOfTemplate(t, f.name, 1)
 	before := f.machineUIDs(t)
-	former := []types.UID{f.sets(t)[0].GetUID()}
+	former := []types.UID{f.listSets(t)[0].GetUID()}
 	due := time.Now().Add(8 * time.Second).UTC().Truncate(time.Second)
-	f.patch(t, fmt.Sprintf(`{"spec":{"rollout":{"after":%q}}}`, due.Format(time.RFC3339)))
+	f.patchPool(t, fmt.Sprintf(`{"spec":{"rollout":{"after":%q}}}`, due.Format(time.RFC3339)))
 	rig.Eventually(t, "the machine is another one", func() (bool, any) {
 		uids := f.machineUIDs(t)
 		return len(uids) == 1 && uids[0] != before[0], fmt.Sprint(uids, f.conditionLines(t))
 	})
-	f.awaitMade(t, f.name, 1)
+	f.awaitMachinesOfTemplate(t, f.name, 1)
 	assert.Equal(t, "2", f.revision(t))
-	for _, o := range slices.Concat(f.members(t), f.sets(t)) {
+	for _, o := range slices.Concat(f.listMachines(t), f.listSets(t)) {
 		if !slices.Contains(former, o.GetUID()) {
 			assert.False(
 				t,
@@ -382,10 +382,10 @@ func TestADeploymentIsRolledOutAtRolloutAfter(t *testing.T) {
 func TestADeploymentWhoseTemplateDoesNotExist(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "missing", 1)
-	f.awaitMade(t, f.name, 1)
+	f.awaitMachinesOfTemplate(t, f.name, 1)
 	before := f.machineUIDs(t)
 	f.setInfraTemplate(t, "missing-2")
-	f.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "missing-2")
+	f.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "missing-2")
 	f.reconcileAgain(t)
 	assert.Equal(t, before, f.machineUIDs(t))
 	f.requireCounts(t, 1)
@@ -396,7 +396,7 @@ func TestADeploymentWhoseTemplateDoesNotExist(t *testing.T) {
 		made := f.machinesByTemplate(t)
 		return made["missing-2"] == 1, fmt.Sprint(made, f.conditionLines(t))
 	})
-	f.awaitMade(t, "missing-2", 1)
+	f.awaitMachinesOfTemplate(t, "missing-2", 1)
 	verdict()
 	rig.Eventually(t, "nothing blocks it any more", func() (bool, any) {
 		status, _, message := f.condition(t, "Blocked")
@@ -404,15 +404,16 @@ func TestADeploymentWhoseTemplateDoesNotExist(t *testing.T) {
 	})
 }
 
-// versionsOf returns the resourceVersions of the deployment, its sets, its machines and their clones, by kind and name.
-func (f fleet) versionsOf(t *testing.T) map[string]string {
+// resourceVersions returns the resourceVersions of the deployment, its sets, its machines and their clones, by kind and
+// name.
+func (f fleet) resourceVersions(t *testing.T) map[string]string {
 	t.Helper()
-	all := map[string]string{"deployment": f.getObject(t, machineDeployments, f.set).GetResourceVersion()}
-	for _, s := range f.sets(t) {
+	all := map[string]string{"deployment": f.getObject(t, machineDeployments, f.setName).GetResourceVersion()}
+	for _, s := range f.listSets(t) {
 		all["set "+s.GetName()] = s.GetResourceVersion()
 	}
 	for _, kind := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := f.clientOf(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.set})
+		list, err := f.resourceClient(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.setName})
 		require.NoError(t, err)
 		for _, o := range list.Items {
 			all[kind.Resource+" "+o.GetName()] = o.GetResourceVersion()
@@ -425,9 +426,9 @@ func (f fleet) versionsOf(t *testing.T) map[string]string {
 // finished its work.
 func (f fleet) awaitNoWrites(t *testing.T) {
 	t.Helper()
-	before, since := f.versionsOf(t), time.Now()
+	before, since := f.resourceVersions(t), time.Now()
 	rig.Eventually(t, "nobody has written for ten seconds", func() (bool, any) {
-		now := f.versionsOf(t)
+		now := f.resourceVersions(t)
 		if fmt.Sprint(now) != fmt.Sprint(before) {
 			before, since = now, time.Now()
 		}
@@ -458,11 +459,11 @@ func (f fleet) fieldManagers(t *testing.T) map[string][]string {
 			}
 		}
 	}
-	note("deployment", f.getObject(t, machineDeployments, f.set))
-	for _, s := range f.sets(t) {
+	note("deployment", f.getObject(t, machineDeployments, f.setName))
+	for _, s := range f.listSets(t) {
 		note("set", &s)
 	}
-	for _, m := range f.members(t)[:1] { // all machines have the same managers
+	for _, m := range f.listMachines(t)[:1] { // all machines have the same managers
 		note("machine", &m)
 	}
 	return names

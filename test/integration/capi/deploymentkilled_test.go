@@ -31,14 +31,14 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		"labels: {pool: NAME}",
 		fmt.Sprintf("labels: {pool: given, %s: %s}", component.WatchFilterLabel, component.UpstreamFilter),
 	)
-	f.awaitMade(t, f.name, 5)
+	f.awaitMachinesOfTemplate(t, f.name, 5)
 	before := f.machineUIDs(t)
-	require.Len(t, f.sets(t), 1)
-	set := f.sets(t)[0]
+	require.Len(t, f.listSets(t), 1)
+	set := f.listSets(t)[0]
 	assert.Equal(t, []string{upstreamSetFinalizer}, set.GetFinalizers(), "Cluster API has made it")
 	t.Logf("made by Cluster API, written by %v", f.fieldManagers(t))
 
-	f.handTo(t, component.OurFilter, millwrightFinalizer)
+	f.handOver(t, component.OurFilter, millwrightFinalizer)
 	f.awaitSets(t, set.GetName(), component.OurFilter, millwrightFinalizer)
 	f.awaitNoWrites(t)
 	assert.ElementsMatch(t, before, f.machineUIDs(t), "Millwright keeps the machines of Cluster API")
@@ -52,25 +52,25 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	)
 	verdict := f.watchBounds(t, bounds{maxMachines: 6, minAvailable: 5})
 	f.resize(t, 6)
-	f.awaitMade(t, f.name, 6)
+	f.awaitMachinesOfTemplate(t, f.name, 6)
 	verdict()
 	assert.Subset(t, f.machineUIDs(t), before)
 	f.resize(t, 5)
-	f.awaitMade(t, f.name, 5)
+	f.awaitMachinesOfTemplate(t, f.name, 5)
 	before = f.machineUIDs(t)
 
-	f.handTo(t, component.UpstreamFilter, upstreamDeploymentFinalizer)
+	f.handOver(t, component.UpstreamFilter, upstreamDeploymentFinalizer)
 	f.awaitSets(t, set.GetName(), component.UpstreamFilter, upstreamSetFinalizer)
 	f.awaitNoWrites(t)
 	assert.ElementsMatch(t, before, f.machineUIDs(t), "Cluster API keeps the machines of Millwright")
-	assert.Len(t, f.sets(t), 1, "and the set")
+	assert.Len(t, f.listSets(t), 1, "and the set")
 	written = f.fieldManagers(t)
 	t.Logf("Cluster API's again, written by %v", written)
 	assert.Contains(t, written["deployment"], "kubectl", "who has made the deployment can still take fields away")
 	status, _, message := f.condition(t, "Progressing")
 	assert.Empty(t, status, "Cluster API would never change it: %s", message)
 	f.resize(t, 4)
-	f.awaitMade(t, f.name, 4)
+	f.awaitMachinesOfTemplate(t, f.name, 4)
 	assert.Subset(t, before, f.machineUIDs(t))
 }
 
@@ -81,7 +81,7 @@ func (f fleet) awaitSets(t *testing.T, name, filter, finalizer string) {
 	want := fmt.Sprint([]string{name, filter, finalizer})
 	rig.Eventually(t, "the only set: "+want, func() (bool, any) {
 		var seen []string
-		for _, s := range f.sets(t) {
+		for _, s := range f.listSets(t) {
 			seen = append(
 				seen,
 				fmt.Sprint(append([]string{s.GetName(), s.GetLabels()[component.WatchFilterLabel]}, s.GetFinalizers()...)),
@@ -95,7 +95,7 @@ func (f fleet) awaitSets(t *testing.T, name, filter, finalizer string) {
 // each with its clones.
 func TestADeploymentIsRolledOutWhileProcessesDie(t *testing.T) {
 	f := newFleet(t, "doomed", 5, rolloutReplacement("{strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 2}}}")...)
-	f.awaitMade(t, f.name, 5)
+	f.awaitMachinesOfTemplate(t, f.name, 5)
 	f.newInfraTemplate(t, "doomed-2")
 	verdict := f.watchBounds(t, bounds{maxMachines: 7, minAvailable: 5})
 	f.setInfraTemplate(t, "doomed-2")
@@ -107,9 +107,9 @@ func TestADeploymentIsRolledOutWhileProcessesDie(t *testing.T) {
 		t.Logf("%s is killed when %v machines are there", name, f.machinesByTemplate(t))
 		killAndRestart(t, name)
 	}
-	f.awaitMade(t, "doomed-2", 5)
+	f.awaitMachinesOfTemplate(t, "doomed-2", 5)
 	verdict()
-	f.requireCreated(t, 10) // five machines of each template
+	f.requireCreatedMachines(t, 10) // five machines of each template
 	f.replayHistories(t)
 }
 
@@ -123,7 +123,7 @@ func (f fleet) replayHistories(t *testing.T) {
 	require.NoError(t, err)
 	workflows.Register(replayer)
 	kinds := map[string]int{}
-	for _, w := range r.Workflows(t, fmt.Sprintf("MachineDeployment = %q", f.set)) {
+	for _, w := range r.Workflows(t, fmt.Sprintf("MachineDeployment = %q", f.setName)) {
 		history := r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
 		require.NoError(
 			t,

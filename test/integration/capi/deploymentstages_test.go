@@ -23,13 +23,13 @@ import (
 func TestAStagedRolloutOfADeployment(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "staged", 2)
-	r.Policy(
+	r.CreatePolicy(
 		t,
 		f.name,
-		f.set,
+		f.setName,
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
-	f.awaitMade(t, f.name, 2)
+	f.awaitMachinesOfTemplate(t, f.name, 2)
 	f.newInfraTemplate(t, "staged-2")
 	f.setInfraTemplate(t, "staged-2")
 	half := func(what string) {
@@ -45,7 +45,7 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 			t,
 			fmt.Sprintf(
 				"WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND Stuck = true AND Step = 'await-approval'",
-				f.set,
+				f.setName,
 			),
 		)
 		return len(list) == 1, f.workflowDetails(t)
@@ -58,24 +58,24 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 	)
 	f.reconcileAgain(t)
 	assert.Equal(t, map[string]int{"staged-2": 1, f.name: 1}, f.machinesByTemplate(t), "it is paused")
-	paused, _, _ := unstructured.NestedBool(f.getObject(t, machineDeployments, f.set).Object, "spec", "paused")
+	paused, _, _ := unstructured.NestedBool(f.getObject(t, machineDeployments, f.setName).Object, "spec", "paused")
 	assert.True(t, paused)
 	require.Contains(t, f.requestUpdate(t, run.RequestInput{Command: "resume", Reason: "back"}), "no longer paused")
-	f.awaitMade(t, "staged-2", 2)
+	f.awaitMachinesOfTemplate(t, "staged-2", 2)
 
 	require.NoError(
 		t,
-		r.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.set, metav1.DeleteOptions{}),
+		r.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.setName, metav1.DeleteOptions{}),
 	)
 	require.Contains(
 		t,
 		f.requestUpdate(t, run.RequestInput{Command: "undo", Reason: "slower"}),
 		"returns from revision 2 to revision 1",
 	)
-	f.awaitMade(t, f.name, 2)
+	f.awaitMachinesOfTemplate(t, f.name, 2)
 	assert.Equal(t, "3", f.revision(t))
 	name, _, _ := unstructured.NestedString(
-		f.getObject(t, machineDeployments, f.set).Object,
+		f.getObject(t, machineDeployments, f.setName).Object,
 		"spec",
 		"template",
 		"spec",
@@ -89,16 +89,16 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 		"start makes another revision",
 		func() (bool, any) { return f.revision(t) == "4", f.conditionLines(t) },
 	)
-	require.NoError(t, f.clientOf(machineDeployments).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
-	f.awaitGone(t) // the deployment is deleted in the middle of its rollout
-	assert.Empty(t, f.members(t))
+	require.NoError(t, f.resourceClient(machineDeployments).Delete(t.Context(), f.setName, metav1.DeleteOptions{}))
+	f.awaitPoolGone(t) // the deployment is deleted in the middle of its rollout
+	assert.Empty(t, f.listMachines(t))
 	f.awaitCounts(t, 0)
 }
 
 // workflowDetails returns the details of the deployment's workflow in Temporal.
 func (f fleet) workflowDetails(t *testing.T) string {
 	t.Helper()
-	return r.Details(t, rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)))
+	return r.WorkflowDetails(t, rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)))
 }
 
 // annotationProgressDeadline is the annotation with the number of seconds for which a rollout may make no progress.
@@ -109,17 +109,17 @@ const annotationProgressDeadline = "rollout.machine.sapcloud.io/progress-deadlin
 func TestADeploymentRollsBackAutomatically(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "late", 2)
-	r.Policy(
+	r.CreatePolicy(
 		t,
 		f.name,
-		f.set,
+		f.setName,
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}},
 	)
-	f.awaitMade(t, f.name, 2)
+	f.awaitMachinesOfTemplate(t, f.name, 2)
 	former := f.machineUIDs(t)
 	verdict := f.watchBounds(t, bounds{maxMachines: 3, minAvailable: 2})
 	f.newInfraTemplate(t, "late-2", "1h", "backend", "inMemory", "vm", "provisioning", "startupDuration")
-	f.patch(
+	f.patchPool(
 		t,
 		fmt.Sprintf(
 			`{"metadata":{"annotations":{%q:"10"}},"spec":{"template":{"spec":{"infrastructureRef":{"name":"late-2"}}}}}`,
@@ -132,17 +132,20 @@ func TestADeploymentRollsBackAutomatically(t *testing.T) {
 		func() (bool, any) { made := f.machinesByTemplate(t); return made["late-2"] == 1, made },
 	)
 	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
-		return f.getObject(t, machineDeployments, f.set).GetAnnotations()[v1alpha1.AnnotationAutomaticRollbackTo] != "", f.conditionLines(
+		return f.getObject(t, machineDeployments, f.setName).GetAnnotations()[v1alpha1.AnnotationAutomaticRollbackTo] != "", f.conditionLines(
 			t,
 		)
 	})
-	f.awaitMade(t, f.name, 2)
+	f.awaitMachinesOfTemplate(t, f.name, 2)
 	verdict()
 	assert.ElementsMatch(t, former, f.machineUIDs(t), "no machine was given up for one that never came")
 	rig.Eventually(t, "the rollout has its result", func() (bool, any) {
 		runs := r.Workflows(
 			t,
-			fmt.Sprintf("WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND ExecutionStatus != 'Running'", f.set),
+			fmt.Sprintf(
+				"WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND ExecutionStatus != 'Running'",
+				f.setName,
+			),
 		)
 		if len(runs) == 0 {
 			return false, "no rollout has ended"

@@ -26,7 +26,7 @@ const testDrainHook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/test"
 
 // describeCluster runs clusterctl describe for the Cluster of a space, with all conditions of the space's sets and
 // machines.
-func (s space) describeCluster(t *testing.T, program string) string {
+func (s testNamespace) describeCluster(t *testing.T, program string) string {
 	t.Helper()
 	command := exec.CommandContext(
 		t.Context(),
@@ -37,7 +37,7 @@ func (s space) describeCluster(t *testing.T, program string) string {
 		"--namespace",
 		s.name,
 		"--kubeconfig",
-		r.Stack.Kubeconfig(component.Test),
+		r.Stack.KubeconfigPath(component.Test),
 		"--show-conditions",
 		"all",
 		"--show-machinesets",
@@ -60,23 +60,23 @@ func (s space) describeCluster(t *testing.T, program string) string {
 // becomes the controller of the set: clusterctl shows only sets of MachineDeployments.
 func (p pool) newPausedDeployment(t *testing.T) {
 	t.Helper()
-	set := p.getObject(t, machineSets, p.set)
+	set := p.getObject(t, machineSets, p.setName)
 	template, _, err := unstructured.NestedMap(set.Object, "spec", "template")
 	require.NoError(t, err)
-	d, err := p.clientOf(machineDeployments).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+	d, err := p.resourceClient(machineDeployments).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
-		"metadata": map[string]any{"name": p.set, "annotations": map[string]any{"cluster.x-k8s.io/paused": ""}},
+		"metadata": map[string]any{"name": p.setName, "annotations": map[string]any{"cluster.x-k8s.io/paused": ""}},
 		"spec": map[string]any{
 			"clusterName": p.name,
 			"replicas":    int64(0),
 			"template":    template,
-			"selector":    map[string]any{"matchLabels": map[string]any{"pool": p.set}},
+			"selector":    map[string]any{"matchLabels": map[string]any{"pool": p.setName}},
 		},
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	p.mergePatch(t, machineSets, p.set, fmt.Sprintf(`{"metadata":{
+	p.mergePatch(t, machineSets, p.setName, fmt.Sprintf(`{"metadata":{
 		"labels":{"cluster.x-k8s.io/deployment-name":%[1]q},
-		"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"MachineDeployment","name":%[1]q,"uid":%[2]q,"controller":true,"blockOwnerDeletion":true}]}}`, p.set, d.GetUID()))
+		"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"MachineDeployment","name":%[1]q,"uid":%[2]q,"controller":true,"blockOwnerDeletion":true}]}}`, p.setName, d.GetUID()))
 }
 
 // parseDescription returns clusterctl's description of a set: the numbers in its line, and its conditions as TYPE
@@ -102,10 +102,10 @@ func parseDescription(text, set string) (numbers string, conditions []string) {
 	return numbers, conditions
 }
 
-// setConditions returns the conditions of the set as TYPE STATUS REASON MESSAGE, in the order of the status.
-func (p pool) setConditions(t *testing.T) (all []string) {
+// conditionsOfSet returns the conditions of the set as TYPE STATUS REASON MESSAGE, in the order of the status.
+func (p pool) conditionsOfSet(t *testing.T) (all []string) {
 	t.Helper()
-	list, _, err := unstructured.NestedSlice(p.getObject(t, machineSets, p.set).Object, "status", "conditions")
+	list, _, err := unstructured.NestedSlice(p.getObject(t, machineSets, p.setName).Object, "status", "conditions")
 	require.NoError(t, err)
 	for _, item := range list {
 		c := item.(map[string]any)
@@ -127,13 +127,13 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	require.NoError(t, err)
 	program, err := build.Clusterctl(t.Context(), repo, os.Stderr)
 	require.NoError(t, err)
-	s := newSpace(t, "described", "plane.yaml")
+	s := newNamespace(t, "described", "plane.yaml")
 	s.awaitMachines(t, 0)
 	ours, theirs := s.newPool(t, "described-ours", 0), s.newPool(t, "described-theirs", 0)
 	theirs.mergePatch(
 		t,
 		machineSets,
-		theirs.set,
+		theirs.setName,
 		fmt.Sprintf(
 			`{"metadata":{"labels":{%[1]q:%[2]q}},"spec":{"template":{"metadata":{"labels":{%[1]q:%[2]q}}}}}`,
 			component.WatchFilterLabel,
@@ -142,7 +142,7 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	)
 	rig.Eventually(t, "core has made the Cluster an owner of its set", func() (bool, any) {
 		// core writes the whole list of owner references, and would overwrite the test's change
-		owners := theirs.getObject(t, machineSets, theirs.set).GetOwnerReferences()
+		owners := theirs.getObject(t, machineSets, theirs.setName).GetOwnerReferences()
 		return len(owners) == 1 && owners[0].Kind == "Cluster", owners
 	})
 	both := []pool{ours, theirs}
@@ -155,18 +155,18 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 			text := s.describeCluster(t, program)
 			looked := fmt.Sprintf(`{"metadata":{"annotations":{"test/looked":%q}}}`, time.Now())
 			// without a change, Cluster API's controller retries after errors with a back-off of up to 17 minutes
-			theirs.mergePatch(t, machineSets, theirs.set, looked)
+			theirs.mergePatch(t, machineSets, theirs.setName, looked)
 			var printed, said [2]string
 			for i, p := range both {
-				numbers, conditions := parseDescription(text, p.set)
+				numbers, conditions := parseDescription(text, p.setName)
 				conditions = slices.DeleteFunc(conditions, own)
 				printed[i] = numbers + "\n" + strings.Join(conditions, "\n")
-				for _, m := range p.members(t) {
+				for _, m := range p.listMachines(t) {
 					// core ignores events of Millwright's sets: only a change of the machine makes core compare the templates again
 					p.mergePatch(t, machines, m.GetName(), looked)
 				}
 				said[i] = machineNamePattern.ReplaceAllString(
-					strings.Join(slices.DeleteFunc(p.setConditions(t), own), "\n"),
+					strings.Join(slices.DeleteFunc(p.conditionsOfSet(t), own), "\n"),
 					"NAME",
 				)
 			}
@@ -191,7 +191,7 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	)
 
 	for _, p := range both { // a hook blocks the drain of each machine, so that the sets stay in this state
-		for _, m := range p.members(t) {
+		for _, m := range p.listMachines(t) {
 			p.mergePatch(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, testDrainHook))
 		}
 		p.resize(t, 1)
@@ -208,10 +208,10 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 		// Temporal lists a run a moment after the run's write
 		_, _, message := p.condition(t, "Blocked")
 		explained := strings.Join(
-			r.Millwright(
+			r.RunMillwright(
 				t,
 				"explain",
-				"machineset.cluster.x-k8s.io/"+p.set,
+				"machineset.cluster.x-k8s.io/"+p.setName,
 				"--namespace",
 				p.name,
 				"--temporal-address",
@@ -219,21 +219,21 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 			),
 			"\n",
 		)
-		top := strings.Join(r.Millwright(t, "top", "--namespace", p.name, "--blocked"), "\n")
-		return strings.Contains(explained, "machineset.cluster.x-k8s.io "+p.name+"/"+p.set+": "+message) &&
+		top := strings.Join(r.RunMillwright(t, "top", "--namespace", p.name, "--blocked"), "\n")
+		return strings.Contains(explained, "machineset.cluster.x-k8s.io "+p.name+"/"+p.setName+": "+message) &&
 			strings.Contains(explained, "await-hooks") &&
-			strings.Contains(top, "machineset.cluster.x-k8s.io/"+p.set), message + "\n" + explained + "\n" + top
+			strings.Contains(top, "machineset.cluster.x-k8s.io/"+p.setName), message + "\n" + explained + "\n" + top
 	})
 
 	for _, p := range both {
-		for _, m := range p.members(t) {
+		for _, m := range p.listMachines(t) {
 			p.mergePatch(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, testDrainHook))
 		}
 		p.awaitCounts(t, 1)
 		p.mergePatch(
 			t,
 			machineSets,
-			p.set,
+			p.setName,
 			`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`,
 		)
 	}

@@ -32,18 +32,18 @@ const (
 	excludeDrainAnnotation = "machine.cluster.x-k8s.io/exclude-node-draining"
 )
 
-// drainedPool makes a pool whose machines Millwright drains. The machines' Nodes, pods and budgets are in the
+// newPoolWithDrains makes a pool whose machines Millwright drains. The machines' Nodes, pods and budgets are in the
 // management cluster, because the API servers of the development provider have no evictions. When the machines run, the
 // kubeconfig Secret of the Cluster is changed to the management cluster. Cluster API keeps its connection to the API
 // server in the provider's memory.
-func drainedPool(t *testing.T, name string, replicas int) pool {
+func newPoolWithDrains(t *testing.T, name string, replicas int) pool {
 	t.Helper()
-	s := newSpace(t, name, "plane.yaml")
+	s := newNamespace(t, name, "plane.yaml")
 	s.awaitMachines(t, 0)
 	s.mergePatch(t, clusters, s.name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, drainOptInAnnotation))
 	p := s.newPool(t, name, replicas)
 	p.awaitStatus(t, replicas)
-	all := p.awaitJoined(t, replicas)
+	all := p.awaitJoinedMachines(t, replicas)
 	for _, m := range all {
 		require.Contains(t, m.GetAnnotations(), drainHookAnnotation, "the Cluster opts in")
 		require.Contains(t, m.GetAnnotations(), excludeDrainAnnotation)
@@ -51,7 +51,7 @@ func drainedPool(t *testing.T, name string, replicas int) pool {
 	s.mergePatch(t, controlPlanes, s.name, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)
 	s.writeKubeconfig(t, managementKubeconfig(t))
 	for _, m := range all {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeOf(m)}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeNameOfMachine(m)}}
 		node.Spec.ProviderID, _, _ = unstructured.NestedString(m.Object, "spec", "providerID")
 		_, err := r.Kube.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -65,7 +65,7 @@ func drainedPool(t *testing.T, name string, replicas int) pool {
 // managementKubeconfig returns the kubeconfig of the tests with embedded certificates.
 func managementKubeconfig(t *testing.T) []byte {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(r.Stack.Kubeconfig(component.Test))
+	config, err := clientcmd.LoadFromFile(r.Stack.KubeconfigPath(component.Test))
 	require.NoError(t, err)
 	require.NoError(t, clientcmdapi.FlattenConfig(config))
 	text, err := clientcmd.Write(*config)
@@ -74,7 +74,7 @@ func managementKubeconfig(t *testing.T) []byte {
 }
 
 // writeKubeconfig writes the kubeconfig Secret of the Cluster.
-func (s space) writeKubeconfig(t *testing.T, kubeconfig []byte) {
+func (s testNamespace) writeKubeconfig(t *testing.T, kubeconfig []byte) {
 	t.Helper()
 	secrets := r.Kube.CoreV1().Secrets(s.name)
 	secret, err := secrets.Get(t.Context(), s.name+"-kubeconfig", metav1.GetOptions{})
@@ -84,15 +84,15 @@ func (s space) writeKubeconfig(t *testing.T, kubeconfig []byte) {
 	require.NoError(t, err)
 }
 
-// awaitJoined waits until n machines name their nodes, and returns the machines. Cluster API writes the conditions of a
-// machine and the rest of the status in two requests: a machine can be Ready before it names its node.
-func (p pool) awaitJoined(t *testing.T, n int) (all []unstructured.Unstructured) {
+// awaitJoinedMachines waits until n machines name their nodes, and returns the machines. Cluster API writes the
+// conditions of a machine and the rest of the status in two requests: a machine can be Ready before it names its node.
+func (p pool) awaitJoinedMachines(t *testing.T, n int) (all []unstructured.Unstructured) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines name their nodes", n), func() (bool, any) {
-		all = p.members(t)
+		all = p.listMachines(t)
 		var names []string
 		for _, m := range all {
-			if name := nodeOf(m); name != "" {
+			if name := nodeNameOfMachine(m); name != "" {
 				names = append(names, name)
 			}
 		}
@@ -101,14 +101,14 @@ func (p pool) awaitJoined(t *testing.T, n int) (all []unstructured.Unstructured)
 	return all
 }
 
-func nodeOf(m unstructured.Unstructured) string {
+func nodeNameOfMachine(m unstructured.Unstructured) string {
 	name, _, _ := unstructured.NestedString(m.Object, "status", "nodeRef", "name")
 	return name
 }
 
 // placePod creates a ready pod with labels on a node. No kubelet runs the pod: awaitPodDeletion removes the pod after
 // its deletion was requested.
-func (s space) placePod(t *testing.T, name, node string, labels map[string]string) *corev1.Pod {
+func (s testNamespace) placePod(t *testing.T, name, node string, labels map[string]string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
@@ -129,7 +129,7 @@ func (s space) placePod(t *testing.T, name, node string, labels map[string]strin
 }
 
 // newBudget makes a disruption budget that keeps one pod with the label app.
-func (s space) newBudget(t *testing.T, app string) {
+func (s testNamespace) newBudget(t *testing.T, app string) {
 	t.Helper()
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: app}}
 	b.Spec.MinAvailable = new(intstr.FromInt32(1))
@@ -139,7 +139,7 @@ func (s space) newBudget(t *testing.T, app string) {
 }
 
 // awaitPodDeletion waits until the deletion of a pod is requested, and then removes the pod, as a kubelet does.
-func (s space) awaitPodDeletion(t *testing.T, name string) {
+func (s testNamespace) awaitPodDeletion(t *testing.T, name string) {
 	t.Helper()
 	pods := r.Kube.CoreV1().Pods(s.name)
 	rig.Eventually(t, "pod "+name+" has a deletion timestamp", func() (bool, any) {
@@ -150,40 +150,40 @@ func (s space) awaitPodDeletion(t *testing.T, name string) {
 }
 
 // requirePodStays asserts that the deletion of a pod is not requested.
-func (s space) requirePodStays(t *testing.T, name string) {
+func (s testNamespace) requirePodStays(t *testing.T, name string) {
 	t.Helper()
 	pod, err := r.Kube.CoreV1().Pods(s.name).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Nil(t, pod.DeletionTimestamp)
 }
 
-// awaitBlocked waits until the condition Drained of a machine is False with the reason Blocked and a message with this
-// text.
-func (s space) awaitBlocked(t *testing.T, machine, part string) {
+// awaitBlockedMachine waits until the condition Drained of a machine is False with the reason Blocked and a message
+// with this text.
+func (s testNamespace) awaitBlockedMachine(t *testing.T, machine, part string) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("Drained is False/Blocked with %q", part), func() (bool, any) {
-		is, why, text := conditionOf(t, s.getObject(t, machines, machine), "Drained")
+		is, why, text := conditionOfObject(t, s.getObject(t, machines, machine), "Drained")
 		return is == "False" && why == "Blocked" && strings.Contains(text, part), fmt.Sprint(is, " ", why, " ", text)
 	})
 }
 
-func (s space) awaitMachineGone(t *testing.T, name string) {
+func (s testNamespace) awaitMachineGone(t *testing.T, name string) {
 	t.Helper()
 	rig.Eventually(t, "machine "+name+" is gone", func() (bool, any) {
-		m, err := s.clientOf(machines).Get(t.Context(), name, metav1.GetOptions{})
+		m, err := s.resourceClient(machines).Get(t.Context(), name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true, nil
 		}
-		_, reason, message := conditionOf(t, m, "Deleting")
+		_, reason, message := conditionOfObject(t, m, "Deleting")
 		return false, fmt.Sprint(reason, " ", message, " ", m.GetAnnotations())
 	})
 }
 
 // countEvictions returns how often the API server has accepted an eviction of each pod of the space.
-func (s space) countEvictions(t *testing.T) map[string]int {
+func (s testNamespace) countEvictions(t *testing.T) map[string]int {
 	t.Helper()
 	times := map[string]int{}
-	for _, a := range r.Audit(t, func(a rig.AuditedRequest) bool {
+	for _, a := range r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		return a.ObjectRef.Namespace == s.name && a.ObjectRef.Subresource == "eviction" && a.ResponseStatus.Code == 201
 	}) {
 		times[a.ObjectRef.Name]++
@@ -196,9 +196,9 @@ func (s space) countEvictions(t *testing.T) map[string]int {
 // Cluster API continues the deletion.
 func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
 	t.Parallel()
-	p := drainedPool(t, "budgeted", 1)
-	m := p.members(t)[0]
-	name, node := m.GetName(), nodeOf(m)
+	p := newPoolWithDrains(t, "budgeted", 1)
+	m := p.listMachines(t)[0]
+	name, node := m.GetName(), nodeNameOfMachine(m)
 	p.placePod(t, "web", node, map[string]string{"app": "web"})
 	p.placePod(t, "other", node, nil)
 	p.newBudget(t, "web")
@@ -206,8 +206,8 @@ func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
 	p.resize(t, 0)
 	p.awaitPodDeletion(t, "other")
 	budget := "PodDisruptionBudget " + p.name + "/web"
-	p.awaitBlocked(t, name, budget)
-	_, reason, message := conditionOf(t, p.getObject(t, machines, name), "Deleting")
+	p.awaitBlockedMachine(t, name, budget)
+	_, reason, message := conditionOfObject(t, p.getObject(t, machines, name), "Deleting")
 	assert.Equal(t, "WaitingForPreDrainHook", reason)
 	assert.Contains(t, message, drainHookAnnotation)
 	cordoned, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
@@ -215,10 +215,10 @@ func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
 	assert.True(t, cordoned.Spec.Unschedulable)
 
 	killAndRestart(t, component.Worker)
-	text := strings.Join(r.Millwright(t, "drain", "explain", p.name+"/"+name), "\n")
+	text := strings.Join(r.RunMillwright(t, "drain", "explain", p.name+"/"+name), "\n")
 	assert.Contains(t, text, budget)
 	assert.Contains(t, text, "means Evict")
-	list := strings.Join(r.Millwright(t, "drain", "list", "-n", p.name), "\n")
+	list := strings.Join(r.RunMillwright(t, "drain", "list", "-n", p.name), "\n")
 	assert.Contains(t, list, budget)
 	p.requirePodStays(t, "web")
 
@@ -234,13 +234,13 @@ func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
 // Each subtest has one machine, and shows one property of Millwright's drain for a machine of Cluster API.
 func TestDrainsForClusterAPI(t *testing.T) {
 	t.Parallel()
-	p := drainedPool(t, "drains", 5)
-	all := p.members(t)
+	p := newPoolWithDrains(t, "drains", 5)
+	all := p.listMachines(t)
 	next := func(t *testing.T) (name, node string) {
 		t.Helper()
 		m := all[0]
 		all = all[1:]
-		return m.GetName(), nodeOf(m)
+		return m.GetName(), nodeNameOfMachine(m)
 	}
 	remove := func(t *testing.T, name string) {
 		t.Helper()
@@ -267,7 +267,7 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.placePod(t, "kept", node, map[string]string{"cluster.x-k8s.io/drain": "Skip"})
 		remove(t, name)
 		p.awaitPodDeletion(t, "early")
-		p.awaitBlocked(t, name, "waits for "+p.name+"/job to complete")
+		p.awaitBlockedMachine(t, name, "waits for "+p.name+"/job to complete")
 		p.requirePodStays(t, "late")
 		done, err := r.Kube.CoreV1().Pods(p.name).Get(t.Context(), "job", metav1.GetOptions{})
 		require.NoError(t, err)
@@ -283,17 +283,17 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		name, node := next(t)
 		p.placePod(t, "blocked", node, map[string]string{"app": "blocked"})
 		p.newBudget(t, "blocked")
-		r.Millwright(t, "drain", "hold", "--in-advance", "--reason", "a look at the node", p.name+"/"+name)
+		r.RunMillwright(t, "drain", "hold", "--in-advance", "--reason", "a look at the node", p.name+"/"+name)
 		remove(t, name)
-		p.awaitBlocked(t, name, "a look at the node")
-		r.Millwright(t, "drain", "resume", p.name+"/"+name)
-		p.awaitBlocked(t, name, "PodDisruptionBudget "+p.name+"/blocked")
-		r.Millwright(t, "drain", "retry", p.name+"/"+name)
-		_, err := r.TryMillwright(t, "drain", "extend", "--for", "1h", p.name+"/"+name)
+		p.awaitBlockedMachine(t, name, "a look at the node")
+		r.RunMillwright(t, "drain", "resume", p.name+"/"+name)
+		p.awaitBlockedMachine(t, name, "PodDisruptionBudget "+p.name+"/blocked")
+		r.RunMillwright(t, "drain", "retry", p.name+"/"+name)
+		_, err := r.TryRunMillwright(t, "drain", "extend", "--for", "1h", p.name+"/"+name)
 		assert.ErrorContains(t, err, "nodeDrainTimeoutSeconds is not set")
-		_, err = r.TryMillwright(t, "drain", "abandon-instance", "--yes", "--reason", "x", p.name+"/"+name)
+		_, err = r.TryRunMillwright(t, "drain", "abandon-instance", "--yes", "--reason", "x", p.name+"/"+name)
 		assert.ErrorContains(t, err, "of Cluster API")
-		r.Millwright(t, "drain", "skip", "--reason", "nothing to save", p.name+"/"+name)
+		r.RunMillwright(t, "drain", "skip", "--reason", "nothing to save", p.name+"/"+name)
 		p.awaitMachineGone(t, name)
 		p.requirePodStays(t, "blocked")
 	})
@@ -302,12 +302,12 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.placePod(t, "slow", node, map[string]string{"app": "slow"})
 		p.newBudget(t, "slow")
 		remove(t, name)
-		p.awaitBlocked(t, name, "PodDisruptionBudget "+p.name+"/slow")
-		p.mergePatch(t, machineSets, p.set, `{"spec":{"template":{"spec":{"deletion":{"nodeDrainTimeoutSeconds":1}}}}}`)
+		p.awaitBlockedMachine(t, name, "PodDisruptionBudget "+p.name+"/slow")
+		p.mergePatch(t, machineSets, p.setName, `{"spec":{"template":{"spec":{"deletion":{"nodeDrainTimeoutSeconds":1}}}}}`)
 		p.awaitPodDeletion(t, "slow")
 		p.awaitMachineGone(t, name)
 		assert.NotContains(t, p.countEvictions(t), "slow", "it was deleted, whatever its budget says")
-		p.mergePatch(t, machineSets, p.set, `{"spec":{"template":{"spec":{"deletion":null}}}}`)
+		p.mergePatch(t, machineSets, p.setName, `{"spec":{"template":{"spec":{"deletion":null}}}}`)
 	})
 	t.Run("a cluster that cannot be reached", func(t *testing.T) {
 		const secret = "canary-of-a-kubeconfig"
@@ -315,10 +315,14 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.placePod(t, "far", node, nil)
 		p.writeKubeconfig(t, []byte("users: ["+secret))
 		remove(t, name)
-		p.awaitBlocked(t, name, fmt.Sprintf("Secret %s/%s-kubeconfig: the value of value is no kubeconfig", p.name, p.name))
-		text := strings.Join(r.Millwright(t, "drain", "explain", p.name+"/"+name), "\n")
+		p.awaitBlockedMachine(
+			t,
+			name,
+			fmt.Sprintf("Secret %s/%s-kubeconfig: the value of value is no kubeconfig", p.name, p.name),
+		)
+		text := strings.Join(r.RunMillwright(t, "drain", "explain", p.name+"/"+name), "\n")
 		assert.Contains(t, text, "the nodes of Cluster "+p.name+" cannot be read")
-		places, _, err := r.Leaks(t.Context(), secret)
+		places, _, err := r.FindLeaks(t.Context(), secret)
 		require.NoError(t, err)
 		assert.Empty(t, places)
 		p.writeKubeconfig(t, managementKubeconfig(t))
@@ -336,17 +340,22 @@ func TestDrainsForClusterAPI(t *testing.T) {
 				return hook == want && excluded == want, has
 			})
 		}
-		p.mergePatch(t, machineSets, p.set, fmt.Sprintf(`{"metadata":{"annotations":{%q:"false"}}}`, drainOptInAnnotation))
+		p.mergePatch(
+			t,
+			machineSets,
+			p.setName,
+			fmt.Sprintf(`{"metadata":{"annotations":{%q:"false"}}}`, drainOptInAnnotation),
+		)
 		hooked(false)
-		p.mergePatch(t, machineSets, p.set, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, drainOptInAnnotation))
+		p.mergePatch(t, machineSets, p.setName, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, drainOptInAnnotation))
 		hooked(true)
-		p.handTo(t, component.UpstreamFilter, upstreamSetFinalizer)
+		p.handOver(t, component.UpstreamFilter, upstreamSetFinalizer)
 		hooked(false)
 	})
 }
 
 // newDrainRule makes a MachineDrainRule of Cluster API.
-func (s space) newDrainRule(t *testing.T, name, spec string) {
+func (s testNamespace) newDrainRule(t *testing.T, name, spec string) {
 	t.Helper()
 	o := &unstructured.Unstructured{
 		Object: map[string]any{
@@ -358,6 +367,6 @@ func (s space) newDrainRule(t *testing.T, name, spec string) {
 	var fields map[string]any
 	require.NoError(t, json.Unmarshal([]byte(spec), &fields))
 	o.Object["spec"] = fields
-	_, err := s.clientOf(resourceOf("", "machinedrainrules")).Create(t.Context(), o, metav1.CreateOptions{})
+	_, err := s.resourceClient(newResource("", "machinedrainrules")).Create(t.Context(), o, metav1.CreateOptions{})
 	require.NoError(t, err)
 }

@@ -24,11 +24,11 @@ const (
 func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "handed", 0)
-	p.handTo(t, component.UpstreamFilter, upstreamSetFinalizer)
+	p.handOver(t, component.UpstreamFilter, upstreamSetFinalizer)
 	p.mergePatch(
 		t,
 		machineSets,
-		p.set,
+		p.setName,
 		fmt.Sprintf(
 			`{"spec":{"replicas":2,"template":{"metadata":{"labels":{%q:%q}}}}}`,
 			component.WatchFilterLabel,
@@ -38,30 +38,30 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	p.awaitStatus(t, 2)
 	before := p.machineUIDs(t)
 
-	p.handTo(t, component.OurFilter, millwrightFinalizer)
+	p.handOver(t, component.OurFilter, millwrightFinalizer)
 	p.resize(t, 3)
 	p.awaitStatus(t, 3)
 	assert.Subset(t, p.machineUIDs(t), before, "Millwright keeps the machines of Cluster API")
 	third := p.machineUIDs(t)
-	p.mergePatch(t, machineSets, p.set, `{"spec":{"template":{"metadata":{"labels":{"by":"millwright"}}}}}`)
+	p.mergePatch(t, machineSets, p.setName, `{"spec":{"template":{"metadata":{"labels":{"by":"millwright"}}}}}`)
 	p.awaitLabel(t, "by", "millwright")
 
-	p.handTo(t, component.UpstreamFilter, upstreamSetFinalizer)
+	p.handOver(t, component.UpstreamFilter, upstreamSetFinalizer)
 	p.resize(t, 4)
 	p.awaitStatus(t, 4)
 	assert.Subset(t, p.machineUIDs(t), third, "Cluster API keeps the machines of Millwright")
-	p.mergePatch(t, machineSets, p.set, `{"spec":{"template":{"metadata":{"labels":{"by":"cluster-api"}}}}}`)
+	p.mergePatch(t, machineSets, p.setName, `{"spec":{"template":{"metadata":{"labels":{"by":"cluster-api"}}}}}`)
 	p.awaitLabel(t, "by", "cluster-api")
 	assert.Len(t, p.machineUIDs(t), 4)
 }
 
-// handTo hands the set or deployment to a controller, and waits until only this controller's finalizer is on the
+// handOver hands the set or deployment to a controller, and waits until only this controller's finalizer is on the
 // object.
-func (p pool) handTo(t *testing.T, filter, finalizer string) {
+func (p pool) handOver(t *testing.T, filter, finalizer string) {
 	t.Helper()
-	p.patch(t, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, component.WatchFilterLabel, filter))
+	p.patchPool(t, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, component.WatchFilterLabel, filter))
 	rig.Eventually(t, "it has the finalizer "+finalizer, func() (bool, any) {
-		finalizers := p.getObject(t, p.kind, p.set).GetFinalizers()
+		finalizers := p.getObject(t, p.kind, p.setName).GetFinalizers()
 		return slices.Equal(finalizers, []string{finalizer}), finalizers
 	})
 }
@@ -69,7 +69,7 @@ func (p pool) handTo(t *testing.T, filter, finalizer string) {
 // machineUIDs returns the UIDs of the machines of the set or deployment.
 func (p pool) machineUIDs(t *testing.T) (uids []types.UID) {
 	t.Helper()
-	for _, m := range p.members(t) {
+	for _, m := range p.listMachines(t) {
 		uids = append(uids, m.GetUID())
 	}
 	return uids
@@ -80,7 +80,7 @@ func (p pool) awaitLabel(t *testing.T, key, value string) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("all machines have the label %s=%s", key, value), func() (bool, any) {
 		var values []string
-		for _, m := range p.members(t) {
+		for _, m := range p.listMachines(t) {
 			values = append(values, m.GetLabels()[key])
 		}
 		return !slices.ContainsFunc(values, func(v string) bool { return v != value }), values

@@ -32,13 +32,13 @@ const updatesSpace = "updates"
 
 var startExtension = sync.OnceValues(func() (*extension.Server, error) {
 	ctx := context.Background()
-	s, err := makeSpace(ctx, updatesSpace, "plane.yaml")
+	s, err := makeNamespace(ctx, updatesSpace, "plane.yaml")
 	if err != nil {
 		return nil, err
 	}
 	// the extension runs until this process ends: core calls the extension again when core restarts
 	server := extension.New()
-	config := server.Config(updatesSpace, component.WatchFilterLabel, component.UpstreamFilter)
+	config := server.ExtensionConfig(updatesSpace, component.WatchFilterLabel, component.UpstreamFilter)
 	_, err = s.client.Resource(extensionConfigs).Create(ctx, config, metav1.CreateOptions{})
 	return server, err
 })
@@ -49,25 +49,25 @@ var extensionConfigs = schema.GroupVersionResource{
 	Resource: "extensionconfigs",
 }
 
-// updatedFleet is a MachineDeployment whose machines an extension can update in place.
-type updatedFleet struct {
+// inPlaceFleet is a MachineDeployment whose machines an extension can update in place.
+type inPlaceFleet struct {
 	fleet
 	extension *extension.Server
 	// UIDs of all machines and their clones, by kind and name, from when all machines were available
 	uidsBefore map[string]types.UID
 }
 
-// newUpdated makes a MachineDeployment of three machines, and returns when the machines are available. The replacements
-// are applied to the text of the manifest.
-func newUpdated(t *testing.T, name string, replacements ...string) updatedFleet {
+// newInPlaceFleet makes a MachineDeployment of three machines, and returns when the machines are available. The
+// replacements are applied to the text of the manifest.
+func newInPlaceFleet(t *testing.T, name string, replacements ...string) inPlaceFleet {
 	t.Helper()
 	server, err := startExtension()
 	require.NoError(t, err)
-	s := startedSpace(t, updatesSpace)
+	s := startedNamespace(t, updatesSpace)
 	rig.Eventually(t, "core knows the hooks of the extension", func() (bool, any) {
 		config, err := s.client.Resource(extensionConfigs).Get(t.Context(), updatesSpace, metav1.GetOptions{})
 		require.NoError(t, err)
-		return extension.Discovered(config)
+		return extension.IsDiscovered(config)
 	})
 	first, second := name+"-1", name+"-2"
 	s.newInfraTemplate(t, first, "1s", "backend", "inMemory", "node", "provisioning", "startupDuration")
@@ -77,8 +77,8 @@ func newUpdated(t *testing.T, name string, replacements ...string) updatedFleet 
 		name,
 		3,
 		append(replacements, "DevMachineTemplate, name: CLUSTER", "DevMachineTemplate, name: "+first)...)
-	f.awaitMade(t, first, 3)
-	return updatedFleet{f, server, f.uidsByName(t)}
+	f.awaitMachinesOfTemplate(t, first, 3)
+	return inPlaceFleet{f, server, f.uidsByName(t)}
 }
 
 // startupTime is the time that new machines of the second template take to start. startupTime does not affect machines
@@ -90,7 +90,7 @@ func (f fleet) uidsByName(t *testing.T) map[string]types.UID {
 	t.Helper()
 	uids := map[string]types.UID{}
 	for _, kind := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := f.clientOf(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.set})
+		list, err := f.resourceClient(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.setName})
 		require.NoError(t, err)
 		for _, o := range list.Items {
 			uids[kind.Resource+" "+o.GetName()] = o.GetUID()
@@ -100,20 +100,20 @@ func (f fleet) uidsByName(t *testing.T) map[string]types.UID {
 }
 
 // beginUpdate makes the deployment refer to the second template, and watches the bounds of its machines.
-func (u updatedFleet) beginUpdate(t *testing.T, want bounds) (verdict func()) {
+func (u inPlaceFleet) beginUpdate(t *testing.T, want bounds) (verdict func()) {
 	t.Helper()
 	verdict = u.watchBounds(t, want)
-	u.setInfraTemplate(t, u.set+"-2")
+	u.setInfraTemplate(t, u.setName+"-2")
 	return verdict
 }
 
-// awaitUpdated waits until all machines are of the second template. awaitUpdated asserts that this many machines and
-// their clones are the same as before, and that no object has a leftover of an update.
-func (u updatedFleet) awaitUpdated(t *testing.T, same int) {
+// awaitUpdatedMachines waits until all machines are of the second template. awaitUpdatedMachines asserts that this many
+// machines and their clones are the same as before, and that no object has a leftover of an update.
+func (u inPlaceFleet) awaitUpdatedMachines(t *testing.T, same int) {
 	t.Helper()
-	u.awaitMade(t, u.set+"-2", 3)
-	u.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "")
-	u.awaitMessage(t, "MachinesUpToDate", "True", "UpToDate", "")
+	u.awaitMachinesOfTemplate(t, u.setName+"-2", 3)
+	u.awaitConditionMessage(t, "RollingOut", "False", "NotRollingOut", "")
+	u.awaitConditionMessage(t, "MachinesUpToDate", "True", "UpToDate", "")
 	now, kept := u.uidsByName(t), map[string]int{}
 	for name, uid := range now {
 		if u.uidsBefore[name] == uid {
@@ -132,13 +132,13 @@ func (u updatedFleet) awaitUpdated(t *testing.T, same int) {
 			now,
 		)
 	}
-	u.requireSettled(t, u.set+"-2")
-	assert.NoError(t, u.extension.Refused())
+	u.requireMatchesTemplate(t, u.setName+"-2")
+	assert.NoError(t, u.extension.RefusedRequestsError())
 }
 
-// requireSettled asserts that all infrastructure machines match a template, without a field of another template, and
-// that no object has an annotation of an update in place.
-func (u updatedFleet) requireSettled(t *testing.T, template string) {
+// requireMatchesTemplate asserts that all infrastructure machines match a template, without a field of another
+// template, and that no object has an annotation of an update in place.
+func (u inPlaceFleet) requireMatchesTemplate(t *testing.T, template string) {
 	t.Helper()
 	want, _, err := unstructured.NestedMap(
 		u.getObject(t, devTemplates, template).Object,
@@ -149,7 +149,7 @@ func (u updatedFleet) requireSettled(t *testing.T, template string) {
 	)
 	require.NoError(t, err)
 	for _, kind := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := u.clientOf(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + u.set})
+		list, err := u.resourceClient(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + u.setName})
 		require.NoError(t, err)
 		for _, o := range list.Items {
 			assert.Empty(t, updateAnnotations(&o), "%s %s", kind.Resource, o.GetName())
@@ -190,19 +190,19 @@ func upstreamReplacements(name string) []string {
 // same afterwards. The third machine was deleted: the surge machine has replaced it.
 func TestUpstreamUpdatesMachinesInPlace(t *testing.T) {
 	t.Parallel()
-	u := newUpdated(t, "theirs", upstreamReplacements("theirs")...)
+	u := newInPlaceFleet(t, "theirs", upstreamReplacements("theirs")...)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
-	u.awaitUpdated(t, 2)
+	u.awaitUpdatedMachines(t, 2)
 	verdict()
-	asked := u.extension.Calls(extension.CanUpdateMachineSet, u.set)
+	asked := u.extension.Calls(extension.CanUpdateMachineSet, u.setName)
 	assert.Len(t, asked, 1, "it is asked once for each former set")
-	done := u.extension.Calls(extension.UpdateMachine, u.set)
+	done := u.extension.Calls(extension.UpdateMachine, u.setName)
 	assert.GreaterOrEqual(t, len(done), 4, "each update takes two calls: %v", done)
 }
 
-// inPlace returns replacements for the manifest: with them, Millwright updates machines of the deployment in place. The
-// arguments surge and unavailable are maxSurge and maxUnavailable.
-func inPlace(surge, unavailable int) []string {
+// inPlaceReplacements returns replacements for the manifest: with them, Millwright updates machines of the deployment
+// in place. The arguments surge and unavailable are maxSurge and maxUnavailable.
+func inPlaceReplacements(surge, unavailable int) []string {
 	labels := fmt.Sprintf("labels: {%s: %s}", component.WatchFilterLabel, component.OurFilter)
 	return append(
 		rolloutReplacement(
@@ -218,9 +218,9 @@ func inPlace(surge, unavailable int) []string {
 }
 
 // extensionAnswer returns the extension's answer that Millwright has written on the old set.
-func (u updatedFleet) extensionAnswer(t *testing.T) (text string, possible bool) {
+func (u inPlaceFleet) extensionAnswer(t *testing.T) (text string, possible bool) {
 	t.Helper()
-	for _, set := range u.sets(t) {
+	for _, set := range u.listSets(t) {
 		if set.GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"] != "1" {
 			continue
 		}
@@ -233,12 +233,12 @@ func (u updatedFleet) extensionAnswer(t *testing.T) (text string, possible bool)
 	return "", false
 }
 
-// awaitMarked waits until a machine of the fleet has an annotation of an update in place.
-func (u updatedFleet) awaitMarked(t *testing.T, annotation string) {
+// awaitAnnotatedMachine waits until a machine of the fleet has an annotation of an update in place.
+func (u inPlaceFleet) awaitAnnotatedMachine(t *testing.T, annotation string) {
 	t.Helper()
 	rig.Eventually(t, "a machine has the annotation "+annotation, func() (bool, any) {
 		all := map[string][]string{}
-		for _, m := range u.members(t) {
+		for _, m := range u.listMachines(t) {
 			all[m.GetName()] = updateAnnotations(&m)
 		}
 		marked := func(names []string) bool { return slices.Contains(names, annotation) }
@@ -254,19 +254,19 @@ const (
 
 func TestADeploymentIsUpdatedInPlace(t *testing.T) {
 	t.Parallel()
-	u := newUpdated(t, "changed", inPlace(1, 0)...)
+	u := newInPlaceFleet(t, "changed", inPlaceReplacements(1, 0)...)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
-	u.awaitUpdated(t, 2)
+	u.awaitUpdatedMachines(t, 2)
 	verdict()
-	u.requireCreated(t, 4) // the three machines and one surge machine
+	u.requireCreatedMachines(t, 4) // the three machines and one surge machine
 	assert.Equal(t, "2", u.revision(t))
 	text, possible := u.extensionAnswer(t)
 	assert.True(t, possible, text)
-	assert.NotEmpty(t, u.extension.Calls(extension.CanUpdateMachineSet, u.set), "it is asked about the former set")
+	assert.NotEmpty(t, u.extension.Calls(extension.CanUpdateMachineSet, u.setName), "it is asked about the former set")
 	names := map[string]int{}
-	for _, call := range u.extension.Calls(extension.UpdateMachine, u.set) {
+	for _, call := range u.extension.Calls(extension.UpdateMachine, u.setName) {
 		names[call.Name]++
-		assert.Contains(t, call.Desired, startupTime, "it is given the new infrastructure machine")
+		assert.Contains(t, call.DesiredState, startupTime, "it is given the new infrastructure machine")
 	}
 	assert.Len(t, names, 2, "it has updated two machines: %v", names)
 }
@@ -274,83 +274,89 @@ func TestADeploymentIsUpdatedInPlace(t *testing.T) {
 // Without surge, all machines stay. One machine after the other is unavailable during its update.
 func TestADeploymentIsUpdatedInPlaceWithoutSurge(t *testing.T) {
 	t.Parallel()
-	u := newUpdated(t, "tight", inPlace(0, 1)...)
+	u := newInPlaceFleet(t, "tight", inPlaceReplacements(0, 1)...)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 3, minAvailable: 2})
-	u.awaitUpdated(t, 3)
+	u.awaitUpdatedMachines(t, 3)
 	verdict()
-	u.requireCreated(t, 3)
+	u.requireCreatedMachines(t, 3)
 }
 
 func TestADeploymentIsReplacedWhereTheExtensionDeclines(t *testing.T) {
 	t.Parallel()
-	u := newUpdated(t, "declined", inPlace(1, 0)...)
-	u.extension.Behave(extension.CanUpdateMachineSet, u.set, extension.Declines)
+	u := newInPlaceFleet(t, "declined", inPlaceReplacements(1, 0)...)
+	u.extension.SetBehaviour(extension.CanUpdateMachineSet, u.setName, extension.Declines)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
-	u.awaitUpdated(t, 0)
+	u.awaitUpdatedMachines(t, 0)
 	verdict()
-	u.requireCreated(t, 6)
+	u.requireCreatedMachines(t, 6)
 	text, possible := u.extensionAnswer(t)
 	assert.False(t, possible, text)
 	assert.Contains(t, text, "DevMachineTemplate", "it says what the extension cannot change")
-	assert.Empty(t, u.extension.Calls(extension.UpdateMachine, u.set))
+	assert.Empty(t, u.extension.Calls(extension.UpdateMachine, u.setName))
 }
 
 // While the extension does not answer, no machine is moved or replaced, and the deployment reports the reason.
 func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
 	t.Parallel()
-	u := newUpdated(t, "unanswered", inPlace(1, 0)...)
-	u.extension.Behave(extension.CanUpdateMachineSet, u.set, extension.Breaks)
+	u := newInPlaceFleet(t, "unanswered", inPlaceReplacements(1, 0)...)
+	u.extension.SetBehaviour(extension.CanUpdateMachineSet, u.setName, extension.Breaks)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
-	named := "machinedeployment.cluster.x-k8s.io/" + u.name + "/" + u.set
+	named := "machinedeployment.cluster.x-k8s.io/" + u.name + "/" + u.setName
 	rig.Eventually(t, "explain names the extension", func() (bool, any) {
-		out, err := r.TryMillwright(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress())
+		out, err := r.TryRunMillwright(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress())
 		return err == nil && strings.Contains(out, "extension") && strings.Contains(out, "500"), out
 	})
-	u.awaitMessage(t, "Blocked", "True", "ExtensionFailed", "HTTP status 500")
+	u.awaitConditionMessage(t, "Blocked", "True", "ExtensionFailed", "HTTP status 500")
 	text, possible := u.extensionAnswer(t)
 	assert.False(t, possible, text)
-	u.extension.Behave(extension.CanUpdateMachineSet, u.set, extension.HangsUp)
-	asked := len(u.extension.Calls(extension.CanUpdateMachineSet, u.set))
+	u.extension.SetBehaviour(extension.CanUpdateMachineSet, u.setName, extension.HangsUp)
+	asked := len(u.extension.Calls(extension.CanUpdateMachineSet, u.setName))
 	rig.Eventually(t, "the extension is asked again", func() (bool, any) {
-		n := len(u.extension.Calls(extension.CanUpdateMachineSet, u.set))
+		n := len(u.extension.Calls(extension.CanUpdateMachineSet, u.setName))
 		return n > asked, n
 	})
 	assert.Equal(t, u.uidsBefore, u.uidsByName(t), "no machine was made, and none has gone")
-	u.extension.Behave(extension.CanUpdateMachineSet, u.set, extension.Works)
-	u.awaitUpdated(t, 2)
+	u.extension.SetBehaviour(extension.CanUpdateMachineSet, u.setName, extension.Works)
+	u.awaitUpdatedMachines(t, 2)
 	verdict()
-	u.requireCreated(t, 4)
+	u.requireCreatedMachines(t, 4)
 }
 
 // An update that fails stops the other updates, and the failed machine stays. The update continues as soon as the
 // extension succeeds.
 func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 	t.Parallel()
-	u := newUpdated(t, "failing", inPlace(1, 0)...)
-	u.extension.Behave(extension.UpdateMachine, u.set, extension.Reports)
+	u := newInPlaceFleet(t, "failing", inPlaceReplacements(1, 0)...)
+	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Reports)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	rig.Eventually(t, "core says of one machine that its update has failed", func() (bool, any) {
 		failed := 0
-		for _, m := range u.members(t) {
-			if _, reason, _ := conditionOf(t, &m, "Updating"); reason == "InPlaceUpdateFailed" {
+		for _, m := range u.listMachines(t) {
+			if _, reason, _ := conditionOfObject(t, &m, "Updating"); reason == "InPlaceUpdateFailed" {
 				failed++
 			}
 		}
 		return failed == 1, fmt.Sprint(failed, u.conditionLines(t))
 	})
-	u.awaitMessage(t, "Blocked", "True", "InPlaceUpdate", "the update in place does not end: UpdateMachine hook failed")
+	u.awaitConditionMessage(
+		t,
+		"Blocked",
+		"True",
+		"InPlaceUpdate",
+		"the update in place does not end: UpdateMachine hook failed",
+	)
 	u.reconcileAgain(t)
 	inProgress := 0
-	for _, m := range u.members(t) {
+	for _, m := range u.listMachines(t) {
 		if slices.Contains(updateAnnotations(&m), updateInProgressAnnotation) {
 			inProgress++
 		}
 	}
 	assert.Equal(t, 1, inProgress, "no other update has begun")
-	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
-	u.awaitUpdated(t, 2)
+	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Works)
+	u.awaitUpdatedMachines(t, 2)
 	verdict()
-	u.requireCreated(t, 4)
+	u.requireCreatedMachines(t, 4)
 }
 
 // The template is changed back while a machine is being updated. The update in progress ends first. Until the update
@@ -358,37 +364,37 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 // available machine in place of the machine that is being updated, so that only two machines are available.
 func TestADeploymentGoesBackInTheMiddleOfAnUpdate(t *testing.T) {
 	t.Parallel()
-	u := newUpdated(t, "turned", inPlace(1, 0)...)
-	u.extension.Behave(extension.UpdateMachine, u.set, extension.Holds)
+	u := newInPlaceFleet(t, "turned", inPlaceReplacements(1, 0)...)
+	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Holds)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
-	u.awaitMarked(t, pendingHooksAnnotation)
-	u.setInfraTemplate(t, u.set+"-1")
+	u.awaitAnnotatedMachine(t, pendingHooksAnnotation)
+	u.setInfraTemplate(t, u.setName+"-1")
 	u.reconcileAgain(t) // a wrong decision after the change would be made now
-	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
-	u.awaitMade(t, u.set+"-1", 3)
-	u.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "")
+	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Works)
+	u.awaitMachinesOfTemplate(t, u.setName+"-1", 3)
+	u.awaitConditionMessage(t, "RollingOut", "False", "NotRollingOut", "")
 	verdict()
-	u.requireCreated(t, 4)
-	u.requireSettled(t, u.set+"-1")
+	u.requireCreatedMachines(t, 4)
+	u.requireMatchesTemplate(t, u.setName+"-1")
 }
 
 // The deployment is scaled down while the rollout is paused in the middle of an update. The surplus machine is deleted,
 // not updated. The update in progress continues to its end.
 func TestADeploymentIsScaledDownWhileAnUpdateIsPaused(t *testing.T) {
 	t.Parallel()
-	u := newUpdated(t, "smaller", inPlace(0, 1)...)
-	u.extension.Behave(extension.UpdateMachine, u.set, extension.Holds)
+	u := newInPlaceFleet(t, "smaller", inPlaceReplacements(0, 1)...)
+	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Holds)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 3, minAvailable: 1})
-	u.awaitMarked(t, pendingHooksAnnotation)
-	u.patch(t, `{"spec":{"paused":true}}`)
-	u.awaitMessage(t, "Blocked", "True", "Paused", "")
+	u.awaitAnnotatedMachine(t, pendingHooksAnnotation)
+	u.patchPool(t, `{"spec":{"paused":true}}`)
+	u.awaitConditionMessage(t, "Blocked", "True", "Paused", "")
 	u.resize(t, 2)
 	rig.Eventually(t, "one machine of three has gone", func() (bool, any) {
-		n := len(u.members(t))
+		n := len(u.listMachines(t))
 		return n == 2, fmt.Sprint(n, u.conditionLines(t))
 	})
-	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
-	half := map[string]int{u.set + "-1": 1, u.set + "-2": 1}
+	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Works)
+	half := map[string]int{u.setName + "-1": 1, u.setName + "-2": 1}
 	rig.Eventually(t, "the update that had begun has ended, and two machines are available", func() (bool, any) {
 		made, counts := u.machinesByTemplate(t), u.statusCounts(t)
 		return maps.Equal(made, half) &&
@@ -398,31 +404,31 @@ func TestADeploymentIsScaledDownWhileAnUpdateIsPaused(t *testing.T) {
 				u.conditionLines(t),
 			)
 	})
-	u.patch(t, `{"spec":{"paused":false}}`)
-	u.awaitMade(t, u.set+"-2", 2)
+	u.patchPool(t, `{"spec":{"paused":false}}`)
+	u.awaitMachinesOfTemplate(t, u.setName+"-2", 2)
 	verdict()
-	u.requireCreated(t, 3)
-	u.requireSettled(t, u.set+"-2")
+	u.requireCreatedMachines(t, 3)
+	u.requireMatchesTemplate(t, u.setName+"-2")
 }
 
 // In the middle of updates each process is killed: the worker when a machine has just been handed over, the bridge when
 // the update has begun, and core while the extension handles calls.
 func TestADeploymentIsUpdatedInPlaceWhileProcessesDie(t *testing.T) {
-	u := newUpdated(t, "resumed", inPlace(1, 0)...)
-	u.extension.Behave(extension.UpdateMachine, u.set, extension.Holds)
+	u := newInPlaceFleet(t, "resumed", inPlaceReplacements(1, 0)...)
+	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Holds)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
-	u.awaitMarked(t, updateInProgressAnnotation)
+	u.awaitAnnotatedMachine(t, updateInProgressAnnotation)
 	killAndRestart(t, component.Worker)
-	u.awaitMarked(t, pendingHooksAnnotation)
+	u.awaitAnnotatedMachine(t, pendingHooksAnnotation)
 	killAndRestart(t, component.Bridge)
 	rig.Eventually(t, "the extension is at work", func() (bool, any) {
-		n := len(u.extension.Calls(extension.UpdateMachine, u.set))
+		n := len(u.extension.Calls(extension.UpdateMachine, u.setName))
 		return n > 0, n
 	})
 	killAndRestart(t, component.ClusterAPICore)
-	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
-	u.awaitUpdated(t, 2)
+	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Works)
+	u.awaitUpdatedMachines(t, 2)
 	verdict()
-	u.requireCreated(t, 4)
+	u.requireCreatedMachines(t, 4)
 	u.replayHistories(t)
 }

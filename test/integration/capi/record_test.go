@@ -45,62 +45,62 @@ func recordSets(t *testing.T) {
 	p.mergePatch(
 		t,
 		machineSets,
-		p.set,
+		p.setName,
 		`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"nowhere"}}}}}`,
 	)
-	p.awaitMessage(t, "MachinesCreated", "False", "TemplateNotFound", "")
-	record.Save(t, r, "clusterapiset/without-a-template", query+record.OpenOnly)
+	p.awaitConditionMessage(t, "MachinesCreated", "False", "TemplateNotFound", "")
+	record.SaveHistories(t, r, "clusterapiset/without-a-template", query+record.OpenOnly)
 	p.mergePatch(
 		t,
 		machineSets,
-		p.set,
+		p.setName,
 		fmt.Sprintf(`{"spec":{"template":{"spec":{"infrastructureRef":{"name":%q}}}}}`, p.name),
 	)
 	p.awaitStatus(t, 2)
 	calm := func() string { // after the set's run has ended, the next situation has its own history
 		t.Helper()
-		lastRunOf(t, query)
+		lastRunOfQuery(t, query)
 		return query + record.EndedOnly
 	}
-	record.Save(t, r, "clusterapiset/created", calm(), "CreateClusterAPIMachines")
+	record.SaveHistories(t, r, "clusterapiset/created", calm(), "CreateClusterAPIMachines")
 
-	p.mergePatch(t, machineSets, p.set, `{"spec":{"template":{"metadata":{"labels":{"rank":"new"}}}}}`)
+	p.mergePatch(t, machineSets, p.setName, `{"spec":{"template":{"metadata":{"labels":{"rank":"new"}}}}}`)
 	p.awaitLabel(t, "rank", "new")
-	record.Save(t, r, "clusterapiset/synced", calm(), "SyncClusterAPIMachines")
+	record.SaveHistories(t, r, "clusterapiset/synced", calm(), "SyncClusterAPIMachines")
 
-	m := p.members(t)[0]
+	m := p.listMachines(t)[0]
 	p.mergePatch(t, machines, m.GetName(), `{"metadata":{"labels":{"pool":"elsewhere"}}}`)
 	p.awaitStatus(t, 2)
-	record.Save(t, r, "clusterapiset/released", calm(), "ReleaseClusterAPIMachines")
-	p.mergePatch(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"labels":{"pool":%q}}}`, p.set))
+	record.SaveHistories(t, r, "clusterapiset/released", calm(), "ReleaseClusterAPIMachines")
+	p.mergePatch(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"labels":{"pool":%q}}}`, p.setName))
 	p.awaitCounts(t, 2)
 	p.awaitStatus(t, 2)
-	record.Save(t, r, "clusterapiset/adopted", calm(), "AdoptClusterAPIMachines")
+	record.SaveHistories(t, r, "clusterapiset/adopted", calm(), "AdoptClusterAPIMachines")
 
 	p.resize(t, 1)
 	p.awaitStatus(t, 1)
-	record.Save(t, r, "clusterapiset/shrunk", calm(), "DeleteClusterAPIMachines")
-	p.handTo(t, component.UpstreamFilter, upstreamSetFinalizer)
-	p.handTo(t, component.OurFilter, millwrightFinalizer)
-	require.NoError(t, p.clientOf(machineSets).Delete(t.Context(), p.set, metav1.DeleteOptions{}))
-	p.awaitGone(t)
-	record.Save(t, r, "clusterapiset/deleted", lastRunOf(t, query))
+	record.SaveHistories(t, r, "clusterapiset/shrunk", calm(), "DeleteClusterAPIMachines")
+	p.handOver(t, component.UpstreamFilter, upstreamSetFinalizer)
+	p.handOver(t, component.OurFilter, millwrightFinalizer)
+	require.NoError(t, p.resourceClient(machineSets).Delete(t.Context(), p.setName, metav1.DeleteOptions{}))
+	p.awaitPoolGone(t)
+	record.SaveHistories(t, r, "clusterapiset/deleted", lastRunOfQuery(t, query))
 }
 
 // recordInPlace records a deployment that a runtime extension updates in place: the old set hands machines over, and
 // the current set begins the machines' updates.
 func recordInPlace(t *testing.T) {
-	u := newUpdated(t, "recorded-updates", inPlace(1, 0)...)
-	u.setInfraTemplate(t, u.set+"-2")
-	u.awaitUpdated(t, 2)
-	record.Save(t, r, "clusterapirollout/updated-in-place", u.rolloutQuery(t, 2)+record.EndedOnly, "AskExtension")
-	sets := fmt.Sprintf(`WorkflowType = "ClusterAPISet" AND MachineDeployment = %q`, u.set) + record.EndedOnly
-	record.Save(t, r, "clusterapiset/moved", sets, "MoveClusterAPIMachines")
-	record.Save(t, r, "clusterapiset/updated-in-place", sets, "UpdateClusterAPIMachines")
+	u := newInPlaceFleet(t, "recorded-updates", inPlaceReplacements(1, 0)...)
+	u.setInfraTemplate(t, u.setName+"-2")
+	u.awaitUpdatedMachines(t, 2)
+	record.SaveHistories(t, r, "clusterapirollout/updated-in-place", u.rolloutQuery(t, 2)+record.EndedOnly, "AskExtension")
+	sets := fmt.Sprintf(`WorkflowType = "ClusterAPISet" AND MachineDeployment = %q`, u.setName) + record.EndedOnly
+	record.SaveHistories(t, r, "clusterapiset/moved", sets, "MoveClusterAPIMachines")
+	record.SaveHistories(t, r, "clusterapiset/updated-in-place", sets, "UpdateClusterAPIMachines")
 }
 
-// lastRunOf waits until all runs of a query have ended, and returns the query for the newest run.
-func lastRunOf(t *testing.T, query string) string {
+// lastRunOfQuery waits until all runs of a query have ended, and returns the query for the newest run.
+func lastRunOfQuery(t *testing.T, query string) string {
 	t.Helper()
 	rig.Eventually(t, "all runs have ended", func() (bool, any) {
 		open := r.Workflows(t, query+record.OpenOnly)
@@ -114,37 +114,37 @@ func lastRunOf(t *testing.T, query string) string {
 func recordDeployment(t *testing.T) {
 	f := newFleet(t, "recorded-fleet", 2)
 	query := runsQuery(rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)))
-	f.awaitMade(t, f.name, 2)
+	f.awaitMachinesOfTemplate(t, f.name, 2)
 	f.setInfraTemplate(t, "recorded-fleet-2")
-	f.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "recorded-fleet-2")
-	record.Save(t, r, "clusterapideployment/without-a-template", query+record.OpenOnly)
+	f.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "recorded-fleet-2")
+	record.SaveHistories(t, r, "clusterapideployment/without-a-template", query+record.OpenOnly)
 	f.newInfraTemplate(t, "recorded-fleet-2")
 	rig.Eventually(t, "a machine of the new template", func() (bool, any) {
 		made := f.machinesByTemplate(t)
 		return made["recorded-fleet-2"] > 0, made
 	})
-	record.Save(t, r, "clusterapideployment/rolling", query+record.OpenOnly)
-	record.Save(t, r, "clusterapirollout/rolling", f.rolloutsQuery()+record.OpenOnly)
+	record.SaveHistories(t, r, "clusterapideployment/rolling", query+record.OpenOnly)
+	record.SaveHistories(t, r, "clusterapirollout/rolling", f.rolloutsQuery()+record.OpenOnly)
 	f.resize(t, 3)
 	f.newInfraTemplate(t, "recorded-fleet-3")
 	f.setInfraTemplate(t, "recorded-fleet-3")
-	f.awaitMade(t, "recorded-fleet-3", 3)
-	f.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "")
-	record.Save(t, r, "clusterapirollout/superseded", f.rolloutQuery(t, 2)+record.EndedOnly)
-	record.Save(t, r, "clusterapirollout/completed", f.rolloutQuery(t, 3)+record.EndedOnly)
+	f.awaitMachinesOfTemplate(t, "recorded-fleet-3", 3)
+	f.awaitConditionMessage(t, "RollingOut", "False", "NotRollingOut", "")
+	record.SaveHistories(t, r, "clusterapirollout/superseded", f.rolloutQuery(t, 2)+record.EndedOnly)
+	record.SaveHistories(t, r, "clusterapirollout/completed", f.rolloutQuery(t, 3)+record.EndedOnly)
 	rig.Eventually(t, "it has settled", func() (bool, any) {
 		list := r.Workflows(t, query+` AND ExecutionStatus = "ContinuedAsNew"`)
 		return len(list) > 0, list
 	})
-	record.Save(t, r, "clusterapideployment/continued-as-new", query+` AND ExecutionStatus = "ContinuedAsNew"`)
-	require.NoError(t, f.clientOf(machineDeployments).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
-	f.awaitGone(t)
-	record.Save(t, r, "clusterapideployment/deleted", lastRunOf(t, query))
+	record.SaveHistories(t, r, "clusterapideployment/continued-as-new", query+` AND ExecutionStatus = "ContinuedAsNew"`)
+	require.NoError(t, f.resourceClient(machineDeployments).Delete(t.Context(), f.setName, metav1.DeleteOptions{}))
+	f.awaitPoolGone(t)
+	record.SaveHistories(t, r, "clusterapideployment/deleted", lastRunOfQuery(t, query))
 }
 
 // rolloutsQuery returns a query for the rollouts of the fleet.
 func (f fleet) rolloutsQuery() string {
-	return fmt.Sprintf("WorkflowType = %q AND MachineDeployment = %q", run.KindClusterAPIRollout, f.set)
+	return fmt.Sprintf("WorkflowType = %q AND MachineDeployment = %q", run.KindClusterAPIRollout, f.setName)
 }
 
 // rolloutQuery returns a query for the rollout of a revision.
@@ -157,14 +157,14 @@ func (f fleet) rolloutQuery(t *testing.T, revision int64) string {
 // Another run of the deployment's workflow follows the rollout. Then the deployment is handed over.
 func recordStages(t *testing.T) {
 	f := newFleet(t, "recorded-stages", 2)
-	r.Policy(
+	r.CreatePolicy(
 		t,
 		f.name,
-		f.set,
+		f.setName,
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
 	id := rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t))
-	f.awaitMade(t, f.name, 2)
+	f.awaitMachinesOfTemplate(t, f.name, 2)
 	f.newInfraTemplate(t, "recorded-stages-2")
 	f.setInfraTemplate(t, "recorded-stages-2")
 	waits := func(revision int64) {
@@ -179,7 +179,7 @@ func recordStages(t *testing.T) {
 		f.requestUpdate(t, run.RequestInput{Command: command, Reason: "a recording"})
 	}
 	waits(2)
-	record.Save(t, r, "clusterapirollout/waiting", f.rolloutQuery(t, 2)+record.OpenOnly)
+	record.SaveHistories(t, r, "clusterapirollout/waiting", f.rolloutQuery(t, 2)+record.OpenOnly)
 	ask(request.Pause)
 	ask(request.Resume)
 	waits(2)
@@ -188,10 +188,10 @@ func recordStages(t *testing.T) {
 		r.Temporal.CancelWorkflow(t.Context(), rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), 2), ""),
 	)
 	rig.Eventually(t, "the rollout is held", func() (bool, any) {
-		held := f.getObject(t, machineDeployments, f.set).GetAnnotations()[v1alpha1.AnnotationRolloutHold]
+		held := f.getObject(t, machineDeployments, f.setName).GetAnnotations()[v1alpha1.AnnotationRolloutHold]
 		return held != "", f.conditionLines(t)
 	})
-	record.Save(t, r, "clusterapirollout/cancelled", f.rolloutQuery(t, 2)+record.EndedOnly)
+	record.SaveHistories(t, r, "clusterapirollout/cancelled", f.rolloutQuery(t, 2)+record.EndedOnly)
 	ask(request.Resume)
 	waits(2)
 	require.NoError(t, r.Temporal.TerminateWorkflow(t.Context(), id, "", "a recording"))
@@ -200,29 +200,29 @@ func recordStages(t *testing.T) {
 		open := r.Workflows(t, runsQuery(id)+record.OpenOnly)
 		return len(open) == 1, open
 	})
-	r.AwaitFollowed(t, rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), 2), id)
+	r.AwaitFollowedRollout(t, rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), 2), id)
 	ask(request.Approve)
-	f.awaitMade(t, "recorded-stages-2", 3)
-	record.Save(t, r, "clusterapirollout/followed", f.rolloutQuery(t, 2)+record.EndedOnly)
-	record.Save(t, r, "clusterapideployment/following", runsQuery(id))
-	f.handTo(t, component.UpstreamFilter, upstreamDeploymentFinalizer)
-	record.Save(t, r, "clusterapideployment/handed-over", lastRunOf(t, runsQuery(id)))
-	require.NoError(t, f.clientOf(machineDeployments).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
-	f.awaitGone(t)
+	f.awaitMachinesOfTemplate(t, "recorded-stages-2", 3)
+	record.SaveHistories(t, r, "clusterapirollout/followed", f.rolloutQuery(t, 2)+record.EndedOnly)
+	record.SaveHistories(t, r, "clusterapideployment/following", runsQuery(id))
+	f.handOver(t, component.UpstreamFilter, upstreamDeploymentFinalizer)
+	record.SaveHistories(t, r, "clusterapideployment/handed-over", lastRunOfQuery(t, runsQuery(id)))
+	require.NoError(t, f.resourceClient(machineDeployments).Delete(t.Context(), f.setName, metav1.DeleteOptions{}))
+	f.awaitPoolGone(t)
 }
 
 // recordRollback records a rollout that makes no progress and rolls back automatically.
 func recordRollback(t *testing.T) {
 	f := newFleet(t, "recorded-late", 1)
-	r.Policy(
+	r.CreatePolicy(
 		t,
 		f.name,
-		f.set,
+		f.setName,
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}},
 	)
-	f.awaitMade(t, f.name, 1)
+	f.awaitMachinesOfTemplate(t, f.name, 1)
 	f.newInfraTemplate(t, "recorded-late-2", "1h", "backend", "inMemory", "vm", "provisioning", "startupDuration")
-	f.patch(
+	f.patchPool(
 		t,
 		fmt.Sprintf(
 			`{"metadata":{"annotations":{%q:"10"}},"spec":{"template":{"spec":{"infrastructureRef":{"name":"recorded-late-2"}}}}}`,
@@ -230,12 +230,12 @@ func recordRollback(t *testing.T) {
 		),
 	)
 	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
-		return f.getObject(t, machineDeployments, f.set).GetAnnotations()[v1alpha1.AnnotationAutomaticRollbackTo] != "", f.conditionLines(
+		return f.getObject(t, machineDeployments, f.setName).GetAnnotations()[v1alpha1.AnnotationAutomaticRollbackTo] != "", f.conditionLines(
 			t,
 		)
 	})
-	f.awaitMade(t, f.name, 1)
-	record.Save(
+	f.awaitMachinesOfTemplate(t, f.name, 1)
+	record.SaveHistories(
 		t,
 		r,
 		"clusterapirollout/rolled-back",
@@ -247,17 +247,17 @@ func recordRollback(t *testing.T) {
 // recordDrains records a drain that a budget blocks, and that is held and then continues. Another drain is skipped, and
 // a third drain is cancelled.
 func recordDrains(t *testing.T) {
-	p := drainedPool(t, "recorded-drains", 3)
-	all := p.members(t)
+	p := newPoolWithDrains(t, "recorded-drains", 3)
+	all := p.listMachines(t)
 	remove := func(n int) (name, query string) {
 		t.Helper()
 		m := all[n]
 		app := fmt.Sprintf("app-%d", n)
-		p.placePod(t, app, nodeOf(m), map[string]string{"app": app})
+		p.placePod(t, app, nodeNameOfMachine(m), map[string]string{"app": app})
 		p.newBudget(t, app)
 		p.mergePatch(t, machines, m.GetName(), `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
 		p.resize(t, len(all)-1-n)
-		p.awaitBlocked(t, m.GetName(), "PodDisruptionBudget "+p.name+"/"+app)
+		p.awaitBlockedMachine(t, m.GetName(), "PodDisruptionBudget "+p.name+"/"+app)
 		return m.GetName(), runsQuery(
 			rig.Installation.ID(
 				run.KindClusterAPIDrain,
@@ -266,30 +266,30 @@ func recordDrains(t *testing.T) {
 		)
 	}
 	name, query := remove(0)
-	record.Save(t, r, "clusterapidrain/blocked", query+record.OpenOnly)
-	r.Millwright(t, "drain", "hold", "--reason", "a recording", p.name+"/"+name)
-	p.awaitBlocked(t, name, "a recording")
-	r.Millwright(t, "drain", "resume", p.name+"/"+name)
-	p.awaitBlocked(t, name, "PodDisruptionBudget")
+	record.SaveHistories(t, r, "clusterapidrain/blocked", query+record.OpenOnly)
+	r.RunMillwright(t, "drain", "hold", "--reason", "a recording", p.name+"/"+name)
+	p.awaitBlockedMachine(t, name, "a recording")
+	r.RunMillwright(t, "drain", "resume", p.name+"/"+name)
+	p.awaitBlockedMachine(t, name, "PodDisruptionBudget")
 	_, err := r.Kube.PolicyV1().
 		PodDisruptionBudgets(p.name).
 		Patch(t.Context(), "app-0", types.MergePatchType, []byte(`{"spec":{"minAvailable":0}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	p.awaitPodDeletion(t, "app-0")
 	p.awaitMachineGone(t, name)
-	record.Save(t, r, "clusterapidrain/drained", query+record.EndedOnly)
+	record.SaveHistories(t, r, "clusterapidrain/drained", query+record.EndedOnly)
 
 	name, query = remove(1)
-	r.Millwright(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
+	r.RunMillwright(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
 	p.awaitMachineGone(t, name)
-	record.Save(t, r, "clusterapidrain/skipped", query+record.EndedOnly)
+	record.SaveHistories(t, r, "clusterapidrain/skipped", query+record.EndedOnly)
 
 	name, query = remove(2)
 	open := r.Workflows(t, query+record.OpenOnly)
 	require.Len(t, open, 1)
 	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), open[0].Execution.WorkflowId, ""))
-	p.awaitBlocked(t, name, "was cancelled in Temporal")
-	record.Save(t, r, "clusterapidrain/cancelled", query+` AND ExecutionStatus = "Canceled"`)
-	r.Millwright(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
+	p.awaitBlockedMachine(t, name, "was cancelled in Temporal")
+	record.SaveHistories(t, r, "clusterapidrain/cancelled", query+` AND ExecutionStatus = "Canceled"`)
+	r.RunMillwright(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
 	p.awaitMachineGone(t, name)
 }

@@ -20,16 +20,16 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 	count := func(filter, name string, users ...string) {
 		p := newPool(t, name, 0)
 		if filter == component.UpstreamFilter {
-			p.handTo(t, filter, upstreamSetFinalizer)
+			p.handOver(t, filter, upstreamSetFinalizer)
 			p.mergePatch(
 				t,
 				machineSets,
-				p.set,
+				p.setName,
 				fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{%q:%q}}}}}`, component.WatchFilterLabel, filter),
 			)
 		}
 		time.Sleep(5 * time.Second) // the requests for the creation of the set are not counted
-		before := len(r.Audit(t, requestsOf(users)))
+		before := len(r.AuditedRequests(t, requestsOfUsers(users)))
 		began := time.Now()
 		p.resize(t, n)
 		p.awaitCounts(t, n)
@@ -40,8 +40,15 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 		p.awaitCounts(t, 0)
 		all := time.Since(began)
 		time.Sleep(3 * time.Second)
-		t.Logf("%s: %d requests a machine of %v; objects after %.1f s, ready after %.1f s, gone after %.1f s",
-			filter, (len(r.Audit(t, requestsOf(users)))-before)/n, users, objects.Seconds(), ready.Seconds(), all.Seconds())
+		t.Logf(
+			"%s: %d requests a machine of %v; objects after %.1f s, ready after %.1f s, gone after %.1f s",
+			filter,
+			(len(r.AuditedRequests(t, requestsOfUsers(users)))-before)/n,
+			users,
+			objects.Seconds(),
+			ready.Seconds(),
+			all.Seconds(),
+		)
 	}
 	count(
 		component.OurFilter,
@@ -54,7 +61,7 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 	count(component.OurFilter, "ours-again", component.WorkerIdentity, component.BridgeIdentity)
 }
 
-func requestsOf(users []string) func(rig.AuditedRequest) bool {
+func requestsOfUsers(users []string) func(rig.AuditedRequest) bool {
 	return func(a rig.AuditedRequest) bool {
 		return slices.Contains(users, a.User.Username)
 	}

@@ -26,14 +26,14 @@ import (
 
 // pool is a MachineSet or MachineDeployment that Millwright reconciles, in a space.
 type pool struct {
-	space
-	kind schema.GroupVersionResource
-	set  string // name of the set or deployment, and value of the label pool of its machines
+	testNamespace
+	kind    schema.GroupVersionResource
+	setName string // name of the set or deployment, and value of the label pool of its machines
 }
 
-// makeSharedSpace makes the cluster for all tests that do not change the cluster itself.
-var makeSharedSpace = sync.OnceValue(func() error {
-	_, err := makeSpace(context.Background(), "shared", "plane.yaml")
+// makeSharedNamespace makes the cluster for all tests that do not change the cluster itself.
+var makeSharedNamespace = sync.OnceValue(func() error {
+	_, err := makeNamespace(context.Background(), "shared", "plane.yaml")
 	return err
 })
 
@@ -41,30 +41,30 @@ var makeSharedSpace = sync.OnceValue(func() error {
 // runs.
 func newPool(t *testing.T, name string, replicas int) pool {
 	t.Helper()
-	return sharedSpace(t).newPool(t, name, replicas)
+	return sharedNamespace(t).newPool(t, name, replicas)
 }
 
-// sharedSpace returns the shared cluster when its control plane runs.
-func sharedSpace(t *testing.T) space {
+// sharedNamespace returns the shared cluster when its control plane runs.
+func sharedNamespace(t *testing.T) testNamespace {
 	t.Helper()
-	require.NoError(t, makeSharedSpace())
-	return startedSpace(t, "shared")
+	require.NoError(t, makeSharedNamespace())
+	return startedNamespace(t, "shared")
 }
 
-// startedSpace returns the space of a test when the control plane of the space's cluster runs.
-func startedSpace(t *testing.T, name string) space {
+// startedNamespace returns the space of a test when the control plane of the space's cluster runs.
+func startedNamespace(t *testing.T, name string) testNamespace {
 	t.Helper()
-	s, err := spaceOf(name)
+	s, err := openNamespace(name)
 	require.NoError(t, err)
 	rig.Eventually(t, "the control plane runs", func() (bool, any) {
-		planes, _, seen := s.countRunning(t.Context())
+		planes, _, seen := s.countRunningMachines(t.Context())
 		return planes == 1, seen
 	})
 	return s
 }
 
 // newPool makes a MachineSet of this size in a space.
-func (s space) newPool(t *testing.T, name string, replicas int) pool {
+func (s testNamespace) newPool(t *testing.T, name string, replicas int) pool {
 	t.Helper()
 	require.NoError(
 		t,
@@ -86,26 +86,27 @@ func (s space) newPool(t *testing.T, name string, replicas int) pool {
 // resize sets spec.replicas.
 func (p pool) resize(t *testing.T, replicas int) {
 	t.Helper()
-	p.patch(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+	p.patchPool(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 }
 
-// patch applies a merge patch to the set or the deployment.
-func (p pool) patch(t *testing.T, patch string) {
+// patchPool applies a merge patch to the set or the deployment.
+func (p pool) patchPool(t *testing.T, patch string) {
 	t.Helper()
-	p.mergePatch(t, p.kind, p.set, patch)
+	p.mergePatch(t, p.kind, p.setName, patch)
 }
 
 // mergePatch applies a merge patch to an object.
-func (s space) mergePatch(t *testing.T, resource schema.GroupVersionResource, name, patch string) {
+func (s testNamespace) mergePatch(t *testing.T, resource schema.GroupVersionResource, name, patch string) {
 	t.Helper()
-	_, err := s.clientOf(resource).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := s.resourceClient(resource).
+		Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
-// members returns the machines of the set or deployment.
-func (p pool) members(t *testing.T) []unstructured.Unstructured {
+// listMachines returns the machines of the set or deployment.
+func (p pool) listMachines(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-	list, err := p.clientOf(machines).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.set})
+	list, err := p.resourceClient(machines).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.setName})
 	require.NoError(t, err)
 	return list.Items
 }
@@ -114,7 +115,7 @@ func (p pool) members(t *testing.T) []unstructured.Unstructured {
 func (p pool) countObjects(ctx context.Context) (text string, err error) {
 	var n []int
 	for _, resource := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := p.clientOf(resource).List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.set})
+		list, err := p.resourceClient(resource).List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.setName})
 		if err != nil {
 			return "", err
 		}
@@ -145,22 +146,22 @@ func (p pool) requireCounts(t *testing.T, n int) {
 func (p pool) reconcileAgain(t *testing.T) {
 	t.Helper()
 	if p.kind == machineSets {
-		r.LookAgain(t, run.KindClusterAPISet, p.name, p.set)
+		r.ReconcileAgain(t, run.KindClusterAPISet, p.name, p.setName)
 		return
 	}
-	r.LookAgain(t, run.KindClusterAPIDeployment, p.name, p.set)
-	for _, s := range (fleet{p}).sets(t) {
-		r.LookAgain(t, run.KindClusterAPISet, p.name, s.GetName())
+	r.ReconcileAgain(t, run.KindClusterAPIDeployment, p.name, p.setName)
+	for _, s := range (fleet{p}).listSets(t) {
+		r.ReconcileAgain(t, run.KindClusterAPISet, p.name, s.GetName())
 	}
 }
 
 // condition returns the status, reason and message of a condition.
 func (p pool) condition(t *testing.T, kind string) (status, reason, message string) {
 	t.Helper()
-	return conditionOf(t, p.getObject(t, p.kind, p.set), kind)
+	return conditionOfObject(t, p.getObject(t, p.kind, p.setName), kind)
 }
 
-func conditionOf(t *testing.T, o *unstructured.Unstructured, kind string) (status, reason, message string) {
+func conditionOfObject(t *testing.T, o *unstructured.Unstructured, kind string) (status, reason, message string) {
 	t.Helper()
 	list, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
 	require.NoError(t, err)
@@ -173,8 +174,8 @@ func conditionOf(t *testing.T, o *unstructured.Unstructured, kind string) (statu
 	return "", "", ""
 }
 
-// awaitMessage waits until a condition has this status and reason, and a message with this text.
-func (p pool) awaitMessage(t *testing.T, kind, status, reason, part string) {
+// awaitConditionMessage waits until a condition has this status and reason, and a message with this text.
+func (p pool) awaitConditionMessage(t *testing.T, kind, status, reason, part string) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("condition %s is %s/%s with %q", kind, status, reason, part), func() (bool, any) {
 		is, why, text := p.condition(t, kind)
@@ -195,7 +196,7 @@ func (p pool) awaitStatus(t *testing.T, n int) {
 // statusCounts returns the numbers of the status: replicas, ready, available and up-to-date replicas.
 func (p pool) statusCounts(t *testing.T) (counts []int64) {
 	t.Helper()
-	o := p.getObject(t, p.kind, p.set).Object
+	o := p.getObject(t, p.kind, p.setName).Object
 	for _, field := range []string{"replicas", "readyReplicas", "availableReplicas", "upToDateReplicas"} {
 		count, _, err := unstructured.NestedInt64(o, "status", field)
 		require.NoError(t, err)
@@ -204,11 +205,11 @@ func (p pool) statusCounts(t *testing.T) (counts []int64) {
 	return counts
 }
 
-// awaitGone waits until the set or deployment does not exist.
-func (p pool) awaitGone(t *testing.T) {
+// awaitPoolGone waits until the set or deployment does not exist.
+func (p pool) awaitPoolGone(t *testing.T) {
 	t.Helper()
-	rig.Eventually(t, p.kind.Resource+" "+p.set+" is gone", func() (bool, any) {
-		o, err := p.clientOf(p.kind).Get(t.Context(), p.set, metav1.GetOptions{})
+	rig.Eventually(t, p.kind.Resource+" "+p.setName+" is gone", func() (bool, any) {
+		o, err := p.resourceClient(p.kind).Get(t.Context(), p.setName, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), o
 	})
 }
@@ -221,11 +222,11 @@ func TestASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
 	p.awaitStatus(t, 3)
 	status, reason, message := p.condition(t, "ScalingUp")
 	assert.Equal(t, []string{"False", "NotScalingUp", ""}, []string{status, reason, message})
-	for _, m := range p.members(t) {
+	for _, m := range p.listMachines(t) {
 		owner := metav1.GetControllerOf(&m)
 		require.NotNil(t, owner)
 		assert.Equal(t, "MachineSet", owner.Kind)
-		assert.Equal(t, p.set, m.GetLabels()["cluster.x-k8s.io/set-name"])
+		assert.Equal(t, p.setName, m.GetLabels()["cluster.x-k8s.io/set-name"])
 		assert.Equal(t, component.UpstreamFilter, m.GetLabels()[component.WatchFilterLabel])
 		infra := p.getObject(t, devMachines, m.GetName())
 		assert.Equal(
@@ -239,7 +240,7 @@ func TestASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
 		assert.Equal(t, p.name, infra.GetAnnotations()["cluster.x-k8s.io/cloned-from-name"])
 		assert.Equal(t, "blue", infra.GetAnnotations()["example.com/team"])
 	}
-	set := p.getObject(t, machineSets, p.set)
+	set := p.getObject(t, machineSets, p.setName)
 	assert.Equal(t, []string{"machine.sapcloud.io/cluster-api"}, set.GetFinalizers())
 	require.Len(t, set.GetOwnerReferences(), 1, "it stands alone, so the Cluster owns it")
 	assert.Equal(t, "Cluster", set.GetOwnerReferences()[0].Kind)
@@ -248,9 +249,9 @@ func TestASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
 
 	p.resize(t, 1)
 	p.awaitCounts(t, 1)
-	require.NoError(t, p.clientOf(machineSets).Delete(t.Context(), p.set, metav1.DeleteOptions{}))
+	require.NoError(t, p.resourceClient(machineSets).Delete(t.Context(), p.setName, metav1.DeleteOptions{}))
 	p.awaitCounts(t, 0)
-	p.awaitGone(t)
+	p.awaitPoolGone(t)
 }
 
 func TestASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
@@ -259,10 +260,10 @@ func TestASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
 	p.mergePatch(
 		t,
 		machineSets,
-		p.set,
+		p.setName,
 		`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`,
 	)
-	p.awaitMessage(
+	p.awaitConditionMessage(
 		t,
 		"ScalingUp",
 		"True",
@@ -287,36 +288,36 @@ func TestTemplateIsCreatedWhileWorkerAndBridgeAreDown(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "orphaned", 0)
 	f := p.newFleet(t, "stranded", 1)
-	f.awaitMade(t, f.name, 1)
+	f.awaitMachinesOfTemplate(t, f.name, 1)
 	p.mergePatch(
 		t,
 		machineSets,
-		p.set,
+		p.setName,
 		`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"late"}}}}}`,
 	)
 	f.setInfraTemplate(t, "late")
-	p.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "late")
-	f.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "late")
+	p.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "late")
+	f.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "late")
 	killAndRestart(t, component.Worker)
-	require.NoError(t, r.Stack.Kill(t.Context(), component.Bridge))
+	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Bridge))
 	p.newInfraTemplate(t, "late")
-	require.NoError(t, r.Stack.Restart(t.Context(), component.Bridge))
-	p.requireCreatedExactly(t, 2, 2)
-	f.awaitMade(t, "late", 1)
-	f.requireCreated(t, 2)
+	require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Bridge))
+	p.requireCreatedMachinesExactly(t, 2, 2)
+	f.awaitMachinesOfTemplate(t, "late", 1)
+	f.requireCreatedMachines(t, 2)
 }
 
 func TestInPlaceChangesReachMachinesAndClones(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "inplace", 0)
-	p.mergePatch(t, machineSets, p.set, `{"spec":{"replicas":1,"template":{"metadata":{"labels":{"tier":"old"}}}}}`)
+	p.mergePatch(t, machineSets, p.setName, `{"spec":{"replicas":1,"template":{"metadata":{"labels":{"tier":"old"}}}}}`)
 	p.awaitCounts(t, 1)
-	m := p.members(t)[0]
+	m := p.listMachines(t)[0]
 	name, uid := m.GetName(), m.GetUID()
 	p.mergePatch(
 		t,
 		machineSets,
-		p.set,
+		p.setName,
 		`{"spec":{"template":{"metadata":{"labels":{"tier":null,"rank":"new"}},"spec":{"deletion":{"nodeDrainTimeoutSeconds":7}}}}}`,
 	)
 	rig.Eventually(t, "the machine and its clones have the new label and not the old one", func() (bool, any) {
@@ -336,8 +337,8 @@ func TestInPlaceChangesReachMachinesAndClones(t *testing.T) {
 // killAndRestart kills a process with SIGKILL and restarts the process.
 func killAndRestart(t *testing.T, name string) {
 	t.Helper()
-	require.NoError(t, r.Stack.Kill(t.Context(), name))
-	require.NoError(t, r.Stack.Restart(t.Context(), name))
+	require.NoError(t, r.Stack.KillComponent(t.Context(), name))
+	require.NoError(t, r.Stack.RestartComponent(t.Context(), name))
 }
 
 // newHealthCheck creates a MachineHealthCheck for the machines of the set.
@@ -347,25 +348,25 @@ func (p pool) newHealthCheck(t *testing.T) {
 		"apiVersion": "cluster.x-k8s.io/v1beta2",
 		"kind":       "MachineHealthCheck",
 		"metadata": map[string]any{
-			"name":   p.set,
+			"name":   p.setName,
 			"labels": map[string]any{component.WatchFilterLabel: component.UpstreamFilter},
 		},
 		"spec": map[string]any{
 			"clusterName": p.name,
-			"selector":    map[string]any{"matchLabels": map[string]any{"pool": p.set}},
+			"selector":    map[string]any{"matchLabels": map[string]any{"pool": p.setName}},
 			"checks":      map[string]any{"nodeStartupTimeoutSeconds": int64(600)},
 		},
 	}}
-	_, err := p.clientOf(resourceOf("", "machinehealthchecks")).Create(t.Context(), check, metav1.CreateOptions{})
+	_, err := p.resourceClient(newResource("", "machinehealthchecks")).Create(t.Context(), check, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
-// awaitRemediated waits until a machine does not exist any more, and n other machines exist.
-func (p pool) awaitRemediated(t *testing.T, name string, n int) {
+// awaitRemediatedMachine waits until a machine does not exist any more, and n other machines exist.
+func (p pool) awaitRemediatedMachine(t *testing.T, name string, n int) {
 	t.Helper()
 	rig.Eventually(t, name+" is replaced", func() (bool, any) {
 		var names []string
-		for _, m := range p.members(t) {
+		for _, m := range p.listMachines(t) {
 			names = append(names, m.GetName())
 		}
 		return len(names) == n && !slices.Contains(names, name), names
@@ -383,11 +384,11 @@ func TestAnUnhealthyMachineIsReplaced(t *testing.T) {
 	p := newPool(t, "unhealthy", 2)
 	p.awaitStatus(t, 2)
 	p.newHealthCheck(t)
-	bad := p.members(t)[0]
+	bad := p.listMachines(t)[0]
 	p.requestRemediation(t, bad.GetName())
-	p.awaitRemediated(t, bad.GetName(), 2)
+	p.awaitRemediatedMachine(t, bad.GetName(), 2)
 	p.awaitCounts(t, 2)
-	said := r.Audit(t, func(a rig.AuditedRequest) bool {
+	said := r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		return a.User.Username == component.WorkerIdentity && a.ObjectRef.Resource == "machines" &&
 			a.ObjectRef.Name == bad.GetName() &&
 			a.ObjectRef.Subresource == "status"
@@ -402,38 +403,38 @@ func TestAnUnhealthyMachineIsReplacedWhileProcessesDie(t *testing.T) {
 	p.awaitStatus(t, 2)
 	p.newHealthCheck(t)
 	for i, name := range []string{component.Worker, component.Bridge} {
-		bad := p.members(t)[0].GetName()
+		bad := p.listMachines(t)[0].GetName()
 		p.requestRemediation(t, bad)
 		killAndRestart(t, name)
-		p.awaitRemediated(t, bad, 2)
-		p.requireCreatedExactly(t, 2, 2+i+1)
+		p.awaitRemediatedMachine(t, bad, 2)
+		p.requireCreatedMachinesExactly(t, 2, 2+i+1)
 	}
 	p.awaitStatus(t, 2)
 }
 
-// requireCreatedExactly waits until the set has n machines with their clones, and asserts that the given number of
-// machines was ever created.
-func (p pool) requireCreatedExactly(t *testing.T, n, made int) {
+// requireCreatedMachinesExactly waits until the set has n machines with their clones, and asserts that the given number
+// of machines was ever created.
+func (p pool) requireCreatedMachinesExactly(t *testing.T, n, made int) {
 	t.Helper()
 	p.awaitCounts(t, n)
-	p.requireCreated(t, made)
+	p.requireCreatedMachines(t, made)
 }
 
-// requireCreated asserts that n machines were ever created, and n clones of each template. A client that was killed
-// gets an error from the API server, whether or not the API server has created the object. An object whose creation got
-// this error counts if it exists, and may count if it does not exist.
-func (p pool) requireCreated(t *testing.T, n int) {
+// requireCreatedMachines asserts that n machines were ever created, and n clones of each template. A client that was
+// killed gets an error from the API server, whether or not the API server has created the object. An object whose
+// creation got this error counts if it exists, and may count if it does not exist.
+func (p pool) requireCreatedMachines(t *testing.T, n int) {
 	t.Helper()
 	for _, resource := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := p.clientOf(resource).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.set})
+		list, err := p.resourceClient(resource).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.setName})
 		require.NoError(t, err)
 		made, perhaps := map[string]bool{}, map[string]bool{}
 		for _, o := range list.Items {
 			made[o.GetName()] = true
 		}
-		for _, a := range r.Audit(t, func(a rig.AuditedRequest) bool {
+		for _, a := range r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 			return a.Verb == "create" && a.ObjectRef.Namespace == p.name && a.ObjectRef.Resource == resource.Resource &&
-				a.ObjectRef.Subresource == "" && strings.HasPrefix(a.ObjectRef.Name, p.set+"-")
+				a.ObjectRef.Subresource == "" && strings.HasPrefix(a.ObjectRef.Name, p.setName+"-")
 		}) {
 			switch {
 			case a.ResponseStatus.Code < 300:
@@ -453,13 +454,13 @@ func TestTwentyMachinesAndBackToFiveWhileProcessesDie(t *testing.T) {
 	p.resize(t, 20)
 	for _, name := range []string{component.Worker, component.Bridge, component.Temporal, component.ClusterAPICore} {
 		rig.Eventually(t, "more machines", func() (bool, any) {
-			n := len(p.members(t))
+			n := len(p.listMachines(t))
 			return n > 0, n
 		})
-		t.Logf("%s is killed when there are %d of 20 machines", name, len(p.members(t)))
+		t.Logf("%s is killed when there are %d of 20 machines", name, len(p.listMachines(t)))
 		killAndRestart(t, name)
 	}
-	p.requireCreatedExactly(t, 20, 20)
+	p.requireCreatedMachinesExactly(t, 20, 20)
 	p.resize(t, 5)
 	for _, name := range []string{component.Worker, component.Temporal, component.Bridge, component.ClusterAPICore} {
 		killAndRestart(t, name)

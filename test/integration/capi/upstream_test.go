@@ -22,7 +22,7 @@ import (
 
 func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
 	t.Parallel()
-	s := newSpace(t, "alone", "cluster.yaml")
+	s := newNamespace(t, "alone", "cluster.yaml")
 	begun := time.Now()
 	since := func(what string) {
 		t.Logf("%s after %s", what, time.Since(begun).Round(time.Second/10))
@@ -31,7 +31,7 @@ func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
 	s.awaitMachines(t, 3)
 	since("1 + 3 machines run")
 
-	nodes := s.workload(t).CoreV1().Nodes()
+	nodes := s.workloadClient(t).CoreV1().Nodes()
 	s.awaitNodes(t, 4)
 	list, err := nodes.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -43,14 +43,14 @@ func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
 	}
 
 	scale := []byte(`{"spec":{"replicas":1}}`)
-	_, err = s.clientOf(machineDeployments).
+	_, err = s.resourceClient(machineDeployments).
 		Patch(t.Context(), s.name, types.MergePatchType, scale, metav1.PatchOptions{}, "scale")
 	require.NoError(t, err)
 	s.awaitMachines(t, 1)
 	s.awaitNodes(t, 2)
 	since("1 + 1 machines")
 
-	require.NoError(t, s.clientOf(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
+	require.NoError(t, s.resourceClient(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
 	below := []schema.GroupVersionResource{
 		clusters,
 		machineDeployments,
@@ -67,7 +67,7 @@ func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
 	rig.Eventually(t, "everything of the cluster is gone", func() (bool, any) {
 		var left []string
 		for _, kind := range below {
-			objects, err := s.clientOf(kind).List(t.Context(), metav1.ListOptions{})
+			objects, err := s.resourceClient(kind).List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				return false, err
 			}
@@ -83,9 +83,9 @@ func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
 }
 
 // awaitNodes waits until the workload cluster has this many nodes.
-func (s space) awaitNodes(t *testing.T, count int) {
+func (s testNamespace) awaitNodes(t *testing.T, count int) {
 	t.Helper()
-	nodes := s.workload(t).CoreV1().Nodes()
+	nodes := s.workloadClient(t).CoreV1().Nodes()
 	rig.Eventually(t, fmt.Sprintf("%d nodes", count), func() (bool, any) {
 		list, err := nodes.List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -101,7 +101,7 @@ func (s space) awaitNodes(t *testing.T, count int) {
 // one day, the policy is not needed any more.
 func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
 	t.Parallel()
-	s := newSpace(t, "filters", "filters.yaml")
+	s := newNamespace(t, "filters", "filters.yaml")
 	before := s.getObject(t, machineSets, "ours")
 	require.Equal(
 		t,
@@ -112,7 +112,7 @@ func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
 	require.Equal(t, s.name, s.getObject(t, machineDeployments, "ours").GetLabels()[clusterLabel], "and its deployments")
 
 	refused := func(kind schema.GroupVersionResource) int {
-		return len(r.Audit(t, func(a rig.AuditedRequest) bool {
+		return len(r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 			return a.User.Username == component.ClusterAPIIdentity && a.ObjectRef.Namespace == s.name &&
 				a.ObjectRef.Resource == kind.Resource && a.ObjectRef.Name == "ours" && a.ResponseStatus.Code == http.StatusForbidden
 		}))
@@ -121,7 +121,7 @@ func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
 	rig.Eventually(t, "core works with theirs, and is refused ours", func() (bool, any) {
 		paused = !paused
 		patch := fmt.Appendf(nil, `{"spec":{"paused":%t}}`, paused)
-		if _, err := s.clientOf(clusters).
+		if _, err := s.resourceClient(clusters).
 			Patch(t.Context(), s.name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return false, err
 		}
@@ -134,7 +134,7 @@ func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
 				deployments,
 			)
 	})
-	written := r.Audit(t, func(a rig.AuditedRequest) bool {
+	written := r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		return a.User.Username == component.ClusterAPIIdentity && a.ObjectRef.Namespace == s.name &&
 			a.ObjectRef.Name == "ours" &&
 			slices.Contains([]string{"update", "patch", "create", "delete"}, a.Verb) &&

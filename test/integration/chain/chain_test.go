@@ -38,8 +38,8 @@ func TestMCMScenarios(t *testing.T) {
 func TestMCMScenariosOnAFaultyCloud(t *testing.T) {
 	before, err := r.Cloud.Behaviour(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
-		rig.FaultyCloud(b)
+	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
+		rig.MakeCloudFaulty(b)
 		b.ClientTokens = false
 		b.Staleness = virtual.Duration(300 * time.Millisecond)
 		b.AcceptLatency = virtual.Duration(200 * time.Millisecond)
@@ -60,7 +60,7 @@ func TestMCMScenariosOnAFaultyCloud(t *testing.T) {
 
 // runMCMScenarios runs the scenarios. nodeName returns the name that the cloud gave to the node of a machine.
 func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) string) {
-	r.Namespace(t, namespace, "")
+	r.CreateNamespace(t, namespace, "")
 	machines := r.Machines.MachineV1alpha1().Machines(namespace)
 	nodes := func() int {
 		list, err := r.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -72,7 +72,7 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 	t.Run("create a machine", func(t *testing.T) {
 		_, err := machines.Create(
 			t.Context(),
-			&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "lone-machine"}, Spec: rig.Spec()},
+			&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "lone-machine"}, Spec: rig.NewMachineSpec()},
 			metav1.CreateOptions{},
 		)
 		require.NoError(t, err)
@@ -108,7 +108,7 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 		require.Equal(t, before, nodes())
 	})
 
-	pool := r.Pool(t, namespace, "pool", 0)
+	pool := r.CreatePool(t, namespace, "pool", 0)
 	t.Run("a deployment of none makes one set", func(t *testing.T) {
 		rig.Eventually(t, "one set, seen by the deployment", func() (bool, any) {
 			d := pool.Deployment(t)
@@ -118,7 +118,7 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 	})
 	t.Run("scale to 1", func(t *testing.T) {
 		pool.Scale(t, 1)
-		pool.AwaitRunning(t, 1)
+		pool.AwaitRunningMachines(t, 1)
 		d := pool.Deployment(t)
 		require.Len(t, d.Status.Conditions, 2)
 		reasons := map[v1alpha1.MachineDeploymentConditionType]string{}
@@ -134,24 +134,24 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 	})
 	t.Run("scale to 6", func(t *testing.T) {
 		pool.Scale(t, 6)
-		pool.AwaitRunning(t, 6)
+		pool.AwaitRunningMachines(t, 6)
 		require.Equal(t, before+6, nodes())
 	})
 	t.Run("scale to 2", func(t *testing.T) {
 		pool.Scale(t, 2)
-		pool.AwaitRunning(t, 2)
+		pool.AwaitRunningMachines(t, 2)
 		rig.Eventually(t, "the nodes are gone too", func() (bool, any) { return nodes() == before+2, nodes() })
 		require.Len(t, pool.Instances(t), 2)
 	})
 	t.Run("another class and 4 replicas in one change", func(t *testing.T) {
-		other := rig.Class(pool.Namespace, "")
+		other := rig.NewClass(pool.Namespace, "")
 		other.Name = "other"
 		_, err := r.Machines.MachineV1alpha1().
 			MachineClasses(pool.Namespace).
 			Create(t.Context(), other, metav1.CreateOptions{})
 		require.NoError(t, err)
 		pool.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"other"}}},"replicas":4}}`)
-		pool.AwaitRunning(t, 4)
+		pool.AwaitRunningMachines(t, 4)
 		for _, m := range pool.Machines(t) {
 			require.Equal(t, "other", m.Spec.Class.Name)
 		}
@@ -160,7 +160,7 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 	})
 	t.Run("delete the deployment", func(t *testing.T) {
 		pool.Delete(t)
-		pool.AwaitGone(t)
+		pool.AwaitPoolGone(t)
 		require.Equal(t, before, nodes())
 	})
 	t.Run("nothing is left at the cloud", func(t *testing.T) {
@@ -179,8 +179,8 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 // nothing behind.
 func TestCreationIsInterruptedByADeletion(t *testing.T) {
 	// The creation of an instance takes longer than a test waits.
-	r.Namespace(t, "interrupted", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"24h"}`)
-	pool := r.Pool(t, "interrupted", "interrupted", 3)
+	r.CreateNamespace(t, "interrupted", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"24h"}`)
+	pool := r.CreatePool(t, "interrupted", "interrupted", 3)
 	rig.Eventually(t, "three creations are under way", func() (bool, any) {
 		steps := 0
 		for _, m := range pool.Machines(t) {
@@ -192,7 +192,7 @@ func TestCreationIsInterruptedByADeletion(t *testing.T) {
 		return steps == 3, steps
 	})
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }
 
 // If a MachineClass or a Secret is missing, the affected object has a condition and an event, and recovers when the
@@ -200,14 +200,14 @@ func TestCreationIsInterruptedByADeletion(t *testing.T) {
 // condition itself.
 func TestMissingClassAndSecretAreShown(t *testing.T) {
 	const namespace = "missing"
-	r.Namespace(t, namespace, "")
+	r.CreateNamespace(t, namespace, "")
 	classes, secrets := r.Machines.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
 	machines := r.Machines.MachineV1alpha1().Machines(namespace)
 	r.DeleteClassAndSecret(t, namespace)
-	pool := r.Pool(t, namespace, "missing", 1)
+	pool := r.CreatePool(t, namespace, "missing", 1)
 	_, err := machines.Create(
 		t.Context(),
-		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "alone", Namespace: namespace}, Spec: rig.Spec()},
+		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "alone", Namespace: namespace}, Spec: rig.NewMachineSpec()},
 		metav1.CreateOptions{},
 	)
 	require.NoError(t, err)
@@ -267,20 +267,20 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 	require.Empty(t, pooled())
 	shows(alone, v1alpha1.ReasonClassNotFound, "MachineClass small does not exist in namespace missing")
 
-	_, err = classes.Create(t.Context(), rig.Class(namespace, ""), metav1.CreateOptions{})
+	_, err = classes.Create(t.Context(), rig.NewClass(namespace, ""), metav1.CreateOptions{})
 	require.NoError(t, err)
 	says(v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionTrue, "MachinesCreated", "")
 	for _, machine := range []func() []v1alpha1.Machine{pooled, alone} {
 		shows(machine, v1alpha1.ReasonSecretNotFound, "Secret missing/small of MachineClass small does not exist")
 	}
 
-	_, err = secrets.Create(t.Context(), rig.Credentials(namespace), metav1.CreateOptions{})
+	_, err = secrets.Create(t.Context(), rig.NewCredentials(namespace), metav1.CreateOptions{})
 	require.NoError(t, err)
-	pool.AwaitRunning(t, 1)
+	pool.AwaitRunningMachines(t, 1)
 	require.NoError(t, machines.Delete(t.Context(), "alone", metav1.DeleteOptions{}))
 	rig.Eventually(t, "the machine without a set is gone", func() (bool, any) { return len(alone()) == 0, alone() })
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }
 
 // A machine names a class that never existed. Millwright made no create call for the machine, so no cloud has an
@@ -294,7 +294,7 @@ func TestMachineWithMissingClassCanBeDeleted(t *testing.T) {
 	machines := r.Machines.MachineV1alpha1().Machines("typo")
 	_, err = machines.Create(
 		t.Context(),
-		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "typo"}, Spec: rig.Spec()},
+		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "typo"}, Spec: rig.NewMachineSpec()},
 		metav1.CreateOptions{},
 	)
 	require.NoError(t, err)
@@ -314,9 +314,9 @@ func TestMachineWithMissingClassCanBeDeleted(t *testing.T) {
 // If the node of a running machine becomes not ready, the machine's phase is Unknown. If the node is ready again, the
 // phase is Running.
 func TestNodeLossSetsUnknown(t *testing.T) {
-	r.Namespace(t, "lost", "")
-	pool := r.Pool(t, "lost", "lost", 1)
-	pool.AwaitRunning(t, 1)
+	r.CreateNamespace(t, "lost", "")
+	pool := r.CreatePool(t, "lost", "lost", 1)
+	pool.AwaitRunningMachines(t, 1)
 	node := pool.Machines(t)[0].Labels[v1alpha1.LabelNode]
 	phase := func(want v1alpha1.MachinePhase) {
 		t.Helper()
@@ -341,5 +341,5 @@ func TestNodeLossSetsUnknown(t *testing.T) {
 	label("-")
 	phase(v1alpha1.MachineRunning)
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }

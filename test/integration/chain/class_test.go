@@ -55,7 +55,7 @@ func (c classFixture) awaitFinalizers(t *testing.T, secret string) {
 	})
 }
 
-func (c classFixture) awaitGone(t *testing.T) {
+func (c classFixture) awaitClassGone(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "class and Secret are gone", func() (bool, any) {
 		class, secret := c.readClass(t), c.readSecret(t, "small")
@@ -90,24 +90,24 @@ func (c classFixture) requireNoInstance(t *testing.T) {
 // file. Millwright removes all finalizers without an action of a person.
 func TestEverythingIsDeletedAtOnce(t *testing.T) {
 	c := classFixture{"at-once"}
-	r.Namespace(t, c.namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"1s"}`)
-	pool := r.Pool(t, c.namespace, "at-once", 3)
-	pool.AwaitRunning(t, 3)
+	r.CreateNamespace(t, c.namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"1s"}`)
+	pool := r.CreatePool(t, c.namespace, "at-once", 3)
+	pool.AwaitRunningMachines(t, 3)
 	c.awaitFinalizers(t, "small")
 	c.deleteSecret(t)
 	c.deleteClass(t)
 	pool.Delete(t)
-	pool.AwaitGone(t)
-	c.awaitGone(t)
+	pool.AwaitPoolGone(t)
+	c.awaitClassGone(t)
 	c.requireNoInstance(t)
 }
 
 // A deleted class with machines keeps its finalizer. The machines of a deleted class can still be replaced and deleted.
 func TestAClassWaitsForItsMachines(t *testing.T) {
 	c := classFixture{"waits"}
-	r.Namespace(t, c.namespace, "")
-	pool := r.Pool(t, c.namespace, "waits", 2)
-	pool.AwaitRunning(t, 2)
+	r.CreateNamespace(t, c.namespace, "")
+	pool := r.CreatePool(t, c.namespace, "waits", 2)
+	pool.AwaitRunningMachines(t, 2)
 	c.awaitFinalizers(t, "small")
 	c.deleteSecret(t)
 	c.deleteClass(t)
@@ -123,7 +123,7 @@ func TestAClassWaitsForItsMachines(t *testing.T) {
 		return len(open) == 1, len(open)
 	})
 	pool.Scale(t, 1)
-	pool.AwaitRunning(t, 1)
+	pool.AwaitRunningMachines(t, 1)
 	class, secret := c.readClass(t), c.readSecret(t, "small")
 	require.NotNil(t, class)
 	require.NotNil(t, class.DeletionTimestamp)
@@ -131,8 +131,8 @@ func TestAClassWaitsForItsMachines(t *testing.T) {
 	require.NotNil(t, secret.DeletionTimestamp)
 
 	pool.Delete(t)
-	pool.AwaitGone(t)
-	c.awaitGone(t)
+	pool.AwaitPoolGone(t)
+	c.awaitClassGone(t)
 	c.requireNoInstance(t)
 }
 
@@ -140,7 +140,7 @@ func TestAClassWaitsForItsMachines(t *testing.T) {
 // suffices.
 func TestSecretFinalizerFollowsTheClassReference(t *testing.T) {
 	c := classFixture{"follows"}
-	r.Namespace(t, c.namespace, "") // no machine refers to the class
+	r.CreateNamespace(t, c.namespace, "") // no machine refers to the class
 	c.awaitFinalizers(t, "small")
 	_, err := r.Machines.MachineV1alpha1().MachineClasses(c.namespace).Patch(t.Context(), "small", types.MergePatchType,
 		[]byte(`{"secretRef":null,"credentialsSecretRef":{"name":"other"}}`), metav1.PatchOptions{})
@@ -150,14 +150,14 @@ func TestSecretFinalizerFollowsTheClassReference(t *testing.T) {
 		require.NotNil(t, secret)
 		return len(secret.Finalizers) == 0, secret.Finalizers
 	})
-	other := rig.Credentials(c.namespace)
+	other := rig.NewCredentials(c.namespace)
 	other.Name = "other"
 	_, err = r.Kube.CoreV1().Secrets(c.namespace).Create(t.Context(), other, metav1.CreateOptions{})
 	require.NoError(t, err)
 	c.awaitFinalizers(t, "other")
 	c.deleteSecret(t)
 	c.deleteClass(t)
-	c.awaitGone(t)
+	c.awaitClassGone(t)
 	kept := c.readSecret(t, "other")
 	require.NotNil(t, kept, "nobody deleted it")
 	require.Empty(t, kept.Finalizers)

@@ -33,7 +33,7 @@ import (
 func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 	const name, size = "shared-temporal", 3
 	shared := []string{"--temporal-address", r.Stack.TemporalAddress(), "--cluster-name", "second"}
-	second, err := rig.Up(
+	second, err := rig.StartRig(
 		t.Context(),
 		t.TempDir(),
 		stack.Options{Args: map[string][]string{component.Worker: shared, component.Bridge: shared}},
@@ -43,11 +43,11 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 
 	var pools []*rig.Pool
 	for _, each := range []*rig.Rig{r, second} {
-		each.Namespace(t, name, "")
-		pools = append(pools, each.Pool(t, name, name, size))
+		each.CreateNamespace(t, name, "")
+		pools = append(pools, each.CreatePool(t, name, name, size))
 	}
 	for _, pool := range pools {
-		pool.AwaitRunning(t, size)
+		pool.AwaitRunningMachines(t, size)
 		require.Len(t, pool.Instances(t), size)
 	}
 	sweeps := func() (prefixes []string) {
@@ -63,15 +63,15 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 		slices.Sort(prefixes)
 		return prefixes
 	}
-	both := []string{rig.Installation.OrphanIDs(), run.Installation("second").OrphanIDs()}
+	both := []string{rig.Installation.OrphanIDPrefix(), run.Installation("second").OrphanIDPrefix()}
 	rig.Eventually(
 		t,
 		"each installation sweeps its class",
 		func() (bool, any) { now := sweeps(); return slices.Equal(now, both), now },
 	)
-	require.NoError(t, r.Stack.Restart(t.Context(), component.Bridge))
+	require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Bridge))
 	pools[1].Delete(t)
-	pools[1].AwaitGone(t)
+	pools[1].AwaitPoolGone(t)
 	require.Len(t, pools[0].Instances(t), size)
 	require.Equal(t, both, sweeps(), "a bridge that starts deletes the schedules of classes that are gone, but no others'")
 	require.Empty(t, r.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "`+name+`"`))
@@ -95,7 +95,7 @@ func requireNameRefused(t *testing.T, second *rig.Rig, binary, identity string) 
 		ctx,
 		built[binary],
 		"--kubeconfig",
-		second.Stack.Kubeconfig(identity),
+		second.Stack.KubeconfigPath(identity),
 		"--cluster-name",
 		component.ClusterName,
 		"--temporal-address",
@@ -132,11 +132,11 @@ func TestInstallationNameBelongsToOneCluster(t *testing.T) {
 	claim := func(name run.Installation, uid string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		return process.Claim(ctx, name, r.Temporal, cluster(uid), slog.New(slog.NewTextHandler(io.Discard, nil)))
+		return process.ClaimInstallation(ctx, name, r.Temporal, cluster(uid), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	}
 	require.NoError(t, claim("claimed", "a"))
 	require.NoError(t, claim("claimed", "a"), "a second process of the same cluster")
-	clash := new(process.ErrClash)
+	clash := new(process.NameClashError)
 	require.ErrorAs(t, claim("claimed", "b"), &clash)
 	require.ErrorAs(t, claim(rig.Installation, "b"), &clash)
 	require.NoError(t, claim("another", "b"))

@@ -16,10 +16,10 @@ import (
 func TestTheCheckBeforeATakeover(t *testing.T) {
 	t.Parallel()
 	const name = "check"
-	r.Namespace(t, name, "")
-	p := r.Pool(t, name, name, 2)
-	p.AwaitRunning(t, 2)
-	p.AwaitSynced(t)
+	r.CreateNamespace(t, name, "")
+	p := r.CreatePool(t, name, name, 2)
+	p.AwaitRunningMachines(t, 2)
+	p.AwaitSyncedNodes(t)
 	// other tests have Machines in other namespaces; the flag --namespaces excludes these Machines
 	check := []string{"migrate", "check", "--namespace", name, "--namespaces", name}
 
@@ -33,7 +33,7 @@ func TestTheCheckBeforeATakeover(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	out, err := r.TryMillwright(t, check...)
+	out, err := r.TryRunMillwright(t, check...)
 	require.Error(t, err)
 	require.Contains(
 		t,
@@ -42,7 +42,7 @@ func TestTheCheckBeforeATakeover(t *testing.T) {
 	)
 
 	require.NoError(t, leases.Delete(t.Context(), "machine-controller-manager", metav1.DeleteOptions{}))
-	out, err = r.TryMillwright(t, check...)
+	out, err = r.TryRunMillwright(t, check...)
 	require.NoError(t, err)
 	require.NotContains(t, out, "\nfirst ")
 	require.Contains(t, out, "ok      machine-controller-manager: it is not at work in namespace "+name+"\n")

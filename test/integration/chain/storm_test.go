@@ -33,9 +33,9 @@ import (
 // a history, and a decision follows the signal in the same history.
 func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 	const sentinel = -7 // generation of this test's signals; no real object has a negative generation
-	r.Namespace(t, "storm", "")
-	pool := r.Pool(t, "storm", "storm", 10)
-	pool.AwaitRunning(t, 10)
+	r.CreateNamespace(t, "storm", "")
+	pool := r.CreatePool(t, "storm", "storm", 10)
+	pool.AwaitRunningMachines(t, 10)
 	rig.Eventually(t, "all machines are calm", func() (bool, any) {
 		open := r.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`)
 		return len(open) == 0, len(open)
@@ -59,11 +59,11 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		ref := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
 		id := rig.Installation.ID(run.KindMachine, ref)
 		options := client.StartWorkflowOptions{
-			ID: id, TaskQueue: rig.Installation.Queue(run.QueueMachines),
-			TypedSearchAttributes: run.StartAttributes(m.Namespace, run.Owner{Machine: m.Name}),
+			ID: id, TaskQueue: rig.Installation.TaskQueue(run.QueueMachines),
+			TypedSearchAttributes: run.StartAttributes(m.Namespace, run.ParentNames{Machine: m.Name}),
 		}
 		signal := func() {
-			changed := run.Changed{UID: ref.UID, Generation: sentinel}
+			changed := run.ChangeSignal{UID: ref.UID, Generation: sentinel}
 			if _, err := stormy.SignalWithStartWorkflow(
 				context.Background(),
 				id,
@@ -111,7 +111,7 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 	// The server may have accepted the signal of a failed call: the call may have timed out on the way back.
 	require.LessOrEqual(t, received, sent.Load()+failed.Load(), "signals in histories, and calls")
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }
 
 // countDecidedSignals counts the signals with this generation in the histories of this test's machines.
@@ -124,7 +124,7 @@ func countDecidedSignals(t *testing.T, generation int64) (count int64) {
 			switch event.EventType {
 			case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
 				decided = false
-				var changed run.Changed
+				var changed run.ChangeSignal
 				require.NoError(
 					t,
 					converter.GetDefaultDataConverter().
@@ -188,12 +188,12 @@ func TestLeakIsSeen(t *testing.T) {
 	_, err = r.Kube.CoreV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{})
 	require.NoError(t, err)
 	rig.Eventually(t, "both leaks are found", func() (bool, any) {
-		places, _, err := r.Leaks(t.Context(), secret)
+		places, _, err := r.FindLeaks(t.Context(), secret)
 		require.NoError(t, err)
 		return len(places) == 2 && strings.HasPrefix(places[0], "history of leak") && places[1] == "events", places
 	})
 	require.NoError(t, r.Temporal.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "done"))
-	places, _, err := r.Leaks(t.Context(), "process_cpu_seconds_total") // each process has this metric
+	places, _, err := r.FindLeaks(t.Context(), "process_cpu_seconds_total") // each process has this metric
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"metrics of worker", "metrics of bridge"}, places)
 }

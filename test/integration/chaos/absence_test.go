@@ -18,9 +18,9 @@ import (
 // count, and no machine fails.
 func TestNoWorkerRunsUntilTheCreationTimeoutHasPassed(t *testing.T) {
 	const made, timeout = 5, 70 * time.Second
-	r.Namespace(t, "absence", slowClass)
+	r.CreateNamespace(t, "absence", slowClass)
 	before := cloudStats(t, r)
-	pool := r.Pool(t, "absence", "absence", made, func(d *v1alpha1.MachineDeployment) {
+	pool := r.CreatePool(t, "absence", "absence", made, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineCreationTimeout: &metav1.Duration{Duration: timeout},
 		}
@@ -29,15 +29,15 @@ func TestNoWorkerRunsUntilTheCreationTimeoutHasPassed(t *testing.T) {
 		now := cloudStats(t, r)
 		return now.Creating > 0, now
 	})
-	require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
+	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Worker))
 	for _, m := range pool.Machines(t) {
 		// the outage lasts until after the timeout; the extra second is because a creation timestamp has whole seconds
 		time.Sleep(time.Until(m.CreationTimestamp.Add(timeout + time.Second)))
 	}
-	require.NoError(t, r.Stack.Start(t.Context(), component.Worker))
-	pool.AwaitRunning(t, made)
+	require.NoError(t, r.Stack.StartComponent(t.Context(), component.Worker))
+	pool.AwaitRunningMachines(t, made)
 	require.Equal(t, made, cloudStats(t, r).Creates-before.Creates, "instances made")
 	require.Equal(t, made, countMachineCreations(t, r, "absence"), "no machine was replaced")
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }

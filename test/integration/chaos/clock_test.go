@@ -36,16 +36,16 @@ const (
 
 // One of two workers has a clock that is wrong by ten minutes. No timeout may depend on this clock.
 func TestEndurance_TheClockOfAWorkerIsWrong(t *testing.T) {
-	worker, err := rig.SkewedWorker(t.TempDir())
+	worker, err := rig.BuildSkewedWorker(t.TempDir())
 	require.NoError(t, err)
 	for _, by := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
 		name := map[bool]string{true: "ahead", false: "behind"}[by > 0]
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			skewed, err := rig.Up(t.Context(), t.TempDir(), stack.Options{
+			skewed, err := rig.StartRig(t.Context(), t.TempDir(), stack.Options{
 				Components: append(component.Names(), component.SecondWorker),
 				Binaries:   map[string]string{component.SecondWorker: worker},
-				Env:        map[string][]string{component.SecondWorker: rig.Clock(by)},
+				Env:        map[string][]string{component.SecondWorker: rig.ClockEnvironment(by)},
 			})
 			require.NoError(t, err)
 			t.Cleanup(func() {
@@ -80,8 +80,8 @@ type wrongClockStack struct {
 
 func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 	const size = 12
-	w.Namespace(t, w.namespace, slowClass)
-	watcher := checker.Watch(
+	w.CreateNamespace(t, w.namespace, slowClass)
+	watcher := checker.NewWatcher(
 		checker.Sources{Machines: w.Machines, Kube: w.Kube, Cloud: w.Cloud, Temporal: w.Temporal},
 		w.namespace,
 		checker.Bounds{},
@@ -89,7 +89,7 @@ func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 	watching, stop := context.WithCancel(t.Context())
 	defer stop()
 	go watcher.Run(watching)
-	pool := w.Pool(t, w.namespace, w.namespace, size, rig.LabelNodes, func(d *v1alpha1.MachineDeployment) {
+	pool := w.CreatePool(t, w.namespace, w.namespace, size, rig.LabelNodes, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineCreationTimeout: &metav1.Duration{Duration: creationTimeout},
 			MachineHealthTimeout:   &metav1.Duration{Duration: healthTimeout},
@@ -103,14 +103,14 @@ func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 			}},
 		}
 	})
-	pool.AwaitRunning(t, size)
-	w.requireCreates(t, size)
+	pool.AwaitRunningMachines(t, size)
+	w.requireCreateCount(t, size)
 
-	w.testIllness(t, pool, size)
-	w.requireCreates(t, size)
+	w.testUnhealthyNodes(t, pool, size)
+	w.requireCreateCount(t, size)
 
 	drained := w.testDrains(t, pool, size)
-	w.requireCreates(t, size+drained)
+	w.requireCreateCount(t, size+drained)
 
 	pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
 	rig.Eventually(t, "the rollout has ended", func() (bool, any) {
@@ -120,18 +120,18 @@ func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 		fresh := slices.DeleteFunc(pool.Machines(t), func(m v1alpha1.Machine) bool { return m.Labels["edition"] != "2" })
 		return len(fresh) == size && len(pool.Machines(t)) == size, len(fresh)
 	})
-	pool.AwaitRunning(t, size)
-	w.requireCreates(t, 2*size+drained)
+	pool.AwaitRunningMachines(t, size)
+	w.requireCreateCount(t, 2*size+drained)
 
 	const more = 40 // number of machines in one batch: more machines than a local activity creates
-	require.NoError(t, w.Stack.Stop(t.Context(), component.Worker))
+	require.NoError(t, w.Stack.StopComponent(t.Context(), component.Worker))
 	pool.Scale(t, size+more)
-	pool.AwaitRunning(t, size+more)
-	w.requireCreates(t, 2*size+drained+more)
+	pool.AwaitRunningMachines(t, size+more)
+	w.requireCreateCount(t, 2*size+drained+more)
 
-	watcher.AllIsDeleted()
+	watcher.SetAllDeleted()
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 	durable, err := watcher.WorkflowState(t.Context())
 	require.NoError(t, err)
 	watcher.AddRuns(durable)
@@ -140,9 +140,9 @@ func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 	require.Empty(t, violations)
 }
 
-// testIllness makes half of the nodes unhealthy twice. The sum of both times is less than the health timeout. No
+// testUnhealthyNodes makes half of the nodes unhealthy twice. The sum of both times is less than the health timeout. No
 // machine may fail.
-func (w wrongClockStack) testIllness(t *testing.T, pool *rig.Pool, size int) {
+func (w wrongClockStack) testUnhealthyNodes(t *testing.T, pool *rig.Pool, size int) {
 	t.Helper()
 	running := func() (uids []types.UID) {
 		for _, m := range pool.Machines(t) {
@@ -169,11 +169,11 @@ func (w wrongClockStack) testIllness(t *testing.T, pool *rig.Pool, size int) {
 		rig.Eventually(t, "machines are Unknown", func() (bool, any) { return len(running()) == size/2, len(running()) })
 		for range 3 { // three times, so that each worker has some of these machines
 			for _, m := range ill {
-				w.LookAgain(t, run.KindMachine, m.Namespace, m.Name)
+				w.ReconcileAgain(t, run.KindMachine, m.Namespace, m.Name)
 			}
 		}
 		label("node-not-ready.stage.kwok.x-k8s.io-")
-		pool.AwaitRunning(t, size)
+		pool.AwaitRunningMachines(t, size)
 		require.Equal(t, first, running(), "Failed is final, and no machine was replaced")
 	}
 }
@@ -183,9 +183,9 @@ func (w wrongClockStack) testIllness(t *testing.T, pool *rig.Pool, size int) {
 func (w wrongClockStack) testDrains(t *testing.T, pool *rig.Pool, size int) int {
 	t.Helper()
 	const app = "held"
-	pool.AwaitHosts(t, size)
-	pool.Deploy(t, app, int32(2*size))
-	pool.Budget(t, app, int32(2*size))
+	pool.AwaitLabelledNodes(t, size)
+	pool.DeployPods(t, app, int32(2*size))
+	pool.CreateBudget(t, app, int32(2*size))
 	leaving := pool.Machines(t)[:size/2]
 	hosts, began := map[string]string{}, map[string]time.Time{}
 	for _, pod := range pool.Pods(t, app) {
@@ -193,7 +193,7 @@ func (w wrongClockStack) testDrains(t *testing.T, pool *rig.Pool, size int) int 
 	}
 	for _, m := range leaving {
 		began[m.Labels[v1alpha1.LabelNode]] = time.Now()
-		pool.Remove(t, m.Name)
+		pool.DeleteMachine(t, m.Name)
 	}
 	rig.Eventually(t, "the machines are gone", func() (bool, any) {
 		left := slices.DeleteFunc(pool.Machines(t), func(m v1alpha1.Machine) bool {
@@ -216,7 +216,7 @@ func (w wrongClockStack) testDrains(t *testing.T, pool *rig.Pool, size int) int 
 		assert.Greater(t, took, drainTimeout-time.Second, "pod %s: its drain was cut short; a status has whole seconds", pod)
 	}
 	pool.RelaxBudget(t, app, 0)
-	pool.AwaitRunning(t, size)
+	pool.AwaitRunningMachines(t, size)
 	return len(leaving)
 }
 
@@ -224,7 +224,7 @@ func (w wrongClockStack) testDrains(t *testing.T, pool *rig.Pool, size int) int 
 func (w wrongClockStack) firstDeletions(t *testing.T) map[string]time.Time {
 	t.Helper()
 	first := map[string]time.Time{}
-	for _, a := range w.Audit(t, func(a rig.AuditedRequest) bool {
+	for _, a := range w.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		return a.Verb == "delete" && a.ObjectRef.Resource == "pods" && a.User.Username == component.WorkerIdentity
 	}) {
 		if _, known := first[a.ObjectRef.Name]; !known {
@@ -249,8 +249,8 @@ func (w wrongClockStack) lastLogTime(t *testing.T) (at time.Time) {
 	return at
 }
 
-// requireCreates checks how many instances were ever made, and that no instance was made twice.
-func (w wrongClockStack) requireCreates(t *testing.T, n int) {
+// requireCreateCount checks how many instances were ever made, and that no instance was made twice.
+func (w wrongClockStack) requireCreateCount(t *testing.T, n int) {
 	t.Helper()
 	s := cloudStats(t, w.Rig)
 	require.Equal(t, n, s.Creates, "instances made")

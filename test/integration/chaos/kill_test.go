@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	components := append(component.Names(), component.SecondBridge, component.SecondWorker)
 	os.Exit(rig.Main(m, stack.Options{Components: components}, func(up *rig.Rig) {
 		r = up
-		if err := r.Stack.Stop(context.Background(), component.SecondWorker); err != nil {
+		if err := r.Stack.StopComponent(context.Background(), component.SecondWorker); err != nil {
 			// the second worker is stopped: only one test needs two workers
 			panic(err)
 		}
@@ -46,10 +46,10 @@ type cloudBehaviour struct {
 	clientTokens   bool
 	readStaleness  time.Duration // age of the state that reads return
 	unrecordedTime time.Duration // time for which the cloud has no record of a create request
-	faultyCloud    bool          // use rig.FaultyCloud
+	faultyCloud    bool          // use rig.MakeCloudFaulty
 }
 
-func (w cloudBehaviour) apply(t *testing.T, r *rig.Rig) {
+func (w cloudBehaviour) applyBehaviour(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	b := admin.DefaultBehaviour()
 	b.ClientTokens, b.Staleness, b.AcceptLatency = w.clientTokens, virtual.Duration(
@@ -58,7 +58,7 @@ func (w cloudBehaviour) apply(t *testing.T, r *rig.Rig) {
 		w.unrecordedTime,
 	)
 	if w.faultyCloud {
-		rig.FaultyCloud(&b)
+		rig.MakeCloudFaulty(&b)
 	}
 	require.NoError(t, r.Cloud.SetBehaviour(t.Context(), b))
 	t.Cleanup(func() {
@@ -84,17 +84,17 @@ func awaitCreationsInFlight(t *testing.T, r *rig.Rig, before admin.Stats) {
 	})
 }
 
-// requireOneInstanceEach checks that the cloud made exactly one instance for each machine. Then it deletes the pool,
-// and checks that no object of the pool is left.
-func requireOneInstanceEach(t *testing.T, r *rig.Rig, pool *rig.Pool, before admin.Stats, size int) {
+// requireOneInstancePerMachine checks that the cloud made exactly one instance for each machine. Then it deletes the
+// pool, and checks that no object of the pool is left.
+func requireOneInstancePerMachine(t *testing.T, r *rig.Rig, pool *rig.Pool, before admin.Stats, size int) {
 	t.Helper()
-	pool.AwaitRunning(t, size)
+	pool.AwaitRunningMachines(t, size)
 	after := cloudStats(t, r)
 	require.Equal(t, size, after.Creates-before.Creates, "instances made")
 	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances made twice")
 	require.Len(t, pool.Instances(t), size)
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }
 
 func TestWorkerIsKilledWhileInstancesAreCreated(t *testing.T) {
@@ -106,14 +106,14 @@ func TestWorkerIsKilledWhileInstancesAreCreated(t *testing.T) {
 	} {
 		t.Run("create side: "+w.name, func(t *testing.T) {
 			name := fmt.Sprintf("worker-%d", i)
-			w.apply(t, r)
-			r.Namespace(t, name, slowClass)
+			w.applyBehaviour(t, r)
+			r.CreateNamespace(t, name, slowClass)
 			before := cloudStats(t, r)
-			pool := r.Pool(t, name, name, scaleUpSize)
+			pool := r.CreatePool(t, name, name, scaleUpSize)
 			awaitCreationsInFlight(t, r, before)
-			require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
-			require.NoError(t, r.Stack.Start(t.Context(), component.Worker))
-			requireOneInstanceEach(t, r, pool, before, scaleUpSize)
+			require.NoError(t, r.Stack.KillComponent(t.Context(), component.Worker))
+			require.NoError(t, r.Stack.StartComponent(t.Context(), component.Worker))
+			requireOneInstancePerMachine(t, r, pool, before, scaleUpSize)
 		})
 	}
 }
@@ -122,13 +122,13 @@ func TestBridgeOrTemporalIsKilledWhileInstancesAreCreated(t *testing.T) {
 	for _, component := range []string{component.Bridge, component.Temporal} {
 		t.Run(component, func(t *testing.T) {
 			name := "kill-" + component
-			r.Namespace(t, name, slowClass)
+			r.CreateNamespace(t, name, slowClass)
 			before := cloudStats(t, r)
-			pool := r.Pool(t, name, name, scaleUpSize)
+			pool := r.CreatePool(t, name, name, scaleUpSize)
 			awaitCreationsInFlight(t, r, before)
-			require.NoError(t, r.Stack.Kill(t.Context(), component))
-			require.NoError(t, r.Stack.Start(t.Context(), component))
-			requireOneInstanceEach(t, r, pool, before, scaleUpSize)
+			require.NoError(t, r.Stack.KillComponent(t.Context(), component))
+			require.NoError(t, r.Stack.StartComponent(t.Context(), component))
+			requireOneInstancePerMachine(t, r, pool, before, scaleUpSize)
 		})
 	}
 }
@@ -138,23 +138,23 @@ func TestBridgeOrTemporalIsKilledWhileInstancesAreCreated(t *testing.T) {
 func TestLeaderOfTwoBridgesIsKilled(t *testing.T) {
 	rig.Eventually(t, "one bridge leads", func() (bool, any) { return leadingBridge(t) != "", "none" })
 	first := leadingBridge(t)
-	r.Namespace(t, "leader", slowClass)
+	r.CreateNamespace(t, "leader", slowClass)
 	before := cloudStats(t, r)
-	pool := r.Pool(t, "leader", "leader", scaleUpSize)
+	pool := r.CreatePool(t, "leader", "leader", scaleUpSize)
 	awaitCreationsInFlight(t, r, before)
-	require.NoError(t, r.Stack.Kill(t.Context(), first))
+	require.NoError(t, r.Stack.KillComponent(t.Context(), first))
 	second := map[string]string{component.Bridge: component.SecondBridge, component.SecondBridge: component.Bridge}[first]
 	rig.Eventually(t, "the other bridge leads", func() (bool, any) {
-		return r.Metric(t, second, "millwright_bridge_leader") == 1, "it does not"
+		return r.ReadMetric(t, second, "millwright_bridge_leader") == 1, "it does not"
 	})
-	requireOneInstanceEach(t, r, pool, before, scaleUpSize)
-	require.NoError(t, r.Stack.Start(t.Context(), first))
+	requireOneInstancePerMachine(t, r, pool, before, scaleUpSize)
+	require.NoError(t, r.Stack.StartComponent(t.Context(), first))
 }
 
 // countMachineCreations counts the Machines that were ever created in a namespace, from the API server's audit log.
 func countMachineCreations(t *testing.T, r *rig.Rig, namespace string) int {
 	t.Helper()
-	return len(r.Audit(t, func(a rig.AuditedRequest) bool {
+	return len(r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		o := a.ObjectRef
 		return a.Verb == "create" && o.Resource == "machines" && o.Namespace == namespace && o.Subresource == "" &&
 			a.ResponseStatus.Code == 201

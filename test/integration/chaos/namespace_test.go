@@ -17,14 +17,14 @@ import (
 // SDK alone would leave the worker running without polling.
 func TestEnduranceWorkerEndsWithoutItsNamespace(t *testing.T) {
 	t.Parallel()
-	own, err := rig.Up(t.Context(), t.TempDir(), stack.Options{})
+	own, err := rig.StartRig(t.Context(), t.TempDir(), stack.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := own.Stack.Down(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	own.EmptyTemporal(t)
+	own.DeleteTemporalData(t)
 	rig.Eventually(t, "the worker has ended", func() (bool, any) {
 		status, err := own.Stack.Status(t.Context())
 		require.NoError(t, err)
@@ -35,9 +35,9 @@ func TestEnduranceWorkerEndsWithoutItsNamespace(t *testing.T) {
 		}
 		return false, status
 	})
-	require.NoError(t, own.Stack.Start(t.Context(), component.Bootstrap))
-	require.NoError(t, own.Stack.Start(t.Context(), component.Worker))
-	own.Namespace(t, "again", "")
-	pool := own.Pool(t, "again", "again", 3)
-	pool.AwaitRunning(t, 3)
+	require.NoError(t, own.Stack.StartComponent(t.Context(), component.Bootstrap))
+	require.NoError(t, own.Stack.StartComponent(t.Context(), component.Worker))
+	own.CreateNamespace(t, "again", "")
+	pool := own.CreatePool(t, "again", "again", 3)
+	pool.AwaitRunningMachines(t, 3)
 }

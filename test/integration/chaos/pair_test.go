@@ -21,30 +21,30 @@ import (
 func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	const wanted = 60
 	const class = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"6s","createSpread":"5s"}`
-	require.NoError(t, r.Stack.Start(t.Context(), component.SecondWorker))
+	require.NoError(t, r.Stack.StartComponent(t.Context(), component.SecondWorker))
 	rig.Eventually(t, "one bridge leads", func() (bool, any) { return leadingBridge(t) != "", "none" })
 	first := leadingBridge(t)
 	t.Cleanup(func() { // the other tests have one worker and one bridge
 		ctx := context.WithoutCancel(t.Context())
 		for _, name := range []string{component.Worker, first} {
-			if err := r.Stack.Start(ctx, name); err != nil {
+			if err := r.Stack.StartComponent(ctx, name); err != nil {
 				t.Error(err)
 			}
 		}
-		if err := r.Stack.Stop(ctx, component.SecondWorker); err != nil {
+		if err := r.Stack.StopComponent(ctx, component.SecondWorker); err != nil {
 			t.Error(err)
 		}
 	})
 
-	r.Namespace(t, "pair", class)
-	watcher := checker.Watch(
+	r.CreateNamespace(t, "pair", class)
+	watcher := checker.NewWatcher(
 		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
 		"pair",
-		checker.Bounds{Leaving: true},
+		checker.Bounds{JudgesLeavingMachines: true},
 	)
 	go watcher.Run(t.Context())
 	before := cloudStats(t, r)
-	pool := r.Pool(t, "pair", "pair", wanted)
+	pool := r.CreatePool(t, "pair", "pair", wanted)
 	rig.Eventually(t, "both workers call the cloud, and some machines are made", func() (bool, any) {
 		calls, made := callsByWorker(t, "pair"), 0
 		for _, m := range pool.Machines(t) {
@@ -54,11 +54,11 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 		}
 		return len(calls) == 2 && made >= 5, fmt.Sprintf("calls by worker: %v, %d made", calls, made)
 	})
-	require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
-	require.NoError(t, r.Stack.Kill(t.Context(), first))
+	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Worker))
+	require.NoError(t, r.Stack.KillComponent(t.Context(), first))
 	require.Positive(t, cloudStats(t, r).Creating, "no creation is in progress: the test shows nothing")
 
-	requireOneInstanceEach(t, r, pool, before, wanted)
+	requireOneInstancePerMachine(t, r, pool, before, wanted)
 	require.LessOrEqual(
 		t,
 		countMachineCreations(t, r, "pair"),
@@ -83,7 +83,7 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 func leadingBridge(t *testing.T) string {
 	t.Helper()
 	for _, b := range []string{component.Bridge, component.SecondBridge} {
-		if r.Metric(t, b, "millwright_bridge_leader") == 1 {
+		if r.ReadMetric(t, b, "millwright_bridge_leader") == 1 {
 			return b
 		}
 	}

@@ -20,43 +20,43 @@ import (
 // A converged stack sends no signal between two resyncs. The only open workflow is the deployment's workflow.
 func TestConvergedStackIsSilent(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "silent", "")
-	pool := r.Pool(t, "silent", "silent", 10)
-	pool.AwaitRunning(t, 10)
+	r.CreateNamespace(t, "silent", "")
+	pool := r.CreatePool(t, "silent", "silent", 10)
+	pool.AwaitRunningMachines(t, 10)
 	leader := component.Bridge
-	if r.Metric(t, component.SecondBridge, "millwright_bridge_leader") == 1 {
+	if r.ReadMetric(t, component.SecondBridge, "millwright_bridge_leader") == 1 {
 		leader = component.SecondBridge
 	}
-	resynced := newResyncSentinel(t)
+	resynced := newResyncDetector(t)
 	rig.Eventually(
 		t,
 		"the last status writes of the scale-up are over, and no signal is sent until the next resync",
 		func() (bool, any) {
-			before := r.Metric(t, leader, "millwright_bridge_signals_total")
+			before := r.ReadMetric(t, leader, "millwright_bridge_signals_total")
 			require.Positive(t, before)
 			resynced()
-			after := r.Metric(t, leader, "millwright_bridge_signals_total")
+			after := r.ReadMetric(t, leader, "millwright_bridge_signals_total")
 			return before == after, []float64{before, after}
 		},
 	)
 	rig.Eventually(t, "only deployments' workflows are open", func() (bool, any) {
-		open := r.OpenWorkflows(t, pool.Namespace)
+		open := r.CountOpenWorkflows(t, pool.Namespace)
 		return open["Machine"]+open["MachineSet"] == 0 && open["MachineDeployment"] == 1, open
 	})
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }
 
-// newResyncSentinel makes a machine whose node never joins, and returns a function that waits for a resync of the
+// newResyncDetector makes a machine whose node never joins, and returns a function that waits for a resync of the
 // bridge. The function terminates the machine's run. Without a signal, only a resync starts the run again.
-func newResyncSentinel(t *testing.T) (resynced func()) {
+func newResyncDetector(t *testing.T) (resynced func()) {
 	t.Helper()
 	const name = "sentinel"
-	r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
+	r.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	machines := r.Machines.MachineV1alpha1().Machines(name)
 	m, err := machines.Create(
 		t.Context(),
-		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.Spec()},
+		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.NewMachineSpec()},
 		metav1.CreateOptions{},
 	)
 	require.NoError(t, err)

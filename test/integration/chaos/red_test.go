@@ -19,7 +19,7 @@ import (
 // cloud ignores client tokens: the same kill makes instances twice.
 func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 	t.Parallel()
-	careless, err := rig.Up(
+	careless, err := rig.StartRig(
 		t.Context(),
 		t.TempDir(),
 		stack.Options{Args: map[string][]string{component.Worker: {"--adopt-before-create=false"}}},
@@ -30,20 +30,20 @@ func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	cloudBehaviour{clientTokens: false}.apply(t, careless)
-	careless.Namespace(t, "careless", slowClass)
-	watcher := checker.Watch(
+	cloudBehaviour{clientTokens: false}.applyBehaviour(t, careless)
+	careless.CreateNamespace(t, "careless", slowClass)
+	watcher := checker.NewWatcher(
 		checker.Sources{Machines: careless.Machines, Kube: careless.Kube, Cloud: careless.Cloud, Temporal: careless.Temporal},
 		"careless",
 		checker.Bounds{},
 	)
 	go watcher.Run(t.Context())
 	before := cloudStats(t, careless)
-	pool := careless.Pool(t, "careless", "careless", scaleUpSize)
+	pool := careless.CreatePool(t, "careless", "careless", scaleUpSize)
 	awaitCreationsInFlight(t, careless, before)
-	require.NoError(t, careless.Stack.Kill(t.Context(), component.Worker))
-	require.NoError(t, careless.Stack.Start(t.Context(), component.Worker))
-	pool.AwaitRunning(t, scaleUpSize)
+	require.NoError(t, careless.Stack.KillComponent(t.Context(), component.Worker))
+	require.NoError(t, careless.Stack.StartComponent(t.Context(), component.Worker))
+	pool.AwaitRunningMachines(t, scaleUpSize)
 	require.Positive(t, cloudStats(t, careless).DuplicateCreates, "nothing was made twice: the safety test proves nothing")
 	violations, _ := watcher.Violations()
 	require.True(

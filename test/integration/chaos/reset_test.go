@@ -23,7 +23,13 @@ import (
 // client tokens, and does not show the request for ten seconds. The worker learns of the reset in less than ten
 // seconds.
 func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
-	cloudBehaviour{name: "no client tokens, requests without a record", unrecordedTime: 10 * time.Second}.apply(t, r)
+	cloudBehaviour{
+		name:           "no client tokens, requests without a record",
+		unrecordedTime: 10 * time.Second,
+	}.applyBehaviour(
+		t,
+		r,
+	)
 	const createInstance = "create-instance"
 	service := r.Temporal.WorkflowService()
 	for name, act := range map[string]func(t *testing.T, e *commonpb.WorkflowExecution){
@@ -63,12 +69,12 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"12s"}`)
+			r.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"12s"}`)
 			machines := r.Machines.MachineV1alpha1().Machines(name)
 			before := cloudStats(t, r)
 			m, err := machines.Create(
 				t.Context(),
-				&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.Spec()},
+				&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.NewMachineSpec()},
 				metav1.CreateOptions{},
 			)
 			require.NoError(t, err)

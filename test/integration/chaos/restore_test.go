@@ -43,7 +43,7 @@ func restartEndedProcesses(t *testing.T, names ...string) {
 				text, err := os.ReadFile(r.Stack.LogPath(s.Name))
 				assert.NoError(t, err)
 				assert.Contains(t, string(text), "restored to a former state")
-				assert.NoError(t, r.Stack.Start(context.WithoutCancel(ctx), s.Name))
+				assert.NoError(t, r.Stack.StartComponent(context.WithoutCancel(ctx), s.Name))
 			}
 		}
 	}()
@@ -54,9 +54,9 @@ func restartEndedProcesses(t *testing.T, names ...string) {
 // machines do not exist any more are orphans.
 func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	const name, made, more = "restored", 3, 2
-	r.Namespace(t, name, "")
-	pool := r.Pool(t, name, name, made)
-	pool.AwaitRunning(t, made)
+	r.CreateNamespace(t, name, "")
+	pool := r.CreatePool(t, name, name, made)
+	pool.AwaitRunningMachines(t, made)
 	copied := filepath.Join(t.TempDir(), "etcd")
 	require.NoError(t, r.SaveStore(t.Context(), copied))
 
@@ -69,13 +69,13 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 		return err == nil, err
 	})
 	pool.Scale(t, made+more)
-	pool.AwaitRunning(t, made+more)
+	pool.AwaitRunningMachines(t, made+more)
 	require.Len(t, pool.Instances(t), made+more)
 
 	require.NoError(t, r.RestoreStore(t.Context(), copied))
-	require.NoError(t, r.Cloud.Rejoin(t.Context()))
+	require.NoError(t, r.Cloud.RejoinNodes(t.Context()))
 	restartEndedProcesses(t, component.Worker, component.Bridge, component.SecondBridge)
-	watcher := checker.Watch(
+	watcher := checker.NewWatcher(
 		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
 		name,
 		checker.Bounds{},
@@ -84,16 +84,16 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	defer stop()
 	excuseOrphans(t, watcher, more+1)
 	go watcher.Run(ctx)
-	restless, err := watcher.Await(
+	restless, err := watcher.AwaitNoFindings(
 		ctx,
 		10*time.Minute,
 		func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
-			return checker.Restless(s, d, watcher.Excused())
+			return checker.FindUnrest(s, d, watcher.ExcusedMachines())
 		},
 	)
 	require.NoError(t, err)
 	require.Empty(t, restless)
-	pool.AwaitRunning(t, made)
+	pool.AwaitRunningMachines(t, made)
 	require.Len(t, pool.Instances(t), made+more+1, "an instance for each machine, and the orphans")
 
 	collect := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"5 until %s"}}}`,
@@ -102,7 +102,7 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 		MachineClasses(name).
 		Patch(t.Context(), "small", types.MergePatchType, collect, metav1.PatchOptions{})
 	require.NoError(t, err)
-	sweeps := r.Sweeps(t, name, time.Second)
+	sweeps := r.CreateSweepSchedule(t, name, time.Second)
 	rig.Eventually(t, "the orphans are gone", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
 		time.Sleep(3 * time.Second)
@@ -112,7 +112,7 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	waited := countRewoundDecisions(t, name)
 	for _, size := range []int{made + 1, made} {
 		pool.Scale(t, size)
-		pool.AwaitRunning(t, size)
+		pool.AwaitRunningMachines(t, size)
 	}
 	require.Equal(t, waited, countRewoundDecisions(t, name), "no decision waits for versions that will not come")
 
@@ -121,7 +121,7 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	require.Empty(t, violations)
 	stop()
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }
 
 // excuseOrphans waits until the wanted number of instances have no Machine, and excuses these instances: a restore has
@@ -133,10 +133,10 @@ func excuseOrphans(t *testing.T, watcher *checker.Watcher, wanted int) {
 		if err != nil {
 			return false, err
 		}
-		found := checker.Orphans(s, nil)
+		found := checker.OrphanedInstances(s, nil)
 		for _, i := range s.Instances {
 			if s.Machine(i.Tags.MachineUID) == nil {
-				watcher.Excuse(i.Tags.MachineUID)
+				watcher.ExcuseMachine(i.Tags.MachineUID)
 			}
 		}
 		return len(found) == wanted, found

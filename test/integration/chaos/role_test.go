@@ -20,14 +20,14 @@ import (
 // are late, and no run fails.
 func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	const made, deleted = 10, 5
-	rights, err := r.RightsOf(t.Context(), component.WorkerIdentity)
+	rights, err := r.RightsOfUser(t.Context(), component.WorkerIdentity)
 	require.NoError(t, err)
 	restore := func() error { return rights.Restore(context.WithoutCancel(t.Context())) }
 	defer func() { _ = restore() }() // also after a failure, the next test needs a worker with its rights
 
-	r.Namespace(t, "no-role", slowClass)
-	leaving := r.Pool(t, "no-role", "leaving", deleted)
-	leaving.AwaitRunning(t, deleted)
+	r.CreateNamespace(t, "no-role", slowClass)
+	leaving := r.CreatePool(t, "no-role", "leaving", deleted)
+	leaving.AwaitRunningMachines(t, deleted)
 	before := cloudStats(t, r)
 	later := admin.Fault{Operation: admin.Delete, Class: "no-role/small", Code: "Unavailable", Message: "a moment"}
 	require.NoError(t, r.Cloud.AddFault(t.Context(), later)) // no deletion ends before the rights are revoked
@@ -41,7 +41,7 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 		}
 		return calling == deleted, calling
 	})
-	arriving := r.Pool(t, "no-role", "arriving", made)
+	arriving := r.CreatePool(t, "no-role", "arriving", made)
 	rig.Eventually(t, "creations are in flight", func() (bool, any) {
 		now := cloudStats(t, r)
 		return now.Creates > before.Creates, now
@@ -63,10 +63,10 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	}
 	require.NoError(t, restore())
 
-	arriving.AwaitRunning(t, made)
-	leaving.AwaitGone(t)
+	arriving.AwaitRunningMachines(t, made)
+	leaving.AwaitPoolGone(t)
 	require.Equal(t, made, cloudStats(t, r).Creates-before.Creates, "instances made")
 	require.Empty(t, r.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "no-role"`))
 	arriving.Delete(t)
-	arriving.AwaitGone(t)
+	arriving.AwaitPoolGone(t)
 }

@@ -18,9 +18,9 @@ import (
 // A deployment vanishes while no bridge runs. The workflow of the deployment waits without a timer, and the next leader
 // ends the workflow.
 func TestWorkflowOfAVanishedDeploymentEnds(t *testing.T) {
-	r.Namespace(t, "vanished", "")
-	pool := r.Pool(t, "vanished", "vanished", 0)
-	open := func() int { return r.OpenWorkflows(t, "vanished")["MachineDeployment"] }
+	r.CreateNamespace(t, "vanished", "")
+	pool := r.CreatePool(t, "vanished", "vanished", 0)
+	open := func() int { return r.CountOpenWorkflows(t, "vanished")["MachineDeployment"] }
 	rig.Eventually(t, "the deployment has an open run and its finalizer", func() (bool, any) {
 		return open() == 1 && len(pool.Deployment(t).Finalizers) > 0, open()
 	})
@@ -31,9 +31,9 @@ func TestWorkflowOfAVanishedDeploymentEnds(t *testing.T) {
 		)
 		return len(former) > 0 && open() == 1, len(former)
 	})
-	r.LookAgain(t, run.KindMachineDeployment, "vanished", "vanished")
+	r.ReconcileAgain(t, run.KindMachineDeployment, "vanished", "vanished")
 	for _, bridge := range []string{component.Bridge, component.SecondBridge} {
-		require.NoError(t, r.Stack.Stop(t.Context(), bridge))
+		require.NoError(t, r.Stack.StopComponent(t.Context(), bridge))
 	}
 	pool.Delete(t)
 	pool.Patch(t, `{"metadata":{"finalizers":null}}`)
@@ -45,7 +45,7 @@ func TestWorkflowOfAVanishedDeploymentEnds(t *testing.T) {
 	})
 	require.Equal(t, 1, open(), "nobody has told the run")
 	for _, bridge := range []string{component.Bridge, component.SecondBridge} {
-		require.NoError(t, r.Stack.Start(t.Context(), bridge))
+		require.NoError(t, r.Stack.StartComponent(t.Context(), bridge))
 	}
 	rig.Eventually(t, "the run has ended", func() (bool, any) { return open() == 0, open() })
 }

@@ -133,11 +133,11 @@ type cluster struct {
 // startCluster starts an API server with the CRDs, and with the roles of deploy/rbac as the local stack binds them.
 func startCluster(t *testing.T) *cluster {
 	s, err := stack.Up(t.Context(), stack.Options{
-		Dir: t.TempDir(), FreePorts: true, Attached: true, Components: []string{component.Bootstrap},
+		Dir: t.TempDir(), UseFreePorts: true, Attached: true, Components: []string{component.Bootstrap},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })
-	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(component.Test))
+	config, err := clientcmd.BuildConfigFromFlags("", s.KubeconfigPath(component.Test))
 	require.NoError(t, err)
 	config.QPS = -1 // no client-side rate limit: no other client needs this API server
 	client, err := kubernetes.NewForConfig(config)

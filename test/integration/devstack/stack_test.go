@@ -40,7 +40,7 @@ func startStack(t *testing.T, components ...string) *stack.Stack {
 	t.Helper()
 	dir := t.TempDir()
 	s, err := stack.Up(t.Context(), stack.Options{
-		Dir: dir, FreePorts: true, Attached: true, Components: components, Output: t.Output(),
+		Dir: dir, UseFreePorts: true, Attached: true, Components: components, Output: t.Output(),
 	})
 	t.Cleanup(func() { assert.NoError(t, stack.Down(context.Background(), dir)) })
 	require.NoError(t, err)
@@ -49,16 +49,16 @@ func startStack(t *testing.T, components ...string) *stack.Stack {
 
 func newClient(t *testing.T, s *stack.Stack, identity string) *kubernetes.Clientset {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(identity))
+	config, err := clientcmd.BuildConfigFromFlags("", s.KubeconfigPath(identity))
 	require.NoError(t, err)
 	clients, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	return clients
 }
 
-// processesOf returns the command lines of all processes that contain the folder. The command lines of all processes of
-// a stack contain the stack's folder.
-func processesOf(t *testing.T, dir string) []string {
+// processesInFolder returns the command lines of all processes that contain the folder. The command lines of all
+// processes of a stack contain the stack's folder.
+func processesInFolder(t *testing.T, dir string) []string {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(t, err)
@@ -76,16 +76,16 @@ func requireNoProcess(t *testing.T, dir string) {
 	t.Helper()
 	require.Eventually(
 		t,
-		func() bool { return len(processesOf(t, dir)) == 0 },
+		func() bool { return len(processesInFolder(t, dir)) == 0 },
 		awaitTimeout,
 		pollInterval,
 		"left: %v",
-		processesOf(t, dir),
+		processesInFolder(t, dir),
 	)
 }
 
-// pidsOf returns the process IDs of a stack by component.
-func pidsOf(t *testing.T, s *stack.Stack) map[string]int {
+// pidsByComponent returns the process IDs of a stack by component.
+func pidsByComponent(t *testing.T, s *stack.Stack) map[string]int {
 	t.Helper()
 	status, err := s.Status(t.Context())
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func pidsOf(t *testing.T, s *stack.Stack) map[string]int {
 	return found
 }
 
-func componentStateOf(t *testing.T, s *stack.Stack, name string) stack.ComponentState {
+func componentState(t *testing.T, s *stack.Stack, name string) stack.ComponentState {
 	t.Helper()
 	status, err := s.Status(t.Context())
 	require.NoError(t, err)
@@ -110,47 +110,47 @@ func componentStateOf(t *testing.T, s *stack.Stack, name string) stack.Component
 
 func TestKilledComponentIsRestarted(t *testing.T) {
 	s := startStack(t, component.ControllerManager)
-	before := pidsOf(t, s)
+	before := pidsByComponent(t, s)
 	require.Len(t, before, 3, "what it needs, and no more")
 
 	again, err := stack.Up(t.Context(), stack.Options{Dir: s.Dir(), Components: []string{component.ControllerManager}})
 	require.NoError(t, err)
-	assert.Equal(t, before, pidsOf(t, again), "a second up changes nothing")
+	assert.Equal(t, before, pidsByComponent(t, again), "a second up changes nothing")
 
 	clients := newClient(t, s, component.Test)
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before"}}
 	_, err = clients.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
 	require.NoError(t, err)
 
-	require.NoError(t, s.Kill(t.Context(), component.APIServer))
-	assert.Equal(t, stack.StateExited, componentStateOf(t, s, component.APIServer))
+	require.NoError(t, s.KillComponent(t.Context(), component.APIServer))
+	assert.Equal(t, stack.StateExited, componentState(t, s, component.APIServer))
 	_, err = clients.CoreV1().ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{})
 	require.Error(t, err)
-	require.NoError(t, s.Kill(t.Context(), component.APIServer), "killing the dead")
+	require.NoError(t, s.KillComponent(t.Context(), component.APIServer), "killing the dead")
 
-	require.NoError(t, s.Start(t.Context(), component.APIServer))
+	require.NoError(t, s.StartComponent(t.Context(), component.APIServer))
 	_, err = clients.CoreV1().ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{})
 	require.NoError(t, err, "usable at once, on the old port, with the old data")
-	after := pidsOf(t, s)
+	after := pidsByComponent(t, s)
 	assert.NotEqual(t, before[component.APIServer], after[component.APIServer])
 	assert.Equal(t, before[component.Etcd], after[component.Etcd])
 
-	require.NoError(t, s.Kill(t.Context(), component.ControllerManager))
+	require.NoError(t, s.KillComponent(t.Context(), component.ControllerManager))
 	_, err = stack.Up(t.Context(), stack.Options{Dir: s.Dir(), Components: []string{component.ControllerManager}})
 	require.NoError(t, err)
-	assert.Equal(t, stack.StateReady, componentStateOf(t, s, component.ControllerManager), "up starts what has died")
+	assert.Equal(t, stack.StateReady, componentState(t, s, component.ControllerManager), "up starts what has died")
 
-	require.NoError(t, s.Signal(t.Context(), component.ControllerManager, syscall.SIGSTOP))
+	require.NoError(t, s.SignalComponent(t.Context(), component.ControllerManager, syscall.SIGSTOP))
 	require.Eventually(
 		t,
-		func() bool { return componentStateOf(t, s, component.ControllerManager) == stack.StatePaused },
+		func() bool { return componentState(t, s, component.ControllerManager) == stack.StatePaused },
 		awaitTimeout,
 		pollInterval,
 	)
-	require.NoError(t, s.Signal(t.Context(), component.ControllerManager, syscall.SIGCONT))
+	require.NoError(t, s.SignalComponent(t.Context(), component.ControllerManager, syscall.SIGCONT))
 	require.Eventually(
 		t,
-		func() bool { return componentStateOf(t, s, component.ControllerManager) == stack.StateReady },
+		func() bool { return componentState(t, s, component.ControllerManager) == stack.StateReady },
 		awaitTimeout,
 		pollInterval,
 	)
@@ -160,22 +160,22 @@ func TestKilledComponentIsRestarted(t *testing.T) {
 	assert.Equal(t, "configmap/before\n", string(out))
 	_, err = s.Kubectl(t.Context(), "get", "nonsense")
 	require.ErrorContains(t, err, "nonsense")
-	assert.ErrorContains(t, s.Kill(t.Context(), component.Worker), "no component")
+	assert.ErrorContains(t, s.KillComponent(t.Context(), component.Worker), "no component")
 
-	audit, err := os.ReadFile(s.AuditLog())
+	audit, err := os.ReadFile(s.AuditLogPath())
 	require.NoError(t, err)
 	assert.Contains(t, string(audit), `"username":"test"`)
 	assert.NotContains(t, string(audit), `"username":"system:kube-controller-manager"`)
 
 	require.NoError(t, s.Down(t.Context()))
-	assert.Empty(t, processesOf(t, s.Dir()))
+	assert.Empty(t, processesInFolder(t, s.Dir()))
 	_, err = stack.Open(s.Dir())
 	assert.ErrorIs(t, err, stack.ErrNotRunning)
 }
 
 func TestStacksRunSideBySide(t *testing.T) {
 	one, two := startStack(t, component.APIServer), startStack(t, component.APIServer)
-	assert.NotEqual(t, one.APIServer(), two.APIServer())
+	assert.NotEqual(t, one.APIServerURL(), two.APIServerURL())
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}
 	_, err := newClient(
 		t,
@@ -209,16 +209,19 @@ func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
 	out, err := s.Kubectl(t.Context(), "get", "machines,machinesets,machinedeployments,machineclasses")
 	require.NoError(t, err, "%s", out)
 
-	require.Greater(t, len(processesOf(t, s.Dir())), len(component.Names())-2)
+	require.Greater(t, len(processesInFolder(t, s.Dir())), len(component.Names())-2)
 	require.NoError(t, syscall.Kill(state.Supervisor.PID, syscall.SIGKILL))
 	requireNoProcess(t, s.Dir())
 	_, err = stack.Open(s.Dir())
 	require.ErrorIs(t, err, stack.ErrNotRunning)
 
-	again, err := stack.Up(t.Context(), stack.Options{Dir: s.Dir(), FreePorts: true, Attached: true, Output: t.Output()})
+	again, err := stack.Up(
+		t.Context(),
+		stack.Options{Dir: s.Dir(), UseFreePorts: true, Attached: true, Output: t.Output()},
+	)
 	require.NoError(t, err, "up on the stale state and the old data")
 	require.NoError(t, again.Down(t.Context()))
-	assert.Empty(t, processesOf(t, s.Dir()))
+	assert.Empty(t, processesInFolder(t, s.Dir()))
 }
 
 func TestAttachedStackEndsWithItsParentProcess(t *testing.T) {
@@ -240,7 +243,7 @@ func TestAttachedStackEndsWithItsParentProcess(t *testing.T) {
 	require.NoError(t, owner.Start())
 	require.Eventually(t, func() bool {
 		s, err := stack.Open(dir)
-		return err == nil && componentStateOf(t, s, component.Etcd) == stack.StateReady
+		return err == nil && componentState(t, s, component.Etcd) == stack.StateReady
 	}, awaitTimeout, pollInterval)
 
 	require.NoError(t, owner.Process.Kill())
@@ -259,16 +262,16 @@ func TestUnfinishedStartIsCleanedUp(t *testing.T) {
 			defer cancel()
 			failed := make(chan error, 1)
 			go func() {
-				_, err := stack.Up(ctx, stack.Options{Dir: dir, FreePorts: true, Components: []string{component.APIServer}})
+				_, err := stack.Up(ctx, stack.Options{Dir: dir, UseFreePorts: true, Components: []string{component.APIServer}})
 				failed <- err
 			}()
 			require.Eventually(t, func() bool {
 				s, err := stack.Open(dir)
-				return err == nil && pidsOf(t, s)[component.Etcd] != 0
+				return err == nil && pidsByComponent(t, s)[component.Etcd] != 0
 			}, awaitTimeout, pollInterval)
 			require.NoError(t, interrupt(cancel, dir))
 			require.Error(t, <-failed)
-			assert.Empty(t, processesOf(t, dir))
+			assert.Empty(t, processesInFolder(t, dir))
 		})
 	}
 }
@@ -276,7 +279,7 @@ func TestUnfinishedStartIsCleanedUp(t *testing.T) {
 func TestComponentThatCannotStartSaysWhy(t *testing.T) {
 	dir := t.TempDir()
 	_, err := stack.Up(t.Context(), stack.Options{
-		Dir: dir, FreePorts: true, Attached: true, Components: []string{component.APIServer},
+		Dir: dir, UseFreePorts: true, Attached: true, Components: []string{component.APIServer},
 		Args: map[string][]string{component.APIServer: {"--no-such-flag"}},
 	})
 	require.ErrorContains(t, err, "start kube-apiserver: it ended before it was ready")

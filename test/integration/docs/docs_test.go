@@ -50,7 +50,7 @@ func TestTheCommandsOfThePages(t *testing.T) {
 	require.NoError(t, err)
 	_, err = build.Products(t.Context(), repo, os.Stderr, build.Starter, build.Devstack, build.Worker, build.Bridge)
 	require.NoError(t, err)
-	all, err := pages.All(repo)
+	all, err := pages.ListPages(repo)
 	require.NoError(t, err)
 	for _, name := range all {
 		if blocks := runnableBlocks(t, repo, name); len(blocks) > 0 && !slices.Contains(longPages, name) &&
@@ -67,7 +67,7 @@ func TestTheCommandsOfThePages(t *testing.T) {
 		}
 	})
 	for _, name := range []string{component.Bridge, component.Worker} {
-		require.NoError(t, r.Stack.Stop(t.Context(), name))
+		require.NoError(t, r.Stack.StopComponent(t.Context(), name))
 	}
 	for _, name := range pagesWithOwnProcesses {
 		forgetInstallation(t)
@@ -87,9 +87,9 @@ func forgetInstallation(t *testing.T) {
 // runnableBlocks returns the blocks of a page that can be run.
 func runnableBlocks(t *testing.T, repo, name string) []pages.Block {
 	t.Helper()
-	blocks, err := pages.Read(filepath.Join(repo, filepath.FromSlash(name)))
+	blocks, err := pages.ReadBlocks(filepath.Join(repo, filepath.FromSlash(name)))
 	require.NoError(t, err)
-	return slices.DeleteFunc(blocks, func(b pages.Block) bool { return b.NotRun != "" })
+	return slices.DeleteFunc(blocks, func(b pages.Block) bool { return b.SkipReason != "" })
 }
 
 // runPage runs the commands of a page.
@@ -127,16 +127,16 @@ func newShell(t *testing.T, repo string) *shell {
 	s.env = append(
 		os.Environ(),
 		"PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"),
-		"KUBECONFIG="+r.Stack.Kubeconfig(component.Admin),
+		"KUBECONFIG="+r.Stack.KubeconfigPath(component.Admin),
 		"TEMPORAL_CONFIG_FILE="+os.DevNull,
 		"TEMPORAL_ADDRESS="+r.Stack.TemporalAddress(),
-		"CLOUD_ADDRESS="+freeAddress(t),
+		"CLOUD_ADDRESS="+findFreeAddress(t),
 	)
 	return s
 }
 
-// freeAddress returns an address of this computer on which no process listens now.
-func freeAddress(t *testing.T) string {
+// findFreeAddress returns an address of this computer on which no process listens now.
+func findFreeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -148,16 +148,16 @@ func (s *shell) runCommand(t *testing.T, page string, c pages.Command) {
 	t.Helper()
 	where := fmt.Sprintf("%s:%d", page, c.Line)
 	begin := time.Now()
-	if !c.Repeat {
+	if !c.IsRepeated {
 		out, err := s.runScript(t, c.Text)
 		t.Logf("%s (%.1fs)\n%s\n%s", where, time.Since(begin).Seconds(), c.Text, out)
 		require.NoError(t, err, "%s\n%s\n%s", where, c.Text, out)
-		require.Empty(t, c.Missing(out), "%s: this line is not in what the command printed:\n%s", where, out)
+		require.Empty(t, c.MissingLine(out), "%s: this line is not in what the command printed:\n%s", where, out)
 		return
 	}
 	rig.Eventually(t, where+": the command prints what the page says", func() (bool, any) {
 		out, err := s.runScript(t, c.Text)
-		missing := c.Missing(out)
+		missing := c.MissingLine(out)
 		if missing == "" && err == nil {
 			t.Logf("%s (%.1fs)\n%s\n%s", where, time.Since(begin).Seconds(), c.Text, out)
 			return true, nil

@@ -20,7 +20,7 @@ func TestNodeConditionSaysWhyItsMachineIsDeleted(t *testing.T) {
 	p := newPool(t, "announces", 2, `{"healthTimeout":"5s"}`)
 	machines := p.Machines(t)
 	for _, m := range machines {
-		annotate(t, m, v1alpha1.AnnotationPreDrainHook+"/test=")
+		annotateMachine(t, m, v1alpha1.AnnotationPreDrainHook+"/test=")
 	}
 	says := func(m v1alpha1.Machine, reason, message string) {
 		t.Helper()
@@ -49,10 +49,10 @@ func TestNodeConditionSaysWhyItsMachineIsDeleted(t *testing.T) {
 	)
 	require.NoError(t, err)
 	says(ill, v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy)
-	p.Remove(t, surplus.Name)
+	p.DeleteMachine(t, surplus.Name)
 	says(surplus, v1alpha1.ReasonScaleDown, v1alpha1.MessageTerminatingScaleDown)
 	for _, m := range machines {
-		annotate(t, m, v1alpha1.AnnotationPreDrainHook+"/test-")
-		awaitGone(t, m)
+		annotateMachine(t, m, v1alpha1.AnnotationPreDrainHook+"/test-")
+		awaitMachineGone(t, m)
 	}
 }

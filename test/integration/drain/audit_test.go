@@ -15,7 +15,7 @@ import (
 
 // podRequest is one line of the audit log: a request of the worker about a pod.
 type podRequest struct {
-	At   time.Time
+	Time time.Time
 	Verb string // evict or delete
 	Pod  string
 	Code int
@@ -25,13 +25,13 @@ type podRequest struct {
 func podRequests(t *testing.T, namespace string) []podRequest {
 	t.Helper()
 	var found []podRequest
-	for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
+	for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 		o := line.ObjectRef
 		return o.Resource == "pods" && o.Namespace == namespace && line.User.Username == component.WorkerIdentity &&
 			(o.Subresource == "eviction" || line.Verb == "delete")
 	}) {
 		q := podRequest{
-			At:   line.RequestReceivedTimestamp,
+			Time: line.RequestReceivedTimestamp,
 			Verb: line.Verb,
 			Pod:  line.ObjectRef.Name,
 			Code: line.ResponseStatus.Code,
@@ -63,7 +63,7 @@ func requireSingleEvictions(t *testing.T, namespace string) int {
 func deletedObjects(t *testing.T, resource string) []string {
 	t.Helper()
 	var names []string
-	for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
+	for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 		return line.ObjectRef.Resource == resource && line.Verb == "delete" && line.ResponseStatus.Code == 200 && line.User.Username == component.WorkerIdentity
 	}) {
 		names = append(names, line.ObjectRef.Name)

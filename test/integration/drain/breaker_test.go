@@ -25,13 +25,13 @@ import (
 func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	const size, drains = 4, 2
 	p := newPool(t, "dark", size, "")
-	p.Deploy(t, "web", 2*size, func(pod *corev1.PodTemplateSpec) {
+	p.DeployPods(t, "web", 2*size, func(pod *corev1.PodTemplateSpec) {
 		pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule,
 			LabelSelector: &metav1.LabelSelector{MatchLabels: pod.Labels},
 		}}
 	})
-	p.Budget(t, "web", 2*size)
+	p.CreateBudget(t, "web", 2*size)
 	p.Scale(t, size-drains)
 	leaving := func(what string, is func(*v1alpha1.Machine) bool) {
 		t.Helper()
@@ -42,7 +42,7 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 				if m.DeletionTimestamp == nil {
 					continue
 				}
-				saw = append(saw, drainedCondition(&m), r.Details(t, drainWorkflowID(m)))
+				saw = append(saw, drainedCondition(&m), r.WorkflowDetails(t, drainWorkflowID(m)))
 				if is(&m) {
 					n++
 				}
@@ -52,8 +52,8 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	}
 	leaving("the drains are blocked", func(m *v1alpha1.Machine) bool { return drainedCondition(m).Reason == "Blocked" })
 
-	require.NoError(t, r.Stack.Signal(t.Context(), component.Kwok, syscall.SIGSTOP))
-	thaw := func() error { return r.Stack.Signal(t.Context(), component.Kwok, syscall.SIGCONT) }
+	require.NoError(t, r.Stack.SignalComponent(t.Context(), component.Kwok, syscall.SIGSTOP))
+	thaw := func() error { return r.Stack.SignalComponent(t.Context(), component.Kwok, syscall.SIGCONT) }
 	thawed := false
 	t.Cleanup(func() {
 		if !thawed {
@@ -71,11 +71,11 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	}
 	// change the times only after all nodes are Unknown: a drain would kill the pods of a single Unknown node
 	for _, n := range nodes {
-		markNotReadyForLong(t, n.Name, nil)
+		markNodeLongNotReady(t, n.Name, nil)
 	}
 	leaving("the drains say why they do not kill", func(m *v1alpha1.Machine) bool {
 		require.NotEqual(t, string(drain.Kill), m.Status.Deletion.Drain.Means)
-		return strings.Contains(r.Details(t, drainWorkflowID(*m)), "kills no pod although")
+		return strings.Contains(r.WorkflowDetails(t, drainWorkflowID(*m)), "kills no pod although")
 	})
 	for _, q := range podRequests(t, p.Namespace) {
 		require.Equal(t, "evict", q.Verb, "%v", q)
@@ -90,7 +90,7 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	require.NoError(t, thaw())
 	thawed = true
 	p.RelaxBudget(t, "web", 0)
-	p.AwaitRunning(t, size-drains)
+	p.AwaitRunningMachines(t, size-drains)
 	for _, q := range podRequests(t, p.Namespace) {
 		require.Equal(t, "evict", q.Verb, "%v", q)
 	}
@@ -98,5 +98,5 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }

@@ -20,10 +20,10 @@ import (
 func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "loosens", 2, "")
-	p.Deploy(t, "web", 3)
-	p.Budget(t, "web", 3)
-	m, here := p.Host(t, "web")
-	p.Remove(t, m.Name)
+	p.DeployPods(t, "web", 3)
+	p.CreateBudget(t, "web", 3)
+	m, here := p.MachineWithPods(t, "web")
+	p.DeleteMachine(t, m.Name)
 	rig.Eventually(t, "the machine says what blocks it", func() (bool, any) {
 		c := drainedCondition(readMachine(t, m))
 		return c.Reason == "Blocked" && c.Status == corev1.ConditionFalse, c
@@ -38,7 +38,7 @@ func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 		stuck := r.Workflows(t, `Stuck = true AND WorkflowType = "Drain" AND MachineNamespace = "loosens"`)
 		return len(stuck) == 1, stuck
 	})
-	r.LookAgain(t, run.KindMachine, m.Namespace, m.Name)
+	r.ReconcileAgain(t, run.KindMachine, m.Namespace, m.Name)
 	require.NotNil(t, readMachine(t, m))
 	// TestOneProbePerBudgetAndMinute of decide/drain proves the rate of eviction requests.
 	require.LessOrEqual(t, len(podRequests(t, p.Namespace)), 3, "a budget that cannot allow any is not hammered")
@@ -56,8 +56,8 @@ func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 	)
 	first := slices.IndexFunc(requests, func(q podRequest) bool { return q.Verb == "evict" && q.Code == 201 })
 	require.GreaterOrEqual(t, first, 0, "no eviction was accepted")
-	require.False(t, requests[first].At.Before(allowed), "the API server accepts no eviction before")
-	awaitGone(t, m)
+	require.False(t, requests[first].Time.Before(allowed), "the API server accepts no eviction before")
+	awaitMachineGone(t, m)
 }
 
 func TestBudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
@@ -65,22 +65,22 @@ func TestBudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	const timeout, grace = 20 * time.Second, 2 * time.Second
 	p := newPool(t, "ladder", 2, `{"drainTimeout":"20s"}`)
 	stuck := func(pod *corev1.PodTemplateSpec) { pod.Labels["stuck-terminating"] = "true" }
-	p.Deploy(t, "web", 2)
-	p.Deploy(t, "held", 2, stuck)
-	p.Budget(t, "web", 2)
-	p.Budget(t, "held", 2)
-	m, _ := p.Host(t, "held")
-	p.Remove(t, m.Name)
+	p.DeployPods(t, "web", 2)
+	p.DeployPods(t, "held", 2, stuck)
+	p.CreateBudget(t, "web", 2)
+	p.CreateBudget(t, "held", 2)
+	m, _ := p.MachineWithPods(t, "held")
+	p.DeleteMachine(t, m.Name)
 	var began *v1alpha1.Machine
 	rig.Eventually(t, "the drain has begun", func() (bool, any) {
 		began = readMachine(t, m)
 		return began.Status.Deletion != nil && began.Status.Deletion.Drain != nil, began.Status.Deletion
 	})
-	awaitGone(t, m)
+	awaitMachineGone(t, m)
 
 	var evicted, deleted []podRequest
 	for _, q := range podRequests(t, p.Namespace) {
-		t.Logf("%s %s %s %d", q.At.Format("15:04:05.000"), q.Verb, q.Pod, q.Code)
+		t.Logf("%s %s %s %d", q.Time.Format("15:04:05.000"), q.Verb, q.Pod, q.Code)
 		if q.Verb == "delete" {
 			deleted = append(deleted, q)
 		} else {
@@ -92,19 +92,19 @@ func TestBudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	deadline := drain.StartedAt.Add(timeout)
 	require.Len(t, deleted, 3, "web and held with their own grace, then held without")
 	for _, q := range evicted {
-		require.True(t, q.At.Before(deleted[0].At), "no eviction after the deadline")
+		require.True(t, q.Time.Before(deleted[0].Time), "no eviction after the deadline")
 	}
-	// TestTheLadderIsClimbedByDeadlines of workflows/drain proves that no step of the drain comes too late.
+	// TestDrainMeansChangeAtTheirDeadlines of workflows/drain proves that no step of the drain comes too late.
 	after := func(begin time.Time, q podRequest) {
 		t.Helper()
-		t.Logf("%s of %s comes %s after its time", q.Verb, q.Pod, q.At.Sub(begin).Round(10*time.Millisecond))
-		require.False(t, q.At.Before(begin), "%s: %v comes too early", begin, q)
+		t.Logf("%s of %s comes %s after its time", q.Verb, q.Pod, q.Time.Sub(begin).Round(10*time.Millisecond))
+		require.False(t, q.Time.Before(begin), "%s: %v comes too early", begin, q)
 	}
 	after(deadline, deleted[0])
 	after(deadline, deleted[1])
 	// a pod that does not end is killed; the drain does not count the pod as gone. The time for the deletion begins at the
 	// deadline, even if a slow worker sends the request later.
 	after(deadline.Add(grace+30*time.Second), deleted[2])
-	after(deleted[1].At.Add(grace), deleted[2])
+	after(deleted[1].Time.Add(grace), deleted[2])
 	require.Contains(t, deleted[2].Pod, "held-")
 }

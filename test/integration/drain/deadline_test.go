@@ -24,11 +24,11 @@ func TestDrainDeadlineWithBlockedPodsWithVolumes(t *testing.T) {
 	const timeout = 40 * time.Second
 	p := newPool(t, "deadline", 2, `{"drainTimeout":"40s"}`)
 	p.RunStatefulSet(t, "db", 6)
-	p.Budget(t, "db", 6)
-	m, here := p.Host(t, "db")
+	p.CreateBudget(t, "db", 6)
+	m, here := p.MachineWithPods(t, "db")
 	require.GreaterOrEqual(t, len(here), 2, "the scheduler spreads six pods over two nodes")
 	node := m.Labels[v1alpha1.LabelNode]
-	p.Remove(t, m.Name)
+	p.DeleteMachine(t, m.Name)
 
 	var last *v1alpha1.MachineDeletion
 	blocked := ""
@@ -57,16 +57,16 @@ func TestDrainDeadlineWithBlockedPodsWithVolumes(t *testing.T) {
 
 	began, deleted := last.Drain.StartedAt.Time, map[string]int{} // number of deletions by pod name
 	requests := podRequests(t, p.Namespace)
-	slices.SortFunc(requests, func(x, y podRequest) int { return x.At.Compare(y.At) })
+	slices.SortFunc(requests, func(x, y podRequest) int { return x.Time.Compare(y.Time) })
 	for _, q := range requests {
-		t.Logf("%s %s %s %d", q.At.Format("15:04:05.000"), q.Verb, q.Pod, q.Code)
+		t.Logf("%s %s %s %d", q.Time.Format("15:04:05.000"), q.Verb, q.Pod, q.Code)
 		if q.Verb == "evict" {
 			require.Equal(t, 429, q.Code, "the budget allows no eviction")
 			require.Empty(t, deleted, "no eviction after the first deletion")
 			continue
 		}
 		require.Equal(t, 200, q.Code)
-		require.False(t, q.At.Before(began.Add(timeout)), "no deletion before the deadline")
+		require.False(t, q.Time.Before(began.Add(timeout)), "no deletion before the deadline")
 		deleted[q.Pod]++
 	}
 	for _, pod := range here {

@@ -35,17 +35,17 @@ func TestRecreatedPodWithTheSameNameIsNotEvicted(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	p.AwaitPods(t, "db", 1)
-	p.Budget(t, "db", 1)
-	p.Deploy(t, "held", 6)
-	p.Budget(t, "held", 6)
-	m, first := p.Host(t, "db")
-	p.Remove(t, m.Name)
+	p.CreateBudget(t, "db", 1)
+	p.DeployPods(t, "held", 6)
+	p.CreateBudget(t, "held", 6)
+	m, first := p.MachineWithPods(t, "db")
+	p.DeleteMachine(t, m.Name)
 	rig.Eventually(t, "it is blocked", func() (bool, any) {
 		c := drainedCondition(readMachine(t, m))
 		return c.Reason == "Blocked", c
 	})
 	// the annotation makes the drain try all evictions, also those that a budget blocks
-	annotate(t, m, v1alpha1.AnnotationRetry+"=now")
+	annotateMachine(t, m, v1alpha1.AnnotationRetry+"=now")
 	rig.Eventually(t, "it was asked in vain", func() (bool, any) {
 		return len(podRequestsWithPrefix(t, p.Namespace, "db-0")) > 0, podRequests(t, p.Namespace)
 	})
@@ -64,12 +64,12 @@ func TestRecreatedPodWithTheSameNameIsNotEvicted(t *testing.T) {
 	before := len(podRequestsWithPrefix(t, p.Namespace, "db-0"))
 	p.RelaxBudget(t, "db", 0)
 	others := len(podRequestsWithPrefix(t, p.Namespace, "held-"))
-	annotate(t, m, v1alpha1.AnnotationRetry+"=again")
+	annotateMachine(t, m, v1alpha1.AnnotationRetry+"=again")
 	rig.Eventually(t, "all others are asked again", func() (bool, any) {
 		return len(podRequestsWithPrefix(t, p.Namespace, "held-")) > others, podRequests(t, p.Namespace)
 	})
 	p.RelaxBudget(t, "held", 0)
-	awaitGone(t, m)
+	awaitMachineGone(t, m)
 	require.Len(t, podRequestsWithPrefix(t, p.Namespace, "db-0"), before, "nobody asked the pod that took its name")
 	now, err := r.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), "db-0", metav1.GetOptions{})
 	require.NoError(t, err)

@@ -31,33 +31,33 @@ func TestKillsInEachStageOfADeletion(t *testing.T) {
 
 func killInEachStage(t *testing.T, victim string) {
 	name := "kill-" + strings.ToLower(strings.ReplaceAll(victim, "kube-", ""))
-	r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"8s"}`)
-	p := r.Pool(t, name, name, 2, rig.LabelNodes)
-	p.AwaitRunning(t, 2)
-	p.AwaitHosts(t, 2)
-	p.Deploy(t, "web", 8, func(pod *corev1.PodTemplateSpec) {
+	r.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"8s"}`)
+	p := r.CreatePool(t, name, name, 2, rig.LabelNodes)
+	p.AwaitRunningMachines(t, 2)
+	p.AwaitLabelledNodes(t, 2)
+	p.DeployPods(t, "web", 8, func(pod *corev1.PodTemplateSpec) {
 		pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "8s"
 		pod.Spec.TerminationGracePeriodSeconds = new(int64(30))
 	})
-	m, here := p.Host(t, "web")
+	m, here := p.MachineWithPods(t, "web")
 	hooks := []string{v1alpha1.AnnotationPreDrainHook + "/test", v1alpha1.AnnotationPreTerminateHook + "/test"}
-	annotate(t, m, hooks[0]+"=", hooks[1]+"=")
+	annotateMachine(t, m, hooks[0]+"=", hooks[1]+"=")
 	stages, evicted := recordStages(t, m), recordEvictions(t, name)
-	p.Remove(t, m.Name)
+	p.DeleteMachine(t, m.Name)
 
 	kill := func(stage v1alpha1.MachineDeletionStage) {
 		t.Helper()
 		rig.Eventually(t, "stage "+string(stage), func() (bool, any) { return slices.Contains(stages(), stage), stages() })
-		require.NoError(t, r.Stack.Kill(t.Context(), victim))
-		require.NoError(t, r.Stack.Start(t.Context(), victim))
+		require.NoError(t, r.Stack.KillComponent(t.Context(), victim))
+		require.NoError(t, r.Stack.StartComponent(t.Context(), victim))
 	}
 	kill(v1alpha1.MachineDeletionPreDrainHooks)
-	annotate(t, m, hooks[0]+"-")
+	annotateMachine(t, m, hooks[0]+"-")
 	kill(v1alpha1.MachineDeletionDrain)
 	kill(v1alpha1.MachineDeletionPreTerminateHooks)
-	annotate(t, m, hooks[1]+"-")
+	annotateMachine(t, m, hooks[1]+"-")
 	kill(v1alpha1.MachineDeletionInstance)
-	awaitGone(t, m)
+	awaitMachineGone(t, m)
 
 	requireStageOrder(t, stages())
 	for _, pod := range here {
@@ -78,7 +78,7 @@ func killInEachStage(t *testing.T, victim string) {
 	for _, node := range p.Nodes(t) {
 		require.NotEqual(t, m.Name, node.Name)
 	}
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 }
 
 // requireStageOrder requires that the stages of a deletion are in order and that no stage was entered twice. The stage
@@ -99,8 +99,9 @@ func requireStageOrder(t *testing.T, seen []v1alpha1.MachineDeletionStage) {
 	}
 }
 
-// annotate changes annotations of a machine in kubectl's syntax: "key=value" sets an annotation, and "key-" removes it.
-func annotate(t *testing.T, m v1alpha1.Machine, changes ...string) {
+// annotateMachine changes annotations of a machine in kubectl's syntax: "key=value" sets an annotation, and "key-"
+// removes it.
+func annotateMachine(t *testing.T, m v1alpha1.Machine, changes ...string) {
 	t.Helper()
 	rig.Eventually(t, "machine "+m.Name+" is annotated", func() (bool, any) {
 		args := append([]string{"annotate", "--overwrite", "machine", "-n", m.Namespace, m.Name}, changes...)

@@ -23,20 +23,20 @@ import (
 func TestKillsInTheStagesDetachAndNode(t *testing.T) {
 	const name, volume = "kill-late", "kill-late"
 	p := newPool(t, name, 2, "")
-	p.Deploy(t, "web", 6, func(pod *corev1.PodTemplateSpec) {
+	p.DeployPods(t, "web", 6, func(pod *corev1.PodTemplateSpec) {
 		pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "2s"
 		pod.Spec.TerminationGracePeriodSeconds = new(int64(30))
 	})
-	m, here := p.Host(t, "web")
+	m, here := p.MachineWithPods(t, "web")
 	node := m.Labels[v1alpha1.LabelNode]
 	for range 6 { // after six API server restarts, the watches of volumes stay broken for a while
-		require.NoError(t, r.Stack.Kill(t.Context(), component.APIServer))
-		require.NoError(t, r.Stack.Start(t.Context(), component.APIServer))
+		require.NoError(t, r.Stack.KillComponent(t.Context(), component.APIServer))
+		require.NoError(t, r.Stack.StartComponent(t.Context(), component.APIServer))
 	}
-	r.Attach(t, volume, node)
+	r.AttachVolume(t, volume, node)
 	allow := forbidNodeDeletion(t, node)
 	stages := recordStages(t, m)
-	p.Remove(t, m.Name)
+	p.DeleteMachine(t, m.Name)
 
 	everythingDies := func(stage v1alpha1.MachineDeletionStage) {
 		t.Helper()
@@ -46,8 +46,8 @@ func TestKillsInTheStagesDetachAndNode(t *testing.T) {
 		}
 		rig.Eventually(t, "stage "+string(stage), func() (bool, any) { return now() == stage, stages() })
 		for _, victim := range []string{component.Worker, component.Temporal, component.APIServer} {
-			require.NoError(t, r.Stack.Kill(t.Context(), victim))
-			require.NoError(t, r.Stack.Start(t.Context(), victim))
+			require.NoError(t, r.Stack.KillComponent(t.Context(), victim))
+			require.NoError(t, r.Stack.StartComponent(t.Context(), victim))
 			require.Equal(t, stage, now(), "%s died; the machine stays where it is", victim)
 		}
 	}
@@ -58,14 +58,14 @@ func TestKillsInTheStagesDetachAndNode(t *testing.T) {
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
 	require.NotNil(t, readMachine(t, m), "the object stays as long as its node")
 	allow()
-	awaitGone(t, m)
+	awaitMachineGone(t, m)
 
 	requireStageOrder(t, stages())
 	require.Equal(t, len(here), requireSingleEvictions(t, name))
 	require.Empty(t, listAttachments(t, node))
 	_, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 }
 
 // forbidNodeDeletion makes the API server refuse to delete a node, for all users, until allow is called.

@@ -35,14 +35,14 @@ const smallProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
 // is JSON that is merged into the spec of the pool's machines.
 func newPool(t *testing.T, name string, replicas int32, template string) *rig.Pool {
 	t.Helper()
-	r.Namespace(t, name, smallProviderSpec)
-	p := r.Pool(t, name, name, replicas, rig.LabelNodes, func(d *v1alpha1.MachineDeployment) {
+	r.CreateNamespace(t, name, smallProviderSpec)
+	p := r.CreatePool(t, name, name, replicas, rig.LabelNodes, func(d *v1alpha1.MachineDeployment) {
 		if template != "" {
 			require.NoError(t, json.Unmarshal([]byte(template), &d.Spec.Template.Spec))
 		}
 	})
-	p.AwaitRunning(t, int(replicas))
-	p.AwaitHosts(t, int(replicas))
+	p.AwaitRunningMachines(t, int(replicas))
+	p.AwaitLabelledNodes(t, int(replicas))
 	return p
 }
 
@@ -58,7 +58,7 @@ func readMachine(t *testing.T, was v1alpha1.Machine) *v1alpha1.Machine {
 	return nil
 }
 
-func awaitGone(t *testing.T, m v1alpha1.Machine) {
+func awaitMachineGone(t *testing.T, m v1alpha1.Machine) {
 	t.Helper()
 	rig.Eventually(t, "machine "+m.Name+" is gone", func() (bool, any) {
 		now := readMachine(t, m)

@@ -35,11 +35,11 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	const further, wanted = 35, 10
 	grows := newPool(t, "grows", 1, "")
 	crowd := newPool(t, "crowd", maxDrains+further, "")
-	crowd.Deploy(t, "web", maxDrains+further, func(pod *corev1.PodTemplateSpec) {
+	crowd.DeployPods(t, "web", maxDrains+further, func(pod *corev1.PodTemplateSpec) {
 		// the host port allows only one pod per node
 		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	})
-	crowd.Budget(t, "web", maxDrains+further)
+	crowd.CreateBudget(t, "web", maxDrains+further)
 	hanging := func(blocked, queued int) func() (bool, any) {
 		return func() (bool, any) {
 			b, q := 0, 0
@@ -57,7 +57,7 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	grow := func(to int) {
 		t.Helper()
 		grows.Scale(t, to)
-		grows.AwaitRunning(t, to)
+		grows.AwaitRunningMachines(t, to)
 	}
 
 	begun := time.Now()
@@ -80,7 +80,7 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	requireQueueOrder(t, crowd, hanging)
 
 	crowd.RelaxBudget(t, "web", 0)
-	crowd.AwaitRunning(t, 0)
+	crowd.AwaitRunningMachines(t, 0)
 	require.Equal(
 		t,
 		maxDrains+further-freedPlaces,
@@ -91,8 +91,8 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	require.NoError(t, err)
 	crowd.Delete(t)
 	grows.Delete(t)
-	crowd.AwaitGone(t)
-	grows.AwaitGone(t)
+	crowd.AwaitPoolGone(t)
+	grows.AwaitPoolGone(t)
 }
 
 // freedPlaces is the number of drains that end at the same time. The queue has more machines than freedPlaces, so that

@@ -22,9 +22,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// requestUpdate returns the options of a Temporal update by which the actor ann requests a command from a workflow of a
-// machine.
-func requestUpdate(kind run.Kind, m v1alpha1.Machine, in run.RequestInput) client.UpdateWorkflowOptions {
+// requestUpdateOptions returns the options of a Temporal update by which the actor ann requests a command from a
+// workflow of a machine.
+func requestUpdateOptions(kind run.Kind, m v1alpha1.Machine, in run.RequestInput) client.UpdateWorkflowOptions {
 	in.Actor = "ann"
 	return client.UpdateWorkflowOptions{
 		WorkflowID: rig.Installation.ID(
@@ -56,10 +56,10 @@ func awaitAnswer(t *testing.T, handle client.WorkflowUpdateHandle, err error) (a
 	return "", failed.Message()
 }
 
-// requestFromDrain sends a request to the drain workflow of a machine.
-func requestFromDrain(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer, refused string) {
+// sendRequestToDrain sends a request to the drain workflow of a machine.
+func sendRequestToDrain(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer, refused string) {
 	t.Helper()
-	handle, err := r.Temporal.UpdateWorkflow(t.Context(), requestUpdate(run.KindDrain, m, in))
+	handle, err := r.Temporal.UpdateWorkflow(t.Context(), requestUpdateOptions(run.KindDrain, m, in))
 	return awaitAnswer(t, handle, err)
 }
 
@@ -82,7 +82,7 @@ func awaitEventWithText(t *testing.T, m v1alpha1.Machine, reason, words string) 
 	})
 }
 
-func awaitBlocked(t *testing.T, m v1alpha1.Machine) {
+func awaitBlockedDrain(t *testing.T, m v1alpha1.Machine) {
 	t.Helper()
 	rig.Eventually(t, "a budget blocks the drain of "+m.Name, func() (bool, any) {
 		c := drainedCondition(readMachine(t, m))
@@ -96,11 +96,11 @@ func awaitBlocked(t *testing.T, m v1alpha1.Machine) {
 func TestStuckDrainTakesRequests(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "requests", 2, "")
-	p.Deploy(t, "web", 3)
-	p.Budget(t, "web", 3)
-	m, here := p.Host(t, "web")
-	p.Remove(t, m.Name)
-	awaitBlocked(t, m)
+	p.DeployPods(t, "web", 3)
+	p.CreateBudget(t, "web", 3)
+	m, here := p.MachineWithPods(t, "web")
+	p.DeleteMachine(t, m.Name)
+	awaitBlockedDrain(t, m)
 
 	for want, in := range map[string]run.RequestInput{
 		`there is no command "burn"`:                      {Command: "burn"},
@@ -111,10 +111,10 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		"extend needs either for DURATION or until TIME":  {Command: "extend"},
 		"extend only gives more time":                     {Command: "extend", Until: time.Now().Add(time.Minute).Format(time.RFC3339)},
 	} {
-		_, refused := requestFromDrain(t, m, in)
+		_, refused := sendRequestToDrain(t, m, in)
 		require.Contains(t, refused, want)
 	}
-	garbled := requestUpdate(run.KindDrain, m, run.RequestInput{})
+	garbled := requestUpdateOptions(run.KindDrain, m, run.RequestInput{})
 	garbled.Args = []any{map[string]any{"command": 1}}
 	handle, err := r.Temporal.UpdateWorkflow(t.Context(), garbled)
 	_, refused := awaitAnswer(t, handle, err)
@@ -123,7 +123,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 
 	began := readMachine(t, m).Status.Deletion.Drain.StartedAt
 	var answer string
-	answer, refused = requestFromDrain(
+	answer, refused = sendRequestToDrain(
 		t,
 		m,
 		run.RequestInput{Command: "extend", For: "1h", Reason: "the backup needs longer"},
@@ -135,7 +135,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	require.WithinDuration(
 		t,
 		began.Add(3*time.Hour),
-		drain.Deadlines(now, time.Now()).Next(),
+		drain.DeadlineFacts(now, time.Now()).NextDeadline(),
 		time.Second,
 		"two hours, and one more",
 	)
@@ -147,7 +147,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	)
 
 	before := len(podRequests(t, p.Namespace))
-	answer, refused = requestFromDrain(t, m, run.RequestInput{Command: "retry"})
+	answer, refused = sendRequestToDrain(t, m, run.RequestInput{Command: "retry"})
 	require.Empty(t, refused)
 	require.Contains(t, answer, "wrote "+v1alpha1.AnnotationRetry)
 	rig.Eventually(t, "its budget is asked again", func() (bool, any) {
@@ -197,10 +197,10 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	signal(run.RequestInput{Command: "resume"})
 	awaitEventWithText(t, m, "DeletionResumed", "")
 
-	answer, refused = requestFromDrain(t, m, run.RequestInput{Command: "force", Reason: "the node burns"})
+	answer, refused = sendRequestToDrain(t, m, run.RequestInput{Command: "force", Reason: "the node burns"})
 	require.Empty(t, refused)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationForce+`: "somebody in Temporal who signs as ann: the node burns"`, answer)
-	awaitGone(t, m)
+	awaitMachineGone(t, m)
 	awaitEventWithText(t, m, "DrainForced", "somebody in Temporal who signs as ann: the node burns")
 	for _, pod := range here {
 		require.Contains(t, listDeletedPods(t, p.Namespace), pod.Name, "forced, whatever the budget says")
@@ -232,8 +232,8 @@ func listDeletedPods(t *testing.T, namespace string) []string {
 func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "requests-update", 1, "")
-	p.Deploy(t, "web", 1)
-	p.Budget(t, "web", 1)
+	p.DeployPods(t, "web", 1)
+	p.CreateBudget(t, "web", 1)
 	m := p.Machines(t)[0]
 	node := m.Labels[v1alpha1.LabelNode]
 	_, err := r.Stack.Kubectl(
@@ -245,18 +245,18 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 		v1alpha1.LabelSelectedForUpdate+"=true",
 	)
 	require.NoError(t, err)
-	awaitBlocked(t, m)
+	awaitBlockedDrain(t, m)
 	now := readMachine(t, m)
-	require.NotNil(t, drain.OfStayingMachine(now), "%+v", now.Status)
-	_, refused := requestFromDrain(t, m, run.RequestInput{Command: "abandon-instance", Reason: "no"})
+	require.NotNil(t, drain.RecordOfStayingMachine(now), "%+v", now.Status)
+	_, refused := sendRequestToDrain(t, m, run.RequestInput{Command: "abandon-instance", Reason: "no"})
 	require.Contains(t, refused, "is not being deleted: its phase is Running")
-	_, refused = requestFromDrain(
+	_, refused = sendRequestToDrain(
 		t,
 		m,
 		run.RequestInput{Command: "extend", Until: now.Status.Drain.StartedAt.Add(2 * time.Hour).Format(time.RFC3339)},
 	)
 	require.Contains(t, refused, "is not later than the present deadline")
-	answer, refused := requestFromDrain(t, m, run.RequestInput{Command: "force", Reason: "tonight"})
+	answer, refused := sendRequestToDrain(t, m, run.RequestInput{Command: "force", Reason: "tonight"})
 	require.Empty(t, refused)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationForce+`: "somebody in Temporal who signs as ann: tonight"`, answer)
 	rig.Eventually(t, "the agent on the node is told", func() (bool, any) {
@@ -266,19 +266,19 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	})
 	now = readMachine(t, m)
 	require.Equal(t, "Forced", now.Status.Drain.Result)
-	require.Nil(t, drain.OfStayingMachine(now))
-	_, refused = requestFromMachine(t, m, run.RequestInput{Command: "retry"})
+	require.Nil(t, drain.RecordOfStayingMachine(now))
+	_, refused = sendRequestToMachine(t, m, run.RequestInput{Command: "retry"})
 	require.Contains(t, refused, "is not being deleted", "it is over")
 }
 
-func requestFromMachine(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer, refused string) {
+func sendRequestToMachine(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer, refused string) {
 	t.Helper()
 	handle, err := r.Temporal.UpdateWithStartWorkflow(t.Context(), client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: r.Temporal.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
-			ID: rig.Installation.ID(run.KindMachine, machineRef(m)), TaskQueue: rig.Installation.Queue(run.QueueMachines),
+			ID: rig.Installation.ID(run.KindMachine, machineRef(m)), TaskQueue: rig.Installation.TaskQueue(run.QueueMachines),
 			WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		}, string(run.KindMachine), run.Input{Ref: machineRef(m)}),
-		UpdateOptions: requestUpdate(run.KindMachine, m, in),
+		UpdateOptions: requestUpdateOptions(run.KindMachine, m, in),
 	})
 	return awaitAnswer(t, handle, err)
 }
@@ -303,7 +303,7 @@ func TestIdleMachineIsPreservedByAnUpdate(t *testing.T) {
 		runs := r.Workflows(t, open)
 		return len(runs) == 0, len(runs)
 	})
-	answer, refused := requestFromMachine(t, m, run.RequestInput{Command: "preserve", Reason: "what is in its memory?"})
+	answer, refused := sendRequestToMachine(t, m, run.RequestInput{Command: "preserve", Reason: "what is in its memory?"})
 	require.Empty(t, refused)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationPreserve+`: "now"`, answer)
 	awaitEventWithText(
@@ -321,7 +321,7 @@ func TestIdleMachineIsPreservedByAnUpdate(t *testing.T) {
 		c, end := nodeCondition(n, v1alpha1.NodePreserved), now.Status.CurrentStatus.PreserveExpiryTime
 		return c.Status == corev1.ConditionTrue && end != nil && end.After(time.Now().Add(95*time.Hour)), []any{c, end}
 	})
-	_, refused = requestFromMachine(t, m, run.RequestInput{Command: "force", Reason: "no"})
+	_, refused = sendRequestToMachine(t, m, run.RequestInput{Command: "force", Reason: "no"})
 	require.Contains(
 		t,
 		refused,

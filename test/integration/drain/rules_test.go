@@ -20,10 +20,10 @@ func TestRulesSayWhoGoesAndWhen(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "rules", 1, "")
 	slowly := func(pod *corev1.PodTemplateSpec) { pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "4s" }
-	p.Deploy(t, "first", 1, slowly)
-	p.Deploy(t, "last", 1)
-	p.Deploy(t, "kept", 1)
-	p.Deploy(t, "batch", 1)
+	p.DeployPods(t, "first", 1, slowly)
+	p.DeployPods(t, "last", 1)
+	p.DeployPods(t, "kept", 1)
+	p.DeployPods(t, "batch", 1)
 	rule := func(app string, behaviour v1alpha1.MachineDrainRuleBehavior, order *int32) {
 		r1 := &v1alpha1.MachineDrainRule{ObjectMeta: metav1.ObjectMeta{Name: app}}
 		r1.Spec.Drain = v1alpha1.MachineDrainRuleDrain{Behavior: behaviour, Order: order}
@@ -46,13 +46,13 @@ func TestRulesSayWhoGoesAndWhen(t *testing.T) {
 	require.Contains(t, podRequests(t, p.Namespace)[0].Pod, "first-")
 	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "batch", "--wait=false")
 	require.NoError(t, err)
-	awaitGone(t, m)
+	awaitMachineGone(t, m)
 	requests := podRequests(t, p.Namespace)
 	require.Len(t, requests, 2, "neither the pod that is kept nor the one that is waited for is asked: %v", requests)
 	require.Contains(t, requests[1].Pod, "last-")
 	require.True(
 		t,
-		requests[1].At.After(requests[0].At.Add(3*time.Second)),
+		requests[1].Time.After(requests[0].Time.Add(3*time.Second)),
 		"the last one waits until the first one is gone",
 	)
 }

@@ -25,23 +25,23 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "unreachable", 2, "")
 	p.RunStatefulSet(t, "db", 2)
-	p.Deploy(t, "web", 4)
-	p.Budget(t, "web", 4)
-	m, db := p.Host(t, "db") // one or two pods of db: the scheduler only prefers to spread pods over nodes
+	p.DeployPods(t, "web", 4)
+	p.CreateBudget(t, "web", 4)
+	m, db := p.MachineWithPods(t, "db") // one or two pods of db: the scheduler only prefers to spread pods over nodes
 	node := m.Labels[v1alpha1.LabelNode]
 	web := slices.DeleteFunc(p.Pods(t, "web"), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
 	require.NotEmpty(t, web, "the scheduler spreads four pods over two nodes")
 	here := slices.Concat(web, db)
-	r.Attach(t, "unclaimed", node)
+	r.AttachVolume(t, "unclaimed", node)
 	stopKubelet(t, node)
 	// One pod of the node was deleted before. Without a kubelet, the deleted pod never ends.
 	require.NoError(t, r.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), web[0].Name, metav1.DeleteOptions{}))
-	markNotReadyForLong(t, node, db)
+	markNodeLongNotReady(t, node, db)
 	held := listAttachments(t, node)
 	require.Len(t, held, len(db)+1, "of the pods of db, and one that nobody claims")
 
-	p.Remove(t, m.Name)
-	awaitGone(t, m)
+	p.DeleteMachine(t, m.Name)
+	awaitMachineGone(t, m)
 	var killed, present []string
 	for _, q := range podRequests(t, p.Namespace) {
 		require.Equal(t, "delete", q.Verb, "nobody asks the budget: %v", q)
@@ -70,7 +70,7 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	require.Contains(t, awaitEventMessage(t, m, "DrainForced"), "node "+node+" is not ready since")
 	p.AwaitPods(t, "db", 2)
 	rig.Eventually(t, "the volume of the pod that was there is attached where the new one is", func() (bool, any) {
-		on := p.Attached(t)
+		on := p.AttachedVolumes(t)
 		for _, a := range on {
 			if a.Spec.NodeName == node {
 				return false, on
@@ -113,9 +113,9 @@ func stopKubelet(t *testing.T, node string) {
 	})
 }
 
-// markNotReadyForLong writes into the status of an unreachable node that the node has not been ready for six minutes.
-// markNotReadyForLong lists the volumes of the pods as in use, as the node's kubelet would.
-func markNotReadyForLong(t *testing.T, node string, pods []corev1.Pod) {
+// markNodeLongNotReady writes into the status of an unreachable node that the node has not been ready for six minutes.
+// markNodeLongNotReady lists the volumes of the pods as in use, as the node's kubelet would.
+func markNodeLongNotReady(t *testing.T, node string, pods []corev1.Pod) {
 	t.Helper()
 	mounted := make([]string, len(pods))
 	for i, pod := range pods {

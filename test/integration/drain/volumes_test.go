@@ -16,13 +16,13 @@ func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "volumes", 2, "")
 	p.RunStatefulSet(t, "db", 6)
-	m, here := p.Host(t, "db")
+	m, here := p.MachineWithPods(t, "db")
 	require.GreaterOrEqual(t, len(here), 2, "the scheduler spreads six pods over two nodes")
-	p.Remove(t, m.Name)
+	p.DeleteMachine(t, m.Name)
 
 	moved := map[string]time.Time{} // creation time of the volume's attachment to another node
 	rig.Eventually(t, "all volumes have moved", func() (bool, any) {
-		on := p.Attached(t)
+		on := p.AttachedVolumes(t)
 		for _, pod := range here {
 			volume := p.Name + "-data-" + pod.Name
 			if a, found := on[volume]; found && a.Spec.NodeName != m.Name {
@@ -31,7 +31,7 @@ func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 		}
 		return len(moved) == len(here), moved
 	})
-	awaitGone(t, m)
+	awaitMachineGone(t, m)
 
 	var evicted []podRequest
 	for _, q := range podRequests(t, p.Namespace) {
@@ -40,16 +40,16 @@ func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 		evicted = append(evicted, q)
 	}
 	require.Len(t, evicted, len(here), "each pod is evicted once, and none of the pods that took their names")
-	slices.SortFunc(evicted, func(x, y podRequest) int { return x.At.Compare(y.At) })
+	slices.SortFunc(evicted, func(x, y podRequest) int { return x.Time.Compare(y.Time) })
 	for i, q := range evicted[1:] {
 		before := moved[p.Name+"-data-"+evicted[i].Pod]
 		t.Logf(
 			"%s evicted at %s; the volume of %s came to another node after %s",
 			q.Pod,
-			q.At.Format("15:04:05.000"),
+			q.Time.Format("15:04:05.000"),
 			evicted[i].Pod,
 			before.Format("15:04:05"),
 		)
-		require.True(t, q.At.After(before), "%s was evicted before the volume of %s had moved", q.Pod, evicted[i].Pod)
+		require.True(t, q.Time.After(before), "%s was evicted before the volume of %s had moved", q.Pod, evicted[i].Pod)
 	}
 }

@@ -25,34 +25,34 @@ import (
 func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	const name = "wiped"
 	p := newPool(t, name, 2, "")
-	p.Deploy(t, "held", 4)
-	p.Budget(t, "held", 4)
+	p.DeployPods(t, "held", 4)
+	p.CreateBudget(t, "held", 4)
 	// the label keeps the pods terminating until the new run has seen the pods
-	p.Deploy(t, "slow", 6, func(pod *corev1.PodTemplateSpec) {
+	p.DeployPods(t, "slow", 6, func(pod *corev1.PodTemplateSpec) {
 		pod.Labels["stuck-terminating"] = "true"
 		pod.Spec.TerminationGracePeriodSeconds = new(int64(300))
 	})
-	m, held := p.Host(t, "held")
+	m, held := p.MachineWithPods(t, "held")
 	node := m.Labels[v1alpha1.LabelNode]
 	slow := slices.DeleteFunc(p.Pods(t, "slow"), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
 	require.NotEmpty(t, slow)
 	stages := recordStages(t, m)
-	p.Remove(t, m.Name)
+	p.DeleteMachine(t, m.Name)
 	rig.Eventually(t, "the slow ones go, the others are blocked", func() (bool, any) {
 		c := drainedCondition(readMachine(t, m))
 		return c.Reason == "Blocked" && requireSingleEvictions(t, name) == len(slow), []any{c, podRequests(t, name)}
 	})
 	before := readMachine(t, m).Status.Deletion
-	run := openDrainRuns(t, name)
+	run := listOpenDrainRuns(t, name)
 	require.Len(t, run, 1)
 
-	r.WipeTemporal(t)
+	r.ResetTemporal(t)
 	rig.Eventually(t, "another run drains the node", func() (bool, any) {
-		now := openDrainRuns(t, name)
+		now := listOpenDrainRuns(t, name)
 		return len(now) == 1 && now[0] != run[0], now
 	})
 	rig.Eventually(t, "the new run says what it sees", func() (bool, any) {
-		p := queryPods(t, m)
+		p := queryPodsOfDrain(t, m)
 		return p.Counts.Terminating == len(slow) && p.Counts.Blocked == len(held), p
 	})
 	_, err := r.Stack.Kubectl(t.Context(), "label", "pods", "-n", name, "-l", "app=slow", "stuck-terminating-")
@@ -72,7 +72,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	require.Equal(t, "Blocked", drainedCondition(readMachine(t, m)).Reason)
 
 	p.RelaxBudget(t, "held", 1)
-	awaitGone(t, m)
+	awaitMachineGone(t, m)
 	require.Equal(t, len(slow)+len(held), requireSingleEvictions(t, name))
 	seen := stages()
 	order := []v1alpha1.MachineDeletionStage{
@@ -85,11 +85,11 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
 	_, err = r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 }
 
-// openDrainRuns returns the run IDs of the open drains of a namespace.
-func openDrainRuns(t *testing.T, namespace string) (runs []string) {
+// listOpenDrainRuns returns the run IDs of the open drains of a namespace.
+func listOpenDrainRuns(t *testing.T, namespace string) (runs []string) {
 	t.Helper()
 	for _, w := range r.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Drain" AND MachineNamespace = "`+namespace+`"`) {
 		runs = append(runs, w.Execution.RunId)
@@ -102,8 +102,9 @@ func drainWorkflowID(m v1alpha1.Machine) string {
 	return rig.Installation.ID(run.KindDrain, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
 }
 
-// queryPods returns the answer of a drain workflow to the query for its pods; empty if the workflow cannot answer yet.
-func queryPods(t *testing.T, m v1alpha1.Machine) (seen drain.Picture) {
+// queryPodsOfDrain returns the answer of a drain workflow to the query for its pods; empty if the workflow cannot
+// answer yet.
+func queryPodsOfDrain(t *testing.T, m v1alpha1.Machine) (seen drain.Overview) {
 	t.Helper()
 	answer, err := r.Temporal.QueryWorkflow(t.Context(), drainWorkflowID(m), "", workflows.QueryPods)
 	if err == nil {

@@ -22,16 +22,16 @@ import (
 // Most nodes become not ready at once, and the breaker holds the replacement of failed machines. The breaker counts
 // every node of the cluster.
 func TestAHeldReplacementIsExplained(t *testing.T) {
-	r.Namespace(t, "dark", "")
-	p := r.Pool(t, "dark", "dark", 5, func(d *v1alpha1.MachineDeployment) {
+	r.CreateNamespace(t, "dark", "")
+	p := r.CreatePool(t, "dark", "dark", 5, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineHealthTimeout: &metav1.Duration{Duration: 10 * time.Second},
 		}
 	})
-	p.AwaitRunning(t, 5)
+	p.AwaitRunningMachines(t, 5)
 	nodes := p.Nodes(t)
 	for _, n := range nodes {
-		setNotReady(t, n.Name)
+		setNodeNotReady(t, n.Name)
 	}
 	s := situation{
 		blockedReason: "ReplacementHeld",
@@ -57,10 +57,12 @@ func TestAHeldReplacementIsExplained(t *testing.T) {
 // A call without an answer from the cloud counts as hanging after two minutes. During the first two minutes, millwright
 // explain prints the time since when the call is open.
 func TestAnOpenCallIsNamed(t *testing.T) {
-	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
+	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}
 	}))
-	release := func() error { return r.Cloud.Change(context.Background(), func(b *admin.Behaviour) { b.Hangs = nil }) }
+	release := func() error {
+		return r.Cloud.ChangeBehaviour(context.Background(), func(b *admin.Behaviour) { b.Hangs = nil })
+	}
 	t.Cleanup(func() { _ = release() })
 	p := newPool(t, "hanging", "", 1)
 	rig.Eventually(t, "the open call is named", func() (bool, any) {
@@ -68,7 +70,7 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 		if len(machines) == 0 {
 			return false, nil
 		}
-		lines := strings.Join(r.Millwright(t, "explain", "machine/"+machines[0].Name, "-n", p.Namespace), "\n")
+		lines := strings.Join(r.RunMillwright(t, "explain", "machine/"+machines[0].Name, "-n", p.Namespace), "\n")
 		return strings.Contains(lines, "create-instance: attempt 1 is open since "), lines
 	})
 	require.Nil(t, blockedCondition(p.Deployment(t)), "a creation may take its time")
@@ -89,7 +91,7 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 	requireInRunbook(t, "12: the cloud does not answer", s.messageParts...)
 	requireMachineExplained(t, p, s.blockedReason)
 	require.NoError(t, release())
-	p.AwaitRunning(t, 1)
+	p.AwaitRunningMachines(t, 1)
 	p.Delete(t)
 }
 
@@ -97,22 +99,22 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 // Temporal, explain and doctor report that Temporal does not answer.
 func TestStoppedProcessesAreReported(t *testing.T) {
 	p := newPool(t, "down", "", 1)
-	p.AwaitRunning(t, 1)
-	r.Millwright(t, "doctor")
+	p.AwaitRunningMachines(t, 1)
+	r.RunMillwright(t, "doctor")
 	start := func() error {
 		var errs []error
 		for _, name := range []string{component.Temporal, component.Worker, component.Bridge} {
-			errs = append(errs, r.Stack.Start(context.Background(), name))
+			errs = append(errs, r.Stack.StartComponent(context.Background(), name))
 		}
 		return errors.Join(errs...)
 	}
 	t.Cleanup(func() { _ = start() })
 	for _, name := range []string{component.Worker, component.Bridge} {
-		require.NoError(t, r.Stack.Stop(t.Context(), name))
+		require.NoError(t, r.Stack.StopComponent(t.Context(), name))
 	}
 	p.Scale(t, 2)
 	rig.Eventually(t, "the missing processes are named before the sentence", func() (bool, any) {
-		said := r.Millwright(t, "explain", "machinedeployment/down", "-n", p.Namespace)
+		said := r.RunMillwright(t, "explain", "machinedeployment/down", "-n", p.Namespace)
 		last := max(
 			0,
 			slices.IndexFunc(said, func(line string) bool { return strings.HasPrefix(line, "machinedeployment down/down") }),
@@ -123,19 +125,19 @@ func TestStoppedProcessesAreReported(t *testing.T) {
 			strings.Contains(down, "`millwright doctor` checks the whole installation") &&
 			strings.Contains(down, "nobody has seen the change yet"), said
 	})
-	said, err := r.TryMillwright(t, "doctor")
+	said, err := r.TryRunMillwright(t, "doctor")
 	require.Error(t, err)
 	for number, missing := range map[string]string{"13": "FAILED  heartbeats: No worker has been at work since ", "14": "FAILED  heartbeats: No bridge has been at work since "} {
 		require.Contains(t, said, missing)
 		requireInRunbook(t, number, missing)
 	}
 
-	said, err = r.TryMillwright(t, "top", "-A")
+	said, err = r.TryRunMillwright(t, "top", "-A")
 	require.Error(t, err, "nobody writes what is in motion")
 	require.Contains(t, said, "; no worker is at work since ")
 
-	require.NoError(t, r.Stack.Stop(t.Context(), component.Temporal))
-	said, err = r.TryMillwright(t, "doctor")
+	require.NoError(t, r.Stack.StopComponent(t.Context(), component.Temporal))
+	said, err = r.TryRunMillwright(t, "doctor")
 	require.Error(t, err)
 	for _, part := range []string{"FAILED  Temporal and its namespace: ", "--temporal-address sets the address, else the variable TEMPORAL_ADDRESS"} {
 		require.Contains(t, said, part)
@@ -147,11 +149,11 @@ func TestStoppedProcessesAreReported(t *testing.T) {
 		strings.Index(said, "FAILED  heartbeats"),
 		"what others need comes first",
 	)
-	first := r.Millwright(t, "explain", "machinedeployment/down", "-n", p.Namespace)[0]
+	first := r.RunMillwright(t, "explain", "machinedeployment/down", "-n", p.Namespace)[0]
 	require.Regexp(t, "^Temporal at .* does not answer: nothing moves until it does", first)
 	requireInRunbook(t, "15", "does not answer: nothing moves until it does")
 
 	require.NoError(t, start())
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	p.Delete(t)
 }

@@ -24,16 +24,16 @@ import (
 // Two commands explain a blocked machine: millwright top prints names that are arguments of millwright explain. The
 // JSON output of explain has the sentence of the status and its parts.
 func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
-	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{rig.Canary} }))
+	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{rig.Canary} }))
 	p := newPool(t, "fields", "", 0)
-	setToken(t, p.Namespace, "wrong")
+	setCloudToken(t, p.Namespace, "wrong")
 	p.Scale(t, 2)
 	rig.Eventually(t, "both machines are blocked", func() (bool, any) {
 		d := p.Deployment(t)
 		return blockedCondition(d) != nil &&
 			strings.HasPrefix(blockedCondition(d).Message, "2 of 2 machines wait for their instances"), d.Status
 	})
-	names := r.Millwright(t, "top", "-n", p.Namespace, "--blocked", "-o", "name")
+	names := r.RunMillwright(t, "top", "-n", p.Namespace, "--blocked", "-o", "name")
 	require.Contains(t, names, "mcd/fields/fields")
 	ofMachine := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "mc/fields/") })
 	require.GreaterOrEqual(t, ofMachine, 0, names)
@@ -46,7 +46,10 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 	}
 	explained := func(name string) {
 		t.Helper()
-		require.NoError(t, json.Unmarshal([]byte(strings.Join(r.Millwright(t, "explain", name, "-o", "json"), "\n")), &said))
+		require.NoError(
+			t,
+			json.Unmarshal([]byte(strings.Join(r.RunMillwright(t, "explain", name, "-o", "json"), "\n")), &said),
+		)
 	}
 	explained("mcd/fields/fields")
 	require.Equal(t, p.Deployment(t).Status.CurrentOperation.WaitsFor, said.Sentence)
@@ -65,14 +68,14 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 	}
 	explained(names[ofMachine])
 	require.Equal(t, "kubectl edit secret -n fields small", said.Command)
-	setToken(t, p.Namespace, rig.Canary)
-	p.AwaitRunning(t, 2)
+	setCloudToken(t, p.Namespace, rig.Canary)
+	p.AwaitRunningMachines(t, 2)
 	p.Delete(t)
 }
 
 // A worker polls the queue of the class's provider, so the class has the condition Served.
 func TestServedClassHasTheConditionServed(t *testing.T) {
-	r.Namespace(t, "served", "")
+	r.CreateNamespace(t, "served", "")
 	_, err := r.Stack.Kubectl(
 		t.Context(),
 		"wait",
@@ -103,7 +106,7 @@ func TestKubectlRunsThePlugin(t *testing.T) {
 	}{
 		{[]string{"millwright", "--version"}, "kubectl millwright version "},
 		{[]string{"millwright", "heartbeats"}, "a worker and a bridge are at work"},
-		{[]string{"config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"}, r.Stack.APIServer()},
+		{[]string{"config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"}, r.Stack.APIServerURL()},
 	} {
 		kubectl := exec.CommandContext(t.Context(), r.Stack.KubectlPath(), row.arguments...)
 		kubectl.Env = append(

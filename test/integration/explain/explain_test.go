@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestBlockedObjectsAreExplained(t *testing.T) {
-	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
+	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		b.Quotas, b.Tokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
 	}))
 	for name, s := range situations() {
@@ -46,8 +46,8 @@ func TestBlockedObjectsAreExplained(t *testing.T) {
 			rig.Eventually(t, "explain and rollout status say what the status says", func() (bool, any) {
 				// the sentence changes if a new attempt names another machine
 				said := fmt.Sprintf("%s %s/%s: %s", kind, p.Namespace, p.Name, p.Deployment(t).Status.CurrentOperation.WaitsFor)
-				explained := r.Millwright(t, "explain", kind+"/"+p.Name, "-n", p.Namespace)[0]
-				status := r.Millwright(t, "rollout", "status", p.Name, "-n", p.Namespace)[0]
+				explained := r.RunMillwright(t, "explain", kind+"/"+p.Name, "-n", p.Namespace)[0]
+				status := r.RunMillwright(t, "rollout", "status", p.Name, "-n", p.Namespace)[0]
 				return explained == said && status == said, []string{said, explained, status}
 			})
 			requireInRunbook(t, name, s.messageParts...)
@@ -116,7 +116,7 @@ func isDeploymentExplained(t *testing.T, p *rig.Pool, s situation) (bool, any) {
 	if id == "" || operation.RolloutOf == "" {
 		id = fmt.Sprintf("devstack/machinedeployment/%s/%s/%s", p.Namespace, p.Name, d.UID)
 	}
-	page := r.Details(t, id)
+	page := r.WorkflowDetails(t, id)
 	if first, _, _ := strings.Cut(page, "\n"); first != blocked.Message {
 		return false, page
 	}
@@ -146,11 +146,12 @@ func requireMachineExplained(t *testing.T, p *rig.Pool, reason string) {
 				continue
 			}
 			sentence, operation := m.Status.Conditions[i].Message, m.Status.CurrentOperation
-			lines := r.Millwright(t, "explain", "machine/"+m.Name, "-n", p.Namespace)
-			page, _, _ := strings.Cut(r.Details(t, operation.WorkflowID), "\n")
+			lines := r.RunMillwright(t, "explain", "machine/"+m.Name, "-n", p.Namespace)
+			page, _, _ := strings.Cut(r.WorkflowDetails(t, operation.WorkflowID), "\n")
 			column, err := r.Stack.Kubectl(t.Context(), "get", "machine", "-n", p.Namespace, m.Name, "--no-headers")
 			require.NoError(t, err)
-			said := m.DeletionTimestamp == nil || r.Millwright(t, "drain", "explain", m.Name, "-n", p.Namespace)[0] == lines[0]
+			said := m.DeletionTimestamp == nil ||
+				r.RunMillwright(t, "drain", "explain", m.Name, "-n", p.Namespace)[0] == lines[0]
 			if said && operation.WaitsFor == sentence && page == sentence && strings.HasSuffix(lines[0], ": "+sentence) &&
 				strings.HasSuffix(strings.TrimSpace(string(column)), sentence) {
 				return true, nil
@@ -172,25 +173,25 @@ func blockedCondition(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeployment
 
 func newPool(t *testing.T, namespace, providerSpec string, replicas int32) *rig.Pool {
 	t.Helper()
-	r.Namespace(t, namespace, providerSpec)
-	return r.Pool(t, namespace, namespace, replicas)
+	r.CreateNamespace(t, namespace, providerSpec)
+	return r.CreatePool(t, namespace, namespace, replicas)
 }
 
 // newPoolWithPods creates a pool with one pod of the app web on each node.
 func newPoolWithPods(t *testing.T, namespace string, replicas int32) *rig.Pool {
 	t.Helper()
-	r.Namespace(t, namespace, "")
-	p := r.Pool(t, namespace, namespace, replicas, rig.LabelNodes)
-	p.AwaitRunning(t, int(replicas))
-	p.AwaitHosts(t, int(replicas))
-	p.Deploy(t, "web", replicas, func(pod *corev1.PodTemplateSpec) {
+	r.CreateNamespace(t, namespace, "")
+	p := r.CreatePool(t, namespace, namespace, replicas, rig.LabelNodes)
+	p.AwaitRunningMachines(t, int(replicas))
+	p.AwaitLabelledNodes(t, int(replicas))
+	p.DeployPods(t, "web", replicas, func(pod *corev1.PodTemplateSpec) {
 		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	})
 	return p
 }
 
-// setToken writes a token for the cloud into the Secret of a namespace's class.
-func setToken(t *testing.T, namespace, token string) {
+// setCloudToken writes a token for the cloud into the Secret of a namespace's class.
+func setCloudToken(t *testing.T, namespace, token string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, token)
 	_, err := r.Kube.CoreV1().
@@ -199,8 +200,8 @@ func setToken(t *testing.T, namespace, token string) {
 	require.NoError(t, err)
 }
 
-// setNotReady makes the kubelet of a node report that the node is not ready.
-func setNotReady(t *testing.T, node string) {
+// setNodeNotReady makes the kubelet of a node report that the node is not ready.
+func setNodeNotReady(t *testing.T, node string) {
 	labelNode(t, node, "node-not-ready.stage.kwok.x-k8s.io=true")
 }
 
@@ -215,7 +216,7 @@ func labelNode(t *testing.T, node, change string) {
 func setVolumesInUse(t *testing.T, p *rig.Pool, inUse bool) {
 	t.Helper()
 	volumes := map[string][]string{}
-	for volume, attachment := range p.Attached(t) {
+	for volume, attachment := range p.AttachedVolumes(t) {
 		volumes[attachment.Spec.NodeName] = append(volumes[attachment.Spec.NodeName], "kubernetes.io/csi/"+rig.CSI+"^"+volume)
 	}
 	for node, of := range volumes {

@@ -38,7 +38,7 @@ func situations() map[string]situation {
 			namespace: "budget",
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
 				p := newPoolWithPods(t, namespace, 2)
-				p.Budget(t, "web", 2)
+				p.CreateBudget(t, "web", 2)
 				p.Scale(t, 1)
 				return p
 			},
@@ -56,8 +56,8 @@ func situations() map[string]situation {
 			namespace: "silent",
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
 				p := newPool(t, namespace, "", 2)
-				p.AwaitRunning(t, 2)
-				setNotReady(t, p.Machines(t)[0].Labels[v1alpha1.LabelNode])
+				p.AwaitRunningMachines(t, 2)
+				setNodeNotReady(t, p.Machines(t)[0].Labels[v1alpha1.LabelNode])
 				return p
 			},
 			blockedReason: "NodeNotHealthy",
@@ -92,7 +92,7 @@ func situations() map[string]situation {
 			namespace: "refused",
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
 				p := newPool(t, namespace, "", 0)
-				setToken(t, namespace, "wrong")
+				setCloudToken(t, namespace, "wrong")
 				p.Scale(t, 1)
 				return p
 			},
@@ -102,15 +102,15 @@ func situations() map[string]situation {
 				"; it is tried again at ",
 				"`kubectl edit secret -n refused small`",
 			},
-			removeCause:  func(t *testing.T, p *rig.Pool) { setToken(t, p.Namespace, rig.Canary) },
+			removeCause:  func(t *testing.T, p *rig.Pool) { setCloudToken(t, p.Namespace, rig.Canary) },
 			runningAfter: 1,
 		},
 		"7a: the class does not exist": {
 			namespace:      "classless",
 			noMachineWaits: true,
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
-				r.Namespace(t, namespace, "")
-				return r.Pool(
+				r.CreateNamespace(t, namespace, "")
+				return r.CreatePool(
 					t,
 					namespace,
 					namespace,
@@ -124,7 +124,7 @@ func situations() map[string]situation {
 				"`kubectl get machineclasses -n classless`",
 			},
 			removeCause: func(t *testing.T, p *rig.Pool) {
-				class := rig.Class(p.Namespace, "")
+				class := rig.NewClass(p.Namespace, "")
 				class.Name = "nosuch"
 				_, err := r.Machines.MachineV1alpha1().
 					MachineClasses(p.Namespace).
@@ -136,12 +136,12 @@ func situations() map[string]situation {
 		"7b: the Secret does not exist": {
 			namespace: "secretless",
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
-				r.Namespace(t, namespace, "")
-				class := rig.Class(namespace, "")
+				r.CreateNamespace(t, namespace, "")
+				class := rig.NewClass(namespace, "")
 				class.Name, class.CredentialsSecretRef = "other", &corev1.SecretReference{Namespace: namespace, Name: "missing"}
 				_, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), class, metav1.CreateOptions{})
 				require.NoError(t, err)
-				return r.Pool(
+				return r.CreatePool(
 					t,
 					namespace,
 					namespace,
@@ -156,7 +156,7 @@ func situations() map[string]situation {
 				"`kubectl create secret generic -n secretless missing --from-file …`",
 			},
 			removeCause: func(t *testing.T, p *rig.Pool) {
-				credentials := rig.Credentials(p.Namespace)
+				credentials := rig.NewCredentials(p.Namespace)
 				credentials.Name = "missing"
 				_, err := r.Kube.CoreV1().Secrets(p.Namespace).Create(t.Context(), credentials, metav1.CreateOptions{})
 				require.NoError(t, err)
@@ -168,8 +168,8 @@ func situations() map[string]situation {
 			noMachineWaits: true,
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
 				p := newPool(t, namespace, "", 1)
-				p.AwaitRunning(t, 1)
-				r.Millwright(t, "rollout", "pause", p.Name, "-n", p.Namespace, "--as-user", "ann", "--reason", "lunch")
+				p.AwaitRunningMachines(t, 1)
+				r.RunMillwright(t, "rollout", "pause", p.Name, "-n", p.Namespace, "--as-user", "ann", "--reason", "lunch")
 				p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 				return p
 			},
@@ -178,18 +178,18 @@ func situations() map[string]situation {
 				"paused by ann (lunch): ",
 				"; nothing is rolled out until somebody resumes it; `millwright rollout resume paused/paused`",
 			},
-			removeCause:  func(t *testing.T, p *rig.Pool) { r.Millwright(t, "rollout", "resume", p.Name, "-n", p.Namespace) },
+			removeCause:  func(t *testing.T, p *rig.Pool) { r.RunMillwright(t, "rollout", "resume", p.Name, "-n", p.Namespace) },
 			runningAfter: 1,
 		},
 		"11: no worker serves the provider": {
 			namespace: "unserved",
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
-				r.Namespace(t, namespace, "")
-				class := rig.Class(namespace, "")
+				r.CreateNamespace(t, namespace, "")
+				class := rig.NewClass(namespace, "")
 				class.Name, class.Provider = "elsewhere", "elsewhere"
 				_, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), class, metav1.CreateOptions{})
 				require.NoError(t, err)
-				return r.Pool(
+				return r.CreatePool(
 					t,
 					namespace,
 					namespace,
@@ -216,7 +216,7 @@ func situations() map[string]situation {
 			namespace: "budgets",
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
 				p := newPoolWithPods(t, namespace, 2)
-				p.Budget(t, "web", 0)
+				p.CreateBudget(t, "web", 0)
 				second := &policyv1.PodDisruptionBudget{
 					ObjectMeta: metav1.ObjectMeta{Name: "second"},
 					Spec: policyv1.PodDisruptionBudgetSpec{
@@ -248,13 +248,13 @@ func situations() map[string]situation {
 		"3: a volume is not detached": {
 			namespace: "volume",
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
-				r.Namespace(t, namespace, "")
-				p := r.Pool(t, namespace, namespace, 1, rig.LabelNodes)
-				p.AwaitRunning(t, 1)
-				p.AwaitHosts(t, 1)
+				r.CreateNamespace(t, namespace, "")
+				p := r.CreatePool(t, namespace, namespace, 1, rig.LabelNodes)
+				p.AwaitRunningMachines(t, 1)
+				p.AwaitLabelledNodes(t, 1)
 				p.RunStatefulSet(t, "db", 2) // the second pod waits until the volume of the first pod is detached
 				setVolumesInUse(t, p, true)
-				p.Remove(t, p.Machines(t)[0].Name)
+				p.DeleteMachine(t, p.Machines(t)[0].Name)
 				return p
 			},
 			blockedReason: "Volume",
@@ -272,9 +272,9 @@ func situations() map[string]situation {
 			namespace:      "denied",
 			noMachineWaits: true,
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
-				r.Namespace(t, namespace, "")
-				r.Refuse(t, namespace, `object.metadata.namespace != "denied"`, "no machines here")
-				return r.Pool(t, namespace, namespace, 2)
+				r.CreateNamespace(t, namespace, "")
+				r.RefuseMachines(t, namespace, `object.metadata.namespace != "denied"`, "no machines here")
+				return r.CreatePool(t, namespace, namespace, 2)
 			},
 			blockedReason: "MachineCreationFailed",
 			messageParts: []string{

@@ -42,14 +42,14 @@ func TestHugeScaleUpDoesNotBlockOtherDeployments(t *testing.T) {
 	const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"4s"}`
 	// three rounds of eight calls: calls in progress, calls that do not yield, and the round with the machine's own call
 	const many, passed = 120, 24
-	r.Namespace(t, "huge", slowly)
-	r.Namespace(t, "lone", slowly)
+	r.CreateNamespace(t, "huge", slowly)
+	r.CreateNamespace(t, "lone", slowly)
 	hang := func(hangs map[admin.Operation]admin.HangPoint) {
 		t.Helper()
-		require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) { b.Hangs = hangs }))
+		require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Hangs = hangs }))
 	}
 	hang(map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}) // until the calls of all machines wait
-	huge := r.Pool(t, "huge", "huge", many)
+	huge := r.CreatePool(t, "huge", "huge", many)
 	rig.Eventually(t, "all of them wait for the cloud, or are made", func() (bool, any) {
 		n := 0
 		for _, m := range huge.Machines(t) {
@@ -59,7 +59,7 @@ func TestHugeScaleUpDoesNotBlockOtherDeployments(t *testing.T) {
 		}
 		return n == many, n
 	})
-	lone := r.Pool(t, "lone", "lone", 1)
+	lone := r.CreatePool(t, "lone", "lone", 1)
 	rig.Eventually(t, "it waits for the cloud, too", func() (bool, any) {
 		list := lone.Machines(t)
 		return len(list) == 1 && list[0].Status.CurrentOperation != nil &&
@@ -68,12 +68,12 @@ func TestHugeScaleUpDoesNotBlockOtherDeployments(t *testing.T) {
 			)
 	})
 	hang(nil)
-	lone.AwaitRunning(t, 1)
-	huge.AwaitRunning(t, many)
-	own := createCalls(t, "lone")
+	lone.AwaitRunningMachines(t, 1)
+	huge.AwaitRunningMachines(t, many)
+	own := listCreateCalls(t, "lone")
 	require.Len(t, own, 1)
 	before := 0 // number of calls for the huge deployment that began while the call of the lone machine waited
-	for _, c := range createCalls(t, "huge") {
+	for _, c := range listCreateCalls(t, "huge") {
 		if c.Started.After(own[0].Scheduled) && c.Started.Before(own[0].Started) {
 			before++
 		}
@@ -87,12 +87,12 @@ func TestHugeScaleUpDoesNotBlockOtherDeployments(t *testing.T) {
 	)
 	huge.Delete(t)
 	lone.Delete(t)
-	huge.AwaitGone(t)
-	lone.AwaitGone(t)
+	huge.AwaitPoolGone(t)
+	lone.AwaitPoolGone(t)
 }
 
-// createCalls returns the create calls of the cloud for the machines of a namespace.
-func createCalls(t *testing.T, namespace string) (calls []rig.Activity) {
+// listCreateCalls returns the create calls of the cloud for the machines of a namespace.
+func listCreateCalls(t *testing.T, namespace string) (calls []rig.Activity) {
 	t.Helper()
 	for _, history := range r.Histories(t, namespace) {
 		for _, a := range rig.Activities(history) {
@@ -110,17 +110,17 @@ func TestHugeScaleDownDoesNotBlockOtherDeployments(t *testing.T) {
 	const many = 16
 	pools := map[string]*rig.Pool{}
 	for name, replicas := range map[string]int32{"drained": many, "other": 1} {
-		r.Namespace(t, name, "")
-		p := r.Pool(t, name, name, replicas, rig.LabelNodes)
-		p.AwaitRunning(t, int(replicas))
-		p.AwaitHosts(t, int(replicas))
-		p.Deploy(t, "web", replicas, func(pod *corev1.PodTemplateSpec) {
+		r.CreateNamespace(t, name, "")
+		p := r.CreatePool(t, name, name, replicas, rig.LabelNodes)
+		p.AwaitRunningMachines(t, int(replicas))
+		p.AwaitLabelledNodes(t, int(replicas))
+		p.DeployPods(t, "web", replicas, func(pod *corev1.PodTemplateSpec) {
 			pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}} // one pod per node
 		})
 		pools[name] = p
 	}
 	huge, other := pools["drained"], pools["other"]
-	huge.Budget(t, "web", many) // no drain can continue until the budget is relaxed
+	huge.CreateBudget(t, "web", many) // no drain can continue until the budget is relaxed
 	huge.Scale(t, 0)
 	rig.Eventually(t, "most of them wait for their turn", func() (bool, any) {
 		queued := 0
@@ -130,7 +130,7 @@ func TestHugeScaleDownDoesNotBlockOtherDeployments(t *testing.T) {
 			}
 		}
 		// The other machines began their drains early: these machines read slightly old facts about the queue (doc comment of
-		// drain.DecideTurn).
+		// drain.MayDrainNow).
 		return queued >= many/2, queued
 	})
 	other.Scale(t, 0)
@@ -158,6 +158,6 @@ func TestHugeScaleDownDoesNotBlockOtherDeployments(t *testing.T) {
 		_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 		require.NoError(t, err)
 		p.Delete(t)
-		p.AwaitGone(t)
+		p.AwaitPoolGone(t)
 	}
 }

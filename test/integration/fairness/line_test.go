@@ -42,14 +42,26 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	defer remote.Close()
 	flags := serve.CloudFlags{Calls: 200}
-	cloud, err := serve.Start(remote, "line-cloud", flags.Options(), serve.NewFatal(), func(w worker.Registry) {
-		w.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: "call"})
-	})
+	cloud, err := serve.StartWorker(
+		remote,
+		"line-cloud",
+		flags.Options(),
+		serve.NewFatalErrors(),
+		func(w worker.Registry) {
+			w.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: "call"})
+		},
+	)
 	require.NoError(t, err)
 	defer cloud.Stop()
-	callers, err := serve.Start(r.Temporal, "line-callers", serve.Options(), serve.NewFatal(), func(w worker.Registry) {
-		w.RegisterWorkflowWithOptions(callWorkflow, workflow.RegisterOptions{Name: "call"})
-	})
+	callers, err := serve.StartWorker(
+		r.Temporal,
+		"line-callers",
+		serve.Options(),
+		serve.NewFatalErrors(),
+		func(w worker.Registry) {
+			w.RegisterWorkflowWithOptions(callWorkflow, workflow.RegisterOptions{Name: "call"})
+		},
+	)
 	require.NoError(t, err)
 	defer callers.Stop()
 	calls := func(n int, every time.Duration) {

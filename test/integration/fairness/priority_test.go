@@ -19,7 +19,7 @@ import (
 func TestRequestsHaveThePriorityOfMillwright(t *testing.T) {
 	flows := r.Kube.FlowcontrolV1().FlowSchemas()
 	for _, identity := range []string{component.WorkerIdentity, component.BridgeIdentity, component.ProviderIdentity} {
-		config, err := clientcmd.BuildConfigFromFlags("", r.Stack.Kubeconfig(identity))
+		config, err := clientcmd.BuildConfigFromFlags("", r.Stack.KubeconfigPath(identity))
 		require.NoError(t, err)
 		for path, name := range map[string]string{
 			"/apis/machine.sapcloud.io/v1alpha1/machines":                              "millwright",
@@ -28,7 +28,7 @@ func TestRequestsHaveThePriorityOfMillwright(t *testing.T) {
 			schema, err := flows.Get(t.Context(), name, metav1.GetOptions{})
 			require.NoError(t, err)
 			rig.Eventually(t, name+" serves "+identity, func() (bool, any) {
-				_, header := rig.Ask(t, config, path)
+				_, header := rig.AskAPIServer(t, config, path)
 				return header.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(schema.UID), header
 			})
 		}

@@ -43,7 +43,7 @@ const (
 
 func TestAProcessIsKilledInACreationADrainAndARollout(t *testing.T) {
 	for _, victim := range []string{component.Worker, component.Bridge, component.Temporal, component.APIServer} {
-		t.Run(victim, func(t *testing.T) { testKillOf(t, victim) })
+		t.Run(victim, func(t *testing.T) { testKillOfProcess(t, victim) })
 	}
 }
 
@@ -52,60 +52,60 @@ func TestAProcessIsKilledInACreationADrainAndARollout(t *testing.T) {
 // the machine back to Pending, because then the machine would wait for the creation timeout.
 func TestAWorkerIsKilledAfterItsReport(t *testing.T) {
 	const name = "reported"
-	r.Namespace(t, name, "")
+	r.CreateNamespace(t, name, "")
 	events, err := r.Machines.MachineV1alpha1().Machines(name).Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	defer events.Stop()
-	p := r.Pool(t, name, name, 1)
+	p := r.CreatePool(t, name, name, 1)
 	var m *v1alpha1.Machine
 	for m == nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning {
 		event, open := <-events.ResultChan()
 		require.True(t, open, "the watch of the machines has ended")
 		m, _ = event.Object.(*v1alpha1.Machine)
 	}
-	require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
+	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Worker))
 	require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}))
-	require.NoError(t, r.Stack.Start(t.Context(), component.Worker))
-	p.AwaitDeleted(t, *m)
-	p.AwaitRunning(t, 1)
+	require.NoError(t, r.Stack.StartComponent(t.Context(), component.Worker))
+	p.AwaitDeletedMachine(t, *m)
+	p.AwaitRunningMachines(t, 1)
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }
 
-func testKillOf(t *testing.T, victim string) {
+func testKillOfProcess(t *testing.T, victim string) {
 	name := strings.TrimPrefix(victim, "kube-")
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	draining, gone, pods := prepareDrain(t, "drain-"+name)
 	rolling, verdict := startRollout(t, "roll-"+name)
-	r.Namespace(t, "make-"+name, slowClass)
-	making := r.Pool(t, "make-"+name, "make-"+name, createdSize)
-	draining.Remove(t, gone.Name)
+	r.CreateNamespace(t, "make-"+name, slowClass)
+	making := r.CreatePool(t, "make-"+name, "make-"+name, createdSize)
+	draining.DeleteMachine(t, gone.Name)
 
 	rig.Eventually(t, "all three are in the middle", func() (bool, any) {
-		instances, updated := len(making.Instances(t)), countEdition(t, rolling, "2")
+		instances, updated := len(making.Instances(t)), countNodesOfEdition(t, rolling, "2")
 		stage := deletionStage(t, draining, gone.Name)
 		return instances > 0 && updated > 0 && stage == v1alpha1.MachineDeletionDrain, fmt.Sprint(instances, updated, stage)
 	})
-	require.NoError(t, r.Stack.Kill(t.Context(), victim))
-	require.NoError(t, r.Stack.Start(t.Context(), victim))
+	require.NoError(t, r.Stack.KillComponent(t.Context(), victim))
+	require.NoError(t, r.Stack.StartComponent(t.Context(), victim))
 
-	making.AwaitRunning(t, createdSize)
+	making.AwaitRunningMachines(t, createdSize)
 	require.Len(t, making.Instances(t), createdSize)
 	rig.Eventually(t, "all machines are of the new template", func() (bool, any) {
-		n, all := countEdition(t, rolling, "2"), len(rolling.Machines(t))
+		n, all := countNodesOfEdition(t, rolling, "2"), len(rolling.Machines(t))
 		return n == rolledSize && all == rolledSize, fmt.Sprintf("%d of %d", n, all)
 	})
-	rolling.AwaitRunning(t, rolledSize)
+	rolling.AwaitRunningMachines(t, rolledSize)
 	verdict()
 	rig.Eventually(t, "the drained machine is gone", func() (bool, any) {
 		_, err := r.Machines.MachineV1alpha1().Machines(gone.Namespace).Get(t.Context(), gone.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), err
 	})
-	draining.AwaitRunning(t, 2)
+	draining.AwaitRunningMachines(t, 2)
 	require.NotContains(t, draining.Instances(t), gone.Spec.ProviderID)
 	accepted := map[string]int{} // a killed API server may have lost the last entries of the log
-	for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
+	for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 		o := line.ObjectRef
 		return o.Namespace == draining.Namespace && o.Subresource == "eviction" && line.ResponseStatus.Code == 201
 	}) {
@@ -121,7 +121,7 @@ func testKillOf(t *testing.T, victim string) {
 		p.Delete(t)
 	}
 	for _, p := range []*rig.Pool{making, rolling, draining} {
-		p.AwaitGone(t)
+		p.AwaitPoolGone(t)
 	}
 }
 
@@ -129,15 +129,15 @@ func testKillOf(t *testing.T, victim string) {
 // the machines and its pods.
 func prepareDrain(t *testing.T, name string) (p *rig.Pool, m v1alpha1.Machine, pods []corev1.Pod) {
 	t.Helper()
-	r.Namespace(t, name, slowClass)
-	p = r.Pool(t, name, name, 2, rig.LabelNodes)
-	p.AwaitRunning(t, 2)
-	p.AwaitHosts(t, 2)
-	p.Deploy(t, "web", 6, func(pod *corev1.PodTemplateSpec) {
+	r.CreateNamespace(t, name, slowClass)
+	p = r.CreatePool(t, name, name, 2, rig.LabelNodes)
+	p.AwaitRunningMachines(t, 2)
+	p.AwaitLabelledNodes(t, 2)
+	p.DeployPods(t, "web", 6, func(pod *corev1.PodTemplateSpec) {
 		pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "8s"
 		pod.Spec.TerminationGracePeriodSeconds = new(int64(30))
 	})
-	m, pods = p.Host(t, "web")
+	m, pods = p.MachineWithPods(t, "web")
 	return p, m, pods
 }
 
@@ -145,8 +145,8 @@ func prepareDrain(t *testing.T, name string) (p *rig.Pool, m v1alpha1.Machine, p
 // if a bound was broken.
 func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 	t.Helper()
-	r.Namespace(t, name, slowClass)
-	p = r.Pool(t, name, name, rolledSize, func(d *v1alpha1.MachineDeployment) {
+	r.CreateNamespace(t, name, slowClass)
+	p = r.CreatePool(t, name, name, rolledSize, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
 			RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
@@ -154,32 +154,32 @@ func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 			}},
 		}
 	})
-	p.AwaitRunning(t, rolledSize)
+	p.AwaitRunningMachines(t, rolledSize)
 	ctx, cancel := context.WithCancel(t.Context())
-	watcher := checker.Watch(
+	watcher := checker.NewWatcher(
 		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
 		name,
-		checker.Bounds{Leaving: true, Nodes: true},
+		checker.Bounds{JudgesLeavingMachines: true, JudgesNodes: true},
 	)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		watcher.Run(ctx)
 	}()
-	rig.Eventually(t, "the bounds are in force", func() (bool, any) { return watcher.InForce(), nil })
+	rig.Eventually(t, "the bounds are in force", func() (bool, any) { return watcher.AreBoundsInForce(), nil })
 	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
 	return p, func() {
 		t.Helper()
 		cancel()
 		<-over
 		violations, samples := watcher.Violations()
-		t.Logf("%d samples, %d machines at the most", samples, watcher.Peak())
+		t.Logf("%d samples, %d machines at the most", samples, watcher.MaxMachines())
 		require.Empty(t, violations)
 	}
 }
 
-// countEdition counts the machines whose label edition has this value.
-func countEdition(t *testing.T, p *rig.Pool, value string) (n int) {
+// countNodesOfEdition counts the machines whose label edition has this value.
+func countNodesOfEdition(t *testing.T, p *rig.Pool, value string) (n int) {
 	t.Helper()
 	for _, m := range p.Machines(t) {
 		if m.Labels["edition"] == value {

@@ -26,14 +26,14 @@ import (
 func TestACopyOfMachinesInAnotherNamespace(t *testing.T) {
 	t.Parallel()
 	const name, copies, size = "originals", "copies", 10
-	r.Namespace(t, name, "")
-	p := r.Pool(t, name, name, size, rig.LabelNodes)
-	p.AwaitRunning(t, size)
-	p.AwaitHosts(t, size)
-	p.AwaitSynced(t)
-	p.Deploy(t, "web", 2*size)
+	r.CreateNamespace(t, name, "")
+	p := r.CreatePool(t, name, name, size, rig.LabelNodes)
+	p.AwaitRunningMachines(t, size)
+	p.AwaitLabelledNodes(t, size)
+	p.AwaitSyncedNodes(t)
+	p.DeployPods(t, "web", 2*size)
 
-	r.Namespace(t, copies, "")
+	r.CreateNamespace(t, copies, "")
 	for _, m := range p.Machines(t) {
 		c := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: copies, Name: m.Name, Labels: m.Labels}, Spec: m.Spec}
 		_, err := r.Machines.MachineV1alpha1().Machines(copies).Create(t.Context(), c, metav1.CreateOptions{})
@@ -62,9 +62,9 @@ func TestACopyOfMachinesInAnotherNamespace(t *testing.T) {
 		}
 		return n == size && len(all) == size, fmt.Sprintf("%d of %d", n, len(all))
 	})
-	p.AwaitRunning(t, size)
+	p.AwaitRunningMachines(t, size)
 	p.Scale(t, size/2)
-	p.AwaitRunning(t, size/2)
+	p.AwaitRunningMachines(t, size/2)
 	rig.Eventually(t, "all ends were seen", func() (bool, any) {
 		n := len(drained())
 		return n == size+size/2, n
@@ -84,10 +84,10 @@ func TestACopyOfMachinesInAnotherNamespace(t *testing.T) {
 		return apierrors.IsNotFound(err), err
 	})
 	require.ElementsMatch(t, kept, p.Instances(t), "those of the originals, and no other")
-	p.AwaitRunning(t, size/2)
+	p.AwaitRunningMachines(t, size/2)
 	require.NoError(t, r.Kube.AppsV1().Deployments(name).Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }
 
 // watchDrainResults watches the machines of a namespace. The returned function returns the reason of the condition
@@ -128,8 +128,8 @@ func watchDrainResults(t *testing.T, namespace string) func() map[string]string 
 func TestANodeOfAnotherInstanceIsNotJoined(t *testing.T) {
 	t.Parallel()
 	const name = "squatted"
-	r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"1h"}`)
-	p := r.Pool(t, name, name, 1)
+	r.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"1h"}`)
+	p := r.CreatePool(t, name, name, 1)
 	var m v1alpha1.Machine
 	rig.Eventually(t, "the instance is on record", func() (bool, any) {
 		machines := p.Machines(t)
@@ -146,7 +146,7 @@ func TestANodeOfAnotherInstanceIsNotJoined(t *testing.T) {
 		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{ready}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	r.LookAgain(t, run.KindMachine, name, m.Name)
+	r.ReconcileAgain(t, run.KindMachine, name, m.Name)
 	require.Equal(t, v1alpha1.MachinePending, p.Machines(t)[0].Status.CurrentStatus.Phase)
 	now, err := nodes.Get(t.Context(), m.Name, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -155,5 +155,5 @@ func TestANodeOfAnotherInstanceIsNotJoined(t *testing.T) {
 	require.NoError(t, nodes.Delete(t.Context(), m.Name, metav1.DeleteOptions{}))
 	require.Empty(t, p.Nodes(t), "no finalizer holds it")
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }

@@ -34,11 +34,11 @@ func createBarePod(t *testing.T, p *rig.Pool, node string) {
 func TestNodeIsUpdatedInPlace(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "inplace", smallProviderSpec, 1, "")
-	p.AwaitRunning(t, 1)
+	p.AwaitRunningMachines(t, 1)
 	before := p.Machines(t)[0]
 	node := before.Labels[v1alpha1.LabelNode]
 	createBarePod(t, p, node)
-	p.Budget(t, "bare", 1)
+	p.CreateBudget(t, "bare", 1)
 	label := func(changes ...string) {
 		t.Helper()
 		_, err := r.Stack.Kubectl(t.Context(), append([]string{"label", "node", node, "--overwrite"}, changes...)...)

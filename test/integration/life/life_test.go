@@ -48,8 +48,8 @@ const smallProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
 // machines.
 func newPool(t *testing.T, name, providerSpec string, replicas int32, template string) *rig.Pool {
 	t.Helper()
-	r.Namespace(t, name, providerSpec)
-	p := r.Pool(t, name, name, replicas, func(d *v1alpha1.MachineDeployment) {
+	r.CreateNamespace(t, name, providerSpec)
+	p := r.CreatePool(t, name, name, replicas, func(d *v1alpha1.MachineDeployment) {
 		if template != "" {
 			require.NoError(t, json.Unmarshal([]byte(template), &d.Spec.Template.Spec))
 		}
@@ -68,18 +68,18 @@ func changeBehaviour(t *testing.T, change func(*admin.Behaviour)) {
 	t.Helper()
 	behaviourMutex.Lock()
 	defer behaviourMutex.Unlock()
-	require.NoError(t, r.Cloud.Change(context.WithoutCancel(t.Context()), change))
+	require.NoError(t, r.Cloud.ChangeBehaviour(context.WithoutCancel(t.Context()), change))
 }
 
-// setNotReady makes the kubelet of a node report that the node is not ready, or ready again.
-func setNotReady(t *testing.T, node string, sick bool) {
+// setNodeNotReady makes the kubelet of a node report that the node is not ready, or ready again.
+func setNodeNotReady(t *testing.T, node string, sick bool) {
 	t.Helper()
-	setAllNotReady(t, sick, node)
+	setNodesNotReady(t, sick, node)
 }
 
-// setAllNotReady does the same as setNotReady for several nodes in one request, so that the nodes change at the same
-// time.
-func setAllNotReady(t *testing.T, sick bool, nodes ...string) {
+// setNodesNotReady does the same as setNodeNotReady for several nodes in one request, so that the nodes change at the
+// same time.
+func setNodesNotReady(t *testing.T, sick bool, nodes ...string) {
 	t.Helper()
 	change := "node-not-ready.stage.kwok.x-k8s.io-"
 	if sick {
@@ -169,16 +169,16 @@ func TestJoinThatNeverHappensFailsOnTime(t *testing.T) {
 func TestDeadNodeIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "dead", smallProviderSpec, 3, `{"healthTimeout":"5s"}`)
-	p.AwaitRunning(t, 3)
+	p.AwaitRunningMachines(t, 3)
 	victim := p.Machines(t)[0]
-	setNotReady(t, victim.Labels[v1alpha1.LabelNode], true)
-	p.AwaitSeen(t, victim, "is Unknown", func(m *v1alpha1.Machine) bool {
+	setNodeNotReady(t, victim.Labels[v1alpha1.LabelNode], true)
+	p.AwaitSeenVersion(t, victim, "is Unknown", func(m *v1alpha1.Machine) bool {
 		return m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown && m.Status.Health != nil
 	})
 	rig.Eventually(t, "replaced", func() (bool, any) {
 		return readMachine(t, p, victim.Name) == nil, machineNames(p, t)
 	})
-	p.AwaitRunning(t, 3)
+	p.AwaitRunningMachines(t, 3)
 	for _, reason := range []string{"Joined", "Unhealthy", "ReplacementGranted"} {
 		require.NotEmpty(t, awaitEvent(t, p.Namespace, victim.Name, reason).Message)
 	}
@@ -192,14 +192,14 @@ func TestNodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
 	t.Parallel()
 	// the timeout may include both times at which the node is not ready
 	p := newPool(t, "recovers", smallProviderSpec, 1, `{"healthTimeout":"24h"}`)
-	p.AwaitRunning(t, 1)
+	p.AwaitRunningMachines(t, 1)
 	before := p.Machines(t)[0]
 	for range 2 { // the node becomes not ready and ready twice
-		setNotReady(t, before.Labels[v1alpha1.LabelNode], true)
+		setNodeNotReady(t, before.Labels[v1alpha1.LabelNode], true)
 		rig.Eventually(t, "Unknown", func() (bool, any) {
 			return readMachine(t, p, before.Name).Status.CurrentStatus.Phase == v1alpha1.MachineUnknown, nil
 		})
-		setNotReady(t, before.Labels[v1alpha1.LabelNode], false)
+		setNodeNotReady(t, before.Labels[v1alpha1.LabelNode], false)
 		rig.Eventually(t, "Running", func() (bool, any) {
 			return readMachine(t, p, before.Name).Status.CurrentStatus.Phase == v1alpha1.MachineRunning, nil
 		})
@@ -211,13 +211,13 @@ func TestNodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
 
 func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 	p := newPool(t, "breaker", smallProviderSpec, 6, `{"healthTimeout":"5s"}`)
-	p.AwaitRunning(t, 6)
+	p.AwaitRunningMachines(t, 6)
 	before := machineNames(p, t)
 	var dead []string
 	for _, m := range p.Machines(t)[:4] {
 		dead = append(dead, m.Labels[v1alpha1.LabelNode])
 	}
-	setAllNotReady(t, true, dead...)
+	setNodesNotReady(t, true, dead...)
 	rig.Eventually(t, "held, and said so", func() (bool, any) {
 		for _, c := range p.Deployment(t).Status.Conditions {
 			if c.Type == v1alpha1.MachineDeploymentReplacementHeld {
@@ -237,14 +237,14 @@ func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 		}
 		return due == len(dead), due
 	})
-	p.LookAgain(t)
+	p.ReconcileAgain(t)
 	for _, name := range before {
-		r.LookAgain(t, run.KindMachine, p.Namespace, name)
+		r.ReconcileAgain(t, run.KindMachine, p.Namespace, name)
 	}
-	p.LookAgain(t)
+	p.ReconcileAgain(t)
 	require.Equal(t, before, machineNames(p, t), "none is replaced while most look dead")
-	setAllNotReady(t, false, dead...)
-	p.AwaitRunning(t, 6)
+	setNodesNotReady(t, false, dead...)
+	p.AwaitRunningMachines(t, 6)
 	require.Equal(t, before, machineNames(p, t), "each was judged by its own node, and kept")
 	rig.Eventually(t, "held no more", func() (bool, any) {
 		conditions := p.Deployment(t).Status.Conditions
@@ -258,14 +258,14 @@ func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 // machines of the set: the breaker counts Nodes that are being deleted, and no machine fails.
 func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	const name, size = "allnodes", 4
-	r.Namespace(t, name, smallProviderSpec)
+	r.CreateNamespace(t, name, smallProviderSpec)
 	labels := map[string]string{"pool": name}
 	sets := r.Machines.MachineV1alpha1().MachineSets(name)
 	_, err := sets.Create(t.Context(), &v1alpha1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: name},
 		Spec: v1alpha1.MachineSetSpec{
 			Replicas: size, Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: v1alpha1.MachineTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: rig.Spec()},
+			Template: v1alpha1.MachineTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: rig.NewMachineSpec()},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -289,9 +289,9 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	before := machines()
 	// The bridge is stopped until all Nodes are being deleted. A running bridge would signal the first deletion, and the
 	// first machine would be replaced at once.
-	require.NoError(t, r.Stack.Signal(t.Context(), component.Bridge, syscall.SIGSTOP))
+	require.NoError(t, r.Stack.SignalComponent(t.Context(), component.Bridge, syscall.SIGSTOP))
 	_, err = r.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
-	require.NoError(t, r.Stack.Signal(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
+	require.NoError(t, r.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
 	require.NoError(t, err)
 	rig.Eventually(t, "all are due, and held", func() (bool, any) {
 		held := 0
@@ -360,7 +360,7 @@ func TestQuotaErrorsHealByThemselves(t *testing.T) {
 	})
 	before := machineNames(p, t)
 	room(2)
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	require.Equal(t, before, machineNames(p, t), "nobody was replaced for it")
 	rig.Eventually(t, "the reason is gone", func() (bool, any) {
 		for _, s := range p.Sets(t) {
@@ -377,8 +377,9 @@ func TestQuotaErrorsHealByThemselves(t *testing.T) {
 // specialToken is a token that each kind of escaping changes. Each escaped form contains the canary.
 const specialToken = "odd/" + rig.Canary + "+?"
 
-// The cloud refuses the token of a class for longer than the creation timeout of the machines. The test sets the timeout
-// when the creation has stopped: the time before the stop counts, and on a slow computer the stop can come late.
+// The cloud refuses the token of a class for longer than the creation timeout of the machines. The test sets the
+// timeout when the creation has stopped: the time before the stop counts, and on a slow computer the stop can come
+// late.
 func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	t.Parallel()
 	const namespace, stopped = "rotated", time.Minute
@@ -387,7 +388,7 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	}
 	accept(rig.Canary, specialToken)
 	t.Cleanup(func() { accept() })
-	r.Namespace(t, namespace, smallProviderSpec)
+	r.CreateNamespace(t, namespace, smallProviderSpec)
 	token := func(value string) {
 		patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, value)
 		_, err := r.Kube.CoreV1().
@@ -396,7 +397,7 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 		require.NoError(t, err)
 	}
 	token("expired-" + rig.Canary)
-	p := r.Pool(t, namespace, namespace, 2)
+	p := r.CreatePool(t, namespace, namespace, 2)
 	rig.Eventually(t, "two machines are stuck", func() (bool, any) {
 		stuck := 0
 		for _, m := range p.Machines(t) {
@@ -415,7 +416,7 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	for _, m := range p.Machines(t) { // the creation timeout does not run while the credentials are wrong
 		// wait until the machine is older than the creation timeout; both times are in whole seconds
 		time.Sleep(time.Until(m.CreationTimestamp.Add(timeouts[m.Name] + time.Second)))
-		r.LookAgain(t, run.KindMachine, namespace, m.Name)
+		r.ReconcileAgain(t, run.KindMachine, namespace, m.Name)
 	}
 	for _, m := range p.Machines(t) {
 		require.Equal(
@@ -429,7 +430,7 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 		require.Contains(t, m.Status.LastOperation.Description, "the credentials are not valid")
 	}
 	token(rig.Canary)
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	require.Equal(t, before, machineNames(p, t), "nobody was replaced for it")
 }
 
@@ -443,13 +444,13 @@ func TestSecretsInCloudErrorsAreRedacted(t *testing.T) {
 	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
 		Operation: admin.Create, Code: "PermissionDenied", Message: message, Class: namespace + "/small",
 	}))
-	r.Namespace(t, namespace, smallProviderSpec)
+	r.CreateNamespace(t, namespace, smallProviderSpec)
 	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, specialToken)
 	_, err := r.Kube.CoreV1().
 		Secrets(namespace).
 		Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
-	p := r.Pool(t, namespace, namespace, 1)
+	p := r.CreatePool(t, namespace, namespace, 1)
 	rig.Eventually(t, "the machine says what the cloud said, without the token", func() (bool, any) {
 		list := p.Machines(t)
 		if len(list) == 0 {
@@ -460,12 +461,12 @@ func TestSecretsInCloudErrorsAreRedacted(t *testing.T) {
 	})
 	// Leaks also searches for the base64 of each form
 	for _, form := range []string{specialToken, url.QueryEscape(specialToken)} {
-		places, _, err := r.Leaks(t.Context(), form)
+		places, _, err := r.FindLeaks(t.Context(), form)
 		require.NoError(t, err)
 		require.Empty(t, places)
 	}
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }
 
 func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
@@ -477,15 +478,15 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 		2,
 		`{"healthTimeout":"24h","nodeTemplate":{"metadata":{"labels":{"pool":"vanished"}}}}`,
 	)
-	p.AwaitRunning(t, 2)
-	p.AwaitHosts(t, 2)
-	p.Deploy(t, "web", 2, func(pod *corev1.PodTemplateSpec) {
+	p.AwaitRunningMachines(t, 2)
+	p.AwaitLabelledNodes(t, 2)
+	p.DeployPods(t, "web", 2, func(pod *corev1.PodTemplateSpec) {
 		// the host port allows only one pod per node
 		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	})
-	p.Budget(t, "web", 2) // dead pods behind a budget would block a drain until the deadline
+	p.CreateBudget(t, "web", 2) // dead pods behind a budget would block a drain until the deadline
 	victim := p.Machines(t)[0]
-	require.NoError(t, r.Cloud.Vanish(t.Context(), admin.Vanish{Machine: victim.Name}))
+	require.NoError(t, r.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: victim.Name}))
 	node := victim.Labels[v1alpha1.LabelNode]
 	rig.Eventually(t, "the node has no kubelet", func() (bool, any) {
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
@@ -505,7 +506,7 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	rig.Eventually(t, "replaced long before the health timeout", func() (bool, any) {
 		return readMachine(t, p, victim.Name) == nil, machineNames(p, t)
 	})
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	awaitEvent(t, p.Namespace, victim.Name, "InstanceGone")
 	_, err = r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
@@ -516,9 +517,9 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 // the four workflows is woken by a write of the workflow before it, and not by the resync.
 func TestMachineWithoutNodeIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
-	newPool(t, "beside", smallProviderSpec, 2, "").AwaitRunning(t, 2)
+	newPool(t, "beside", smallProviderSpec, 2, "").AwaitRunningMachines(t, 2)
 	p := newPool(t, "nodegone", smallProviderSpec, 1, `{"healthTimeout":"24h"}`)
-	p.AwaitRunning(t, 1)
+	p.AwaitRunningMachines(t, 1)
 	victim := p.Machines(t)[0]
 	node := victim.Labels[v1alpha1.LabelNode]
 	rig.Eventually(t, "the node is gone", func() (bool, any) {
@@ -531,20 +532,20 @@ func TestMachineWithoutNodeIsReplacedAtOnce(t *testing.T) {
 		_, gone := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		return apierrors.IsNotFound(gone), []any{err, gone}
 	})
-	p.AwaitDeleted(t, victim)
-	p.AwaitRunning(t, 1)
+	p.AwaitDeletedMachine(t, victim)
+	p.AwaitRunningMachines(t, 1)
 	awaitEvent(t, p.Namespace, victim.Name, "ReplacementGranted") // only a deployment grants replacements
 }
 
 func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 	t.Parallel()
 	// without the 4 nodes of this pool, 3 of 3 nodes would be gone, and the breaker would hold all replacements
-	newPool(t, "others", smallProviderSpec, 4, "").AwaitRunning(t, 4)
+	newPool(t, "others", smallProviderSpec, 4, "").AwaitRunningMachines(t, 4)
 	p := newPool(t, "byhand", smallProviderSpec, 3, "")
-	p.AwaitRunning(t, 3)
+	p.AwaitRunningMachines(t, 3)
 	before := p.Machines(t)
 	var deleted []string
-	p.AwaitSynced(t)           // without Millwright's finalizer the node would be gone at once
+	p.AwaitSyncedNodes(t)      // without Millwright's finalizer the node would be gone at once
 	for _, m := range before { // all nodes at once, as kubectl delete nodes --all does
 		node := m.Labels[v1alpha1.LabelNode]
 		require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{}))
@@ -565,7 +566,7 @@ func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 		return left == 0, fmt.Sprintf("%d left", left)
 	})
 	require.LessOrEqual(t, most, 1, "the budget guards against it")
-	p.AwaitRunning(t, 3)
+	p.AwaitRunningMachines(t, 3)
 }
 
 func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
@@ -577,7 +578,7 @@ func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
 		1,
 		`{"nodeTemplate":{"metadata":{"labels":{"team":"a"},"annotations":{"note":"b"}},"spec":{"taints":[{"key":"dedicated","value":"x","effect":"NoSchedule"}]}}}`,
 	)
-	p.AwaitRunning(t, 1)
+	p.AwaitRunningMachines(t, 1)
 	m := p.Machines(t)[0]
 	nodes := r.Kube.CoreV1().Nodes()
 	carries := func() {
@@ -619,7 +620,7 @@ func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
 func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 	t.Parallel()
 	const namespace = "tokens"
-	r.Namespace(t, namespace, smallProviderSpec)
+	r.CreateNamespace(t, namespace, smallProviderSpec)
 	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType,
 		[]byte(
 			`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>> as <<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E"}}`,
@@ -630,8 +631,8 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 	seen, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).Watch(t.Context(), ours)
 	require.NoError(t, err)
 	defer seen.Stop()
-	p := r.Pool(t, namespace, namespace, 2)
-	p.AwaitRunning(t, 2)
+	p := r.CreatePool(t, namespace, namespace, 2)
+	p.AwaitRunningMachines(t, 2)
 	uids, byMachine := []string{}, map[string]string{}
 	for _, m := range p.Machines(t) {
 		require.NotNil(t, m.Status.JoinedAt, "it is on record when the node joined")
@@ -666,12 +667,12 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 		return len(left) == 0, len(left)
 	})
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }
 
 // The worker is killed after the cloud has created the instance and before the provider ID is written to the Machine.
 func TestWorkerKilledBetweenTheCreationAndItsRecordMakesOneInstance(t *testing.T) {
-	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
+	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		b.ClientTokens = false
 		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.AfterEffect}
 	}))
@@ -680,18 +681,18 @@ func TestWorkerKilledBetweenTheCreationAndItsRecordMakesOneInstance(t *testing.T
 	})
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	r.Namespace(t, "killed", smallProviderSpec)
-	p := r.Pool(t, "killed", "killed", 1)
+	r.CreateNamespace(t, "killed", smallProviderSpec)
+	p := r.CreatePool(t, "killed", "killed", 1)
 	rig.Eventually(t, "the instance is made, and nobody knows", func() (bool, any) {
 		return len(p.Instances(t)) == 1 && p.Machines(t)[0].Spec.ProviderID == "", p.Instances(t)
 	})
-	require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
-	require.NoError(t, r.Stack.Start(t.Context(), component.Worker))
-	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) { b.Hangs = nil }))
-	p.AwaitRunning(t, 1)
+	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Worker))
+	require.NoError(t, r.Stack.StartComponent(t.Context(), component.Worker))
+	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Hangs = nil }))
+	p.AwaitRunningMachines(t, 1)
 	after, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, after.Creates-before.Creates)
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }

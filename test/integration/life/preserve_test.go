@@ -18,8 +18,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// annotatePreserve sets the annotation that preserves a machine; null removes the annotation.
-func annotatePreserve(t *testing.T, p *rig.Pool, name, value string) {
+// annotateForPreservation sets the annotation that preserves a machine; null removes the annotation.
+func annotateForPreservation(t *testing.T, p *rig.Pool, name, value string) {
 	t.Helper()
 	annotateMachine(t, p, name, v1alpha1.AnnotationPreserve, value)
 }
@@ -34,7 +34,7 @@ func annotateMachine(t *testing.T, p *rig.Pool, name, key, value string) {
 	require.NoError(t, err)
 }
 
-func awaitPreserved(t *testing.T, p *rig.Pool, name string, phase v1alpha1.MachinePhase) {
+func awaitPreservedMachine(t *testing.T, p *rig.Pool, name string, phase v1alpha1.MachinePhase) {
 	t.Helper()
 	rig.Eventually(t, "preserved in phase "+string(phase), func() (bool, any) {
 		m := readMachine(t, p, name)
@@ -60,15 +60,15 @@ func awaitPreserved(t *testing.T, p *rig.Pool, name string, phase v1alpha1.Machi
 func TestPreservedMachineFailsAndStays(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "kept", smallProviderSpec, 2, `{"healthTimeout":"3s"}`)
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	name := p.Machines(t)[0].Name
-	annotatePreserve(t, p, name, `"now"`)
-	awaitPreserved(t, p, name, v1alpha1.MachineRunning)
+	annotateForPreservation(t, p, name, `"now"`)
+	awaitPreservedMachine(t, p, name, v1alpha1.MachineRunning)
 	until := readMachine(t, p, name).Status.CurrentStatus.PreserveExpiryTime
 	node := readMachine(t, p, name).Labels[v1alpha1.LabelNode]
 	createBarePod(t, p, node)
-	setNotReady(t, name, true)
-	awaitPreserved(t, p, name, v1alpha1.MachineFailed)
+	setNodeNotReady(t, name, true)
+	awaitPreservedMachine(t, p, name, v1alpha1.MachineFailed)
 	rig.Eventually(t, "its node is emptied", func() (bool, any) {
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
@@ -82,15 +82,15 @@ func TestPreservedMachineFailsAndStays(t *testing.T) {
 		until.Equal(readMachine(t, p, name).Status.CurrentStatus.PreserveExpiryTime),
 		"failing does not move its end",
 	)
-	p.LookAgain(t)
+	p.ReconcileAgain(t)
 	require.NotNil(t, readMachine(t, p, name), "no set takes it")
 	p.Scale(t, 1) // the set deletes the other machine first
 	rig.Eventually(t, "the preserved one is left", func() (bool, any) {
 		return len(p.Machines(t)) == 1 && p.Machines(t)[0].Name == name, machineNames(p, t)
 	})
-	setNotReady(t, name, false)
-	awaitPreserved(t, p, name, v1alpha1.MachineRunning)
-	annotatePreserve(t, p, name, `"false"`)
+	setNodeNotReady(t, name, false)
+	awaitPreservedMachine(t, p, name, v1alpha1.MachineRunning)
+	annotateForPreservation(t, p, name, `"false"`)
 	rig.Eventually(t, "preserved no more", func() (bool, any) {
 		m := readMachine(t, p, name)
 		return m.Status.CurrentStatus.PreserveExpiryTime == nil, m.Status.CurrentStatus
@@ -100,34 +100,34 @@ func TestPreservedMachineFailsAndStays(t *testing.T) {
 func TestPreservationExpiresOnTime(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "over", smallProviderSpec, 1, `{"healthTimeout":"2s","machinePreserveTimeout":"20s"}`)
-	p.AwaitRunning(t, 1)
+	p.AwaitRunningMachines(t, 1)
 	name := p.Machines(t)[0].Name
-	annotatePreserve(t, p, name, `"when-failed"`)
-	setNotReady(t, name, true)
-	awaitPreserved(t, p, name, v1alpha1.MachineFailed)
+	annotateForPreservation(t, p, name, `"when-failed"`)
+	setNodeNotReady(t, name, true)
+	awaitPreservedMachine(t, p, name, v1alpha1.MachineFailed)
 	m := readMachine(t, p, name)
 	until := m.Status.CurrentStatus.PreserveExpiryTime.Time
-	late := p.AwaitDeleted(t, *m).Sub(until)
+	late := p.AwaitDeletedMachine(t, *m).Sub(until)
 	t.Logf("deleted %s after its preservation was over", late)
 	// TestPreservationEndsOnTime of workflows/machine proves that the deletion is not too late
 	require.GreaterOrEqual(t, late, time.Duration(0), "not before the time is over")
-	p.AwaitRunning(t, 1)
+	p.AwaitRunningMachines(t, 1)
 }
 
 func TestSetPreservesAFailedMachineAutomatically(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "auto", smallProviderSpec)
-	p := r.Pool(t, "auto", "auto", 2, func(d *v1alpha1.MachineDeployment) {
+	r.CreateNamespace(t, "auto", smallProviderSpec)
+	p := r.CreatePool(t, "auto", "auto", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.AutoPreserveFailedMachineMax = 1
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineHealthTimeout: &metav1.Duration{Duration: 2 * time.Second},
 		}
 	})
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	name := p.Machines(t)[0].Name
-	setNotReady(t, name, true)
-	awaitPreserved(t, p, name, v1alpha1.MachineFailed)
+	setNodeNotReady(t, name, true)
+	awaitPreservedMachine(t, p, name, v1alpha1.MachineFailed)
 	require.Equal(t, v1alpha1.ValuePreserveAuto, readMachine(t, p, name).Annotations[v1alpha1.AnnotationPreserve])
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }

@@ -21,7 +21,7 @@ import (
 // newModulePath is the module path after the change.
 const newModulePath = "example.com/org/machines"
 
-func run(t *testing.T, folder string, arguments ...string) (string, error) {
+func runCommand(t *testing.T, folder string, arguments ...string) (string, error) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), arguments[0], arguments[1:]...)
 	c.Dir, c.Env = folder, append(os.Environ(), "GOFLAGS=-trimpath", "GOWORK=off")
@@ -29,9 +29,9 @@ func run(t *testing.T, folder string, arguments ...string) (string, error) {
 	return string(out), err
 }
 
-func mustRun(t *testing.T, folder string, arguments ...string) string {
+func mustRunCommand(t *testing.T, folder string, arguments ...string) string {
 	t.Helper()
-	out, err := run(t, folder, arguments...)
+	out, err := runCommand(t, folder, arguments...)
 	require.NoError(t, err, "%v: %s", arguments, out)
 	return out
 }
@@ -42,8 +42,8 @@ func TestAnotherPath(t *testing.T) {
 	origin, err := build.FindRepo("")
 	require.NoError(t, err)
 	repo := filepath.Join(t.TempDir(), "clone")
-	mustRun(t, origin, "git", "clone", "--quiet", ".", repo)
-	old := strings.TrimSpace(mustRun(t, repo, "go", "list", "-m"))
+	mustRunCommand(t, origin, "git", "clone", "--quiet", ".", repo)
+	old := strings.TrimSpace(mustRunCommand(t, repo, "go", "list", "-m"))
 
 	for given, says := range map[string]string{
 		"NEW=":                          "which path?",
@@ -51,31 +51,40 @@ func TestAnotherPath(t *testing.T) {
 		"NEW=example.com/org/machines/": `"example.com/org/machines/" is no path of a module`,
 		"NEW=https://example.com/org/m": `"https://example.com/org/m" is no path of a module`,
 	} {
-		out, err := run(t, repo, "make", "module-path", given)
+		out, err := runCommand(t, repo, "make", "module-path", given)
 		require.Error(t, err, given)
 		assert.Contains(t, out, says)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(repo, "new.go"), []byte("package main\n"), 0o600))
-	out, err := run(t, repo, "make", "module-path", "NEW="+newModulePath)
+	out, err := runCommand(t, repo, "make", "module-path", "NEW="+newModulePath)
 	require.Error(t, err)
 	require.Contains(t, out, "the tree has changes: commit them first")
 	require.NoError(t, os.Remove(filepath.Join(repo, "new.go")))
 
-	mustRun(t, repo, "make", "module-path", "NEW="+newModulePath)
+	mustRunCommand(t, repo, "make", "module-path", "NEW="+newModulePath)
 	for _, module := range []string{
 		".", "deploy/render", "deploy/release", "devstack/kubernetes", "devstack/lab", "provider/incus", "provider/mcmdriver/azure",
 	} {
 		name := strings.TrimSuffix(newModulePath+"/"+module, "/.")
-		assert.Equal(t, name, strings.TrimSpace(mustRun(t, filepath.Join(repo, module), "go", "list", "-m")))
-		packages := mustRun(t, filepath.Join(repo, module), "go", "list", "-deps", "-test", "-tags=integration", "./...")
+		assert.Equal(t, name, strings.TrimSpace(mustRunCommand(t, filepath.Join(repo, module), "go", "list", "-m")))
+		packages := mustRunCommand(
+			t,
+			filepath.Join(repo, module),
+			"go",
+			"list",
+			"-deps",
+			"-test",
+			"-tags=integration",
+			"./...",
+		)
 		assert.NotRegexp(t, `(?m)^`+old+`(/|$)`, packages, module)
 	}
-	changed := mustRun(t, repo, "git", "diff", "--name-only")
+	changed := mustRunCommand(t, repo, "git", "diff", "--name-only")
 	for _, name := range []string{"tools.mod", ".golangci.yml", "api/generate.sh", ".devcontainer/devcontainer.json", "docs/tutorials/provider.md"} {
 		assert.Contains(t, changed, name+"\n")
 	}
 	assert.NotContains(t, changed, "workflows/testdata/replay")
-	left, _ := run(
+	left, _ := runCommand(
 		t,
 		repo,
 		"git",
@@ -88,13 +97,13 @@ func TestAnotherPath(t *testing.T) {
 	)
 	assert.Empty(t, left)
 
-	mustRun(t, repo, "go", "build", "./...")
-	mustRun(t, repo, "go", "vet", "./decide/...", "./api/...", "./workflows/run")
-	mustRun(t, repo, "go", "vet", "-tags=integration", "./test/tiers")
-	mustRun(t, repo, "go", "test", "-run=TestWhoMayDecide|TestMapShowsEveryRoom", "./docs")
-	mustRun(t, repo, "go", "test", "./devstack/build", "./test/mutate")
-	mustRun(t, filepath.Join(repo, "deploy", "release"), "go", "vet", "./...")
-	out, err = run(t, repo, "make", "module-path", "NEW="+newModulePath)
+	mustRunCommand(t, repo, "go", "build", "./...")
+	mustRunCommand(t, repo, "go", "vet", "./decide/...", "./api/...", "./workflows/run")
+	mustRunCommand(t, repo, "go", "vet", "-tags=integration", "./test/tiers")
+	mustRunCommand(t, repo, "go", "test", "-run=TestWhoMayDecide|TestMapShowsEveryRoom", "./docs")
+	mustRunCommand(t, repo, "go", "test", "./devstack/build", "./test/mutate")
+	mustRunCommand(t, filepath.Join(repo, "deploy", "release"), "go", "vet", "./...")
+	out, err = runCommand(t, repo, "make", "module-path", "NEW="+newModulePath)
 	require.Error(t, err)
 	require.Contains(t, out, "the path is "+newModulePath+" already")
 }

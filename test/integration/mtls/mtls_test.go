@@ -87,11 +87,11 @@ func certificateFlags() []string {
 	l := r.Stack.Layout()
 	return []string{
 		"--temporal-tls-cert-path",
-		l.TemporalClient(),
+		l.TemporalClientCertificate(),
 		"--temporal-tls-key-path",
 		l.TemporalClientKey(),
 		"--temporal-tls-ca-path",
-		l.TemporalAuthority(),
+		l.TemporalCACertificate(),
 	}
 }
 
@@ -113,14 +113,14 @@ func clientOptions(arguments ...string) client.Options {
 
 func TestMachinesLiveWithATemporalThatDemandsCertificates(t *testing.T) {
 	const namespace = "mtls"
-	r.Namespace(t, namespace, "")
-	p := r.Pool(t, namespace, namespace, 2)
-	p.AwaitRunning(t, 2)
+	r.CreateNamespace(t, namespace, "")
+	p := r.CreatePool(t, namespace, namespace, 2)
+	p.AwaitRunningMachines(t, 2)
 
 	t.Run("nobody else is let in", func(t *testing.T) {
 		for name, arguments := range map[string][]string{
 			"without TLS":           {"--temporal-tls=false"},
-			"without a certificate": {"--temporal-tls-ca-path", r.Stack.Layout().TemporalAuthority()},
+			"without a certificate": {"--temporal-tls-ca-path", r.Stack.Layout().TemporalCACertificate()},
 		} {
 			_, err := client.DialContext(t.Context(), clientOptions(arguments...))
 			require.Error(t, err, name)
@@ -139,28 +139,28 @@ func TestMachinesLiveWithATemporalThatDemandsCertificates(t *testing.T) {
 			keysPath,
 		}
 		const works = "provider virtual can use class mtls/small: the cloud lists 2 instances"
-		assert.Equal(t, works, r.Millwright(t, append(check, certificateFlags()...)...)[0])
+		assert.Equal(t, works, r.RunMillwright(t, append(check, certificateFlags()...)...)[0])
 		l := r.Stack.Layout()
-		for name, path := range map[string]string{"CLIENT_CERT": l.TemporalClient(), "CLIENT_KEY": l.TemporalClientKey(), "SERVER_CA_CERT": l.TemporalAuthority()} {
+		for name, path := range map[string]string{"CLIENT_CERT": l.TemporalClientCertificate(), "CLIENT_KEY": l.TemporalClientKey(), "SERVER_CA_CERT": l.TemporalCACertificate()} {
 			t.Setenv("TEMPORAL_TLS_"+name+"_PATH", path)
 		}
-		assert.Equal(t, works, r.Millwright(t, check...)[0])
+		assert.Equal(t, works, r.RunMillwright(t, check...)[0])
 	})
 	t.Run("certificates of a new CA serve processes that run", func(t *testing.T) {
 		require.NoError(t, component.WriteTemporalCertificates(r.Stack.Layout()))
-		require.NoError(t, r.Stack.Restart(t.Context(), component.Temporal))
+		require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Temporal))
 		p.Scale(t, 3)
-		p.AwaitRunning(t, 3)
+		p.AwaitRunningMachines(t, 3)
 	})
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }
 
 func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	const namespace = "encrypted"
-	r.Namespace(t, namespace, "")
-	p := r.Pool(t, namespace, namespace, 1)
-	p.AwaitRunning(t, 1)
+	r.CreateNamespace(t, namespace, "")
+	p := r.CreatePool(t, namespace, namespace, 1)
+	p.AwaitRunningMachines(t, 1)
 	id := rig.Installation.ID(
 		run.KindMachineDeployment,
 		kube.Ref{Namespace: namespace, Name: namespace, UID: string(p.Deployment(t).UID)},
@@ -187,7 +187,7 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	mark := func(c client.Client) *commonpb.Memo {
 		answer, err := c.WorkflowService().
 			DescribeWorkflowExecution(t.Context(), &workflowservice.DescribeWorkflowExecutionRequest{
-				Namespace: run.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: rig.Installation.MarkID()},
+				Namespace: run.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: rig.Installation.InstallationMarkID()},
 			})
 		require.NoError(t, err)
 		return answer.GetWorkflowExecutionInfo().GetMemo()
@@ -196,7 +196,7 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 		assert.Equal(t, "binary/encrypted", string(payload.GetMetadata()["encoding"]), name)
 	}
 	assert.False(t, proto.Equal(mark(keylessClient), mark(r.Temporal)), "with the keys it is readable")
-	assert.NotEmpty(t, r.Details(t, id), "and so is the page of a run")
+	assert.NotEmpty(t, r.WorkflowDetails(t, id), "and so is the page of a run")
 
 	another := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(another, []byte("second "+base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600))
@@ -212,7 +212,7 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 			"--payload-keys-path",
 			another,
 			"--kubeconfig",
-			r.Stack.Kubeconfig(component.Test),
+			r.Stack.KubeconfigPath(component.Test),
 			"--temporal-address",
 			r.Stack.TemporalAddress(),
 		),
@@ -227,5 +227,5 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	)
 
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }

@@ -38,9 +38,9 @@ func TestMain(m *testing.M) {
 // evicting them, with the pods' own grace period. A drain does not delete pods that it only waits for.
 func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	const namespace = "noeviction"
-	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)
-	p := r.Pool(t, namespace, namespace, 1, rig.LabelNodes)
-	p.AwaitRunning(t, 1)
+	r.CreateNamespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)
+	p := r.CreatePool(t, namespace, namespace, 1, rig.LabelNodes)
+	p.AwaitRunningMachines(t, 1)
 	m := p.Machines(t)[0]
 	runPod(t, m, "job", func(pod *corev1.Pod) { pod.Labels = map[string]string{v1alpha1.LabelDrain: "wait-completed"} })
 	for _, name := range []string{"web-0", "web-1"} {
@@ -65,7 +65,7 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 		}
 	}
 	rig.Eventually(t, "they are gone, and the drain waits for the job", func() (bool, any) {
-		left, now := podsIn(t, namespace), p.Machines(t)
+		left, now := podsInNamespace(t, namespace), p.Machines(t)
 		return len(left) == 1 && left[0].Name == "job" && len(now) == 1 &&
 			drainedCondition(now[0]).Reason == vocabulary.ReasonBlocked, now
 	})
@@ -112,7 +112,7 @@ func runPod(t *testing.T, m v1alpha1.Machine, name string, change func(*corev1.P
 	})
 }
 
-func podsIn(t *testing.T, namespace string) []corev1.Pod {
+func podsInNamespace(t *testing.T, namespace string) []corev1.Pod {
 	t.Helper()
 	list, err := r.Kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func awaitEvent(t *testing.T, m v1alpha1.Machine, reason string) (message string
 func podRequests(t *testing.T, namespace string) []string {
 	t.Helper()
 	var found []string
-	for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
+	for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 		return line.ObjectRef.Resource == "pods" && line.ObjectRef.Namespace == namespace && line.User.Username == component.WorkerIdentity
 	}) {
 		switch {

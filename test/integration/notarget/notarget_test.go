@@ -30,8 +30,12 @@ func TestMain(m *testing.M) {
 
 func TestMachinesWithoutATargetAreAvailable(t *testing.T) {
 	const namespace = "notarget"
-	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true,"neverBoots":true}`)
-	p := r.Pool(t, namespace, namespace, 3)
+	r.CreateNamespace(
+		t,
+		namespace,
+		`{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true,"neverBoots":true}`,
+	)
+	p := r.CreatePool(t, namespace, namespace, 3)
 	rig.Eventually(t, "three machines are Available", func() (bool, any) {
 		available := 0
 		for _, m := range p.Machines(t) {
@@ -66,5 +70,5 @@ func TestMachinesWithoutATargetAreAvailable(t *testing.T) {
 		return len(p.Machines(t)) == 1 && len(p.Instances(t)) == 1, len(p.Machines(t))
 	})
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }

@@ -49,8 +49,8 @@ var (
 	)
 )
 
-// Enabled reports whether this run of the tests records histories. Enabled parses the flags.
-func Enabled() bool {
+// IsEnabled reports whether this run of the tests records histories. IsEnabled parses the flags.
+func IsEnabled() bool {
 	flag.Parse()
 	return *folderFlag != ""
 }
@@ -58,7 +58,7 @@ func Enabled() bool {
 // SkipUnlessEnabled skips the test unless this run of the tests records histories.
 func SkipUnlessEnabled(t *testing.T) {
 	t.Helper()
-	if !Enabled() {
+	if !IsEnabled() {
 		t.Skip("records only with -record (make record): a recorded history never changes")
 	}
 }
@@ -74,10 +74,11 @@ const EndedOnly = ` AND ExecutionStatus != "Running"`
 // OpenOnly is appended to a query to find only open runs.
 const OpenOnly = ` AND ExecutionStatus = "Running"`
 
-// Save stores the longest history of the runs that a query finds and that have begun all the named activities. The name
-// has kind and situation, such as drain/blocked. If the name exists already, the test fails, and the stored history
-// does not change. Save does not store a stored history again under another name, unless the history has grown.
-func Save(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
+// SaveHistories stores the longest history of the runs that a query finds and that have begun all the named activities.
+// The name has kind and situation, such as drain/blocked. If the name exists already, the test fails, and the stored
+// history does not change. SaveHistories does not store a stored history again under another name, unless the history
+// has grown.
+func SaveHistories(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	t.Helper()
 	if wanted := regexp.MustCompile(*onlyFlag); !wanted.MatchString(name) {
 		return
@@ -88,7 +89,8 @@ func Save(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 		for _, w := range r.Workflows(t, query) {
 			h := r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
 			stored, _ := recordedLengths.Load(w.Execution.RunId)
-			fits := stored != len(h.Events) && !slices.ContainsFunc(activities, func(a string) bool { return !hasBegun(h, a) })
+			fits := stored != len(h.Events) &&
+				!slices.ContainsFunc(activities, func(a string) bool { return !hasBegunActivity(h, a) })
 			if fits && (longest == nil || len(h.Events) > len(longest.Events)) {
 				longest, id = h, w.Execution.RunId
 			}
@@ -107,8 +109,8 @@ func Save(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	t.Logf("%s: %d events", name, len(longest.Events))
 }
 
-// hasBegun reports whether a run has begun an activity, as a regular or as a local activity.
-func hasBegun(h *historypb.History, activity string) bool {
+// hasBegunActivity reports whether a run has begun an activity, as a regular or as a local activity.
+func hasBegunActivity(h *historypb.History, activity string) bool {
 	return slices.ContainsFunc(h.Events, func(e *historypb.HistoryEvent) bool {
 		if e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == activity {
 			return true
@@ -149,7 +151,7 @@ func addHistory(root, folder, name string, text []byte) error {
 		return fmt.Errorf("write the history: %w", err)
 	}
 	sum := sha256.Sum256(zipped)
-	return addToList(filepath.Join(root, folder+".sum"), hex.EncodeToString(sum[:])+"  "+file)
+	return addLineToList(filepath.Join(root, folder+".sum"), hex.EncodeToString(sum[:])+"  "+file)
 }
 
 func compressHistory(text []byte) ([]byte, error) {
@@ -165,8 +167,8 @@ func compressHistory(text []byte) ([]byte, error) {
 	return zipped.Bytes(), nil
 }
 
-// addToList adds a line to a list of digests. The list is sorted by the names of the files.
-func addToList(path, line string) error {
+// addLineToList adds a line to a list of digests. The list is sorted by the names of the files.
+func addLineToList(path, line string) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the list of histories: %w", err)

@@ -24,7 +24,7 @@ import (
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	if !Enabled() {
+	if !IsEnabled() {
 		os.Exit(m.Run())
 	}
 	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
@@ -36,9 +36,9 @@ func TestRecord(t *testing.T) {
 	slow := `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s"}`
 
 	// A machine is created, joins, loses its node, gets its node back and is deleted.
-	r.Namespace(t, "life", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
-	life := r.Pool(t, "life", "life", 1)
-	life.AwaitRunning(t, 1)
+	r.CreateNamespace(t, "life", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
+	life := r.CreatePool(t, "life", "life", 1)
+	life.AwaitRunningMachines(t, 1)
 	saveHistory(t, "machine/awaited", KindQuery(run.KindMachine, "life")+EndedOnly)
 	label := func(value string) {
 		_, err := r.Stack.Kubectl(
@@ -56,38 +56,38 @@ func TestRecord(t *testing.T) {
 	label("-")
 	awaitPhase(t, life, v1alpha1.MachineRunning)
 	life.Scale(t, 60)
-	life.AwaitRunning(t, 60)
+	life.AwaitRunningMachines(t, 60)
 	life.Scale(t, 0)
-	life.AwaitRunning(t, 0)
+	life.AwaitRunningMachines(t, 0)
 	saveHistory(t, "machineset/scaled-in-batches", KindQuery(run.KindMachineSet, "life")+EndedOnly)
 
 	// The deletion of all objects interrupts a creation in progress.
-	r.Namespace(t, "cut", slow)
-	cut := r.Pool(t, "cut", "cut", 2)
+	r.CreateNamespace(t, "cut", slow)
+	cut := r.CreatePool(t, "cut", "cut", 2)
 	awaitStep(t, cut, "create-instance")
 	saveHistory(t, "machine/creating", KindQuery(run.KindMachine, "cut")+OpenOnly)
 	cut.Delete(t)
-	cut.AwaitGone(t)
+	cut.AwaitPoolGone(t)
 	saveHistory(t, "machine/creation-interrupted", KindQuery(run.KindMachine, "cut")+EndedOnly)
 	saveHistory(t, "machineset/deleted", KindQuery(run.KindMachineSet, "cut")+EndedOnly)
 	saveHistory(t, "machinedeployment/deleted", KindQuery(run.KindMachineDeployment, "cut")+EndedOnly)
 
 	// One machine waits for a Secret, one machine waits for a cloud without capacity, and one machine waits for its node.
-	r.Namespace(t, "stuck", "")
+	r.CreateNamespace(t, "stuck", "")
 	r.DeleteClassAndSecret(t, "stuck")
 	_, err := r.Machines.MachineV1alpha1().
 		MachineClasses("stuck").
-		Create(t.Context(), rig.Class("stuck", ""), metav1.CreateOptions{})
+		Create(t.Context(), rig.NewClass("stuck", ""), metav1.CreateOptions{})
 	require.NoError(t, err)
-	stuck := r.Pool(t, "stuck", "stuck", 1)
+	stuck := r.CreatePool(t, "stuck", "stuck", 1)
 	awaitCondition(t, stuck, v1alpha1.ReasonSecretNotFound)
 	saveHistory(t, "machine/waiting-for-secret", KindQuery(run.KindMachine, "stuck")+OpenOnly)
-	_, err = r.Kube.CoreV1().Secrets("stuck").Create(t.Context(), rig.Credentials("stuck"), metav1.CreateOptions{})
+	_, err = r.Kube.CoreV1().Secrets("stuck").Create(t.Context(), rig.NewCredentials("stuck"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	stuck.AwaitRunning(t, 1)
+	stuck.AwaitRunningMachines(t, 1)
 	saveHistory(t, "machine/secret-appeared", KindQuery(run.KindMachine, "stuck")+EndedOnly)
 
-	r.Namespace(t, "busy", "")
+	r.CreateNamespace(t, "busy", "")
 	require.NoError(
 		t,
 		r.Cloud.AddFault(
@@ -95,24 +95,24 @@ func TestRecord(t *testing.T) {
 			admin.Fault{Operation: admin.Create, Code: "ResourceExhausted", Message: "no capacity in eu-1", Class: "busy/small"},
 		),
 	)
-	busy := r.Pool(t, "busy", "busy", 1)
+	busy := r.CreatePool(t, "busy", "busy", 1)
 	awaitCondition(t, busy, "ResourceExhausted")
 	saveHistory(t, "machine/backing-off", KindQuery(run.KindMachine, "busy")+OpenOnly)
 
-	r.Namespace(t, "unborn", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
-	unborn := r.Pool(t, "unborn", "unborn", 1)
+	r.CreateNamespace(t, "unborn", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
+	unborn := r.CreatePool(t, "unborn", "unborn", 1)
 	awaitPhase(t, unborn, v1alpha1.MachinePending)
 	saveHistory(t, "machine/awaiting-node", KindQuery(run.KindMachine, "unborn")+OpenOnly)
 	saveHistory(t, "machinedeployment/open", KindQuery(run.KindMachineDeployment, "unborn")+OpenOnly)
 
 	// A node stays unhealthy: its machine waits, is allowed to be replaced, fails and is deleted.
-	r.Namespace(t, "ill", "")
-	ill := r.Pool(t, "ill", "ill", 2, func(d *v1alpha1.MachineDeployment) {
+	r.CreateNamespace(t, "ill", "")
+	ill := r.CreatePool(t, "ill", "ill", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineHealthTimeout: &metav1.Duration{Duration: 5 * time.Second},
 		}
 	})
-	ill.AwaitRunning(t, 2)
+	ill.AwaitRunningMachines(t, 2)
 	victim := ill.Machines(t)[0].Name
 	_, err = r.Stack.Kubectl(t.Context(), "label", "node", victim, "node-not-ready.stage.kwok.x-k8s.io=true")
 	require.NoError(t, err)
@@ -133,9 +133,9 @@ func TestRecord(t *testing.T) {
 	saveHistory(t, "machinedeployment/replacing", KindQuery(run.KindMachineDeployment, "ill"))
 
 	// A machine is preserved, and the node of a machine is updated in place.
-	r.Namespace(t, "kept", "")
-	kept := r.Pool(t, "kept", "kept", 1)
-	kept.AwaitRunning(t, 1)
+	r.CreateNamespace(t, "kept", "")
+	kept := r.CreatePool(t, "kept", "kept", 1)
+	kept.AwaitRunningMachines(t, 1)
 	_, err = r.Stack.Kubectl(
 		t.Context(),
 		"annotate",
@@ -148,9 +148,9 @@ func TestRecord(t *testing.T) {
 	require.NoError(t, err)
 	awaitStep(t, kept, "preserved")
 	saveHistory(t, "machine/preserved", KindQuery(run.KindMachine, "kept")+OpenOnly)
-	r.Namespace(t, "updated", "")
-	updated := r.Pool(t, "updated", "updated", 1)
-	updated.AwaitRunning(t, 1)
+	r.CreateNamespace(t, "updated", "")
+	updated := r.CreatePool(t, "updated", "updated", 1)
+	updated.AwaitRunningMachines(t, 1)
 	for _, label := range []string{v1alpha1.LabelCandidateForUpdate + "=true", v1alpha1.LabelSelectedForUpdate + "=true"} {
 		_, err = r.Stack.Kubectl(t.Context(), "label", "node", updated.Machines(t)[0].Name, label)
 		require.NoError(t, err)
@@ -169,40 +169,40 @@ func TestRecord(t *testing.T) {
 
 	// A class and its Secret are deleted after the last machine.
 	ill.Delete(t)
-	ill.AwaitGone(t)
+	ill.AwaitPoolGone(t)
 	r.DeleteClassAndSecret(t, "ill")
 	saveHistory(t, "machineclass/deleted", KindQuery(run.KindMachineClass, "ill")+EndedOnly)
 
 	// A rollout is paused, resumed and superseded, and another rollout is completed.
-	r.Namespace(t, "rolled", "")
-	rolled := r.Pool(t, "rolled", "rolled", 6)
-	r.Policy(
+	r.CreateNamespace(t, "rolled", "")
+	rolled := r.CreatePool(t, "rolled", "rolled", 6)
+	r.CreatePolicy(
 		t,
 		"rolled",
 		"rolled",
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(2), Approve: true}}},
 	)
-	rolled.AwaitRunning(t, 6)
+	rolled.AwaitRunningMachines(t, 6)
 	edition := func(value string) {
 		rolled.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
 	}
 	edition("2")
-	awaitProgressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
+	awaitProgressingReason(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	rolled.Patch(t, `{"spec":{"paused":true}}`)
-	awaitProgressing(t, rolled, v1alpha1.ReasonDeploymentPaused)
+	awaitProgressingReason(t, rolled, v1alpha1.ReasonDeploymentPaused)
 	saveHistory(t, "rollout/paused", KindQuery(run.KindRollout, "rolled")+OpenOnly)
 	saveHistory(t, "machinedeployment/rolling", KindQuery(run.KindMachineDeployment, "rolled")+OpenOnly)
 	rolled.Patch(t, `{"spec":{"paused":false}}`)
-	awaitProgressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
+	awaitProgressingReason(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	edition("3")
 	rig.Eventually(t, "the first rollout is superseded", func() (bool, any) {
 		list := r.Workflows(t, KindQuery(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 		return len(list) == 1, list
 	})
 	saveHistory(t, "rollout/superseded", KindQuery(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
-	awaitProgressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
+	awaitProgressingReason(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	rolled.Patch(t, `{"metadata":{"annotations":{"rollout.machine.sapcloud.io/approve":"3/1 ann"}}}`)
-	awaitProgressing(t, rolled, v1alpha1.ReasonNewMachineSetAvailable)
+	awaitProgressingReason(t, rolled, v1alpha1.ReasonNewMachineSetAvailable)
 	saveHistory(t, "rollout/completed", KindQuery(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 
 	// The second sweep finds an instance without a machine.
@@ -210,14 +210,14 @@ func TestRecord(t *testing.T) {
 	saveHistory(t, "orphancollection/collected", KindQuery(run.KindOrphanCollection, "rolled")+EndedOnly)
 
 	// The node of a machine is drained: a budget first blocks the drain, and then allows the drain.
-	r.Namespace(t, "drained", "")
-	drained := r.Pool(t, "drained", "drained", 2, rig.LabelNodes)
-	drained.AwaitRunning(t, 2)
-	drained.AwaitHosts(t, 2)
-	drained.Deploy(t, "web", 3)
-	drained.Budget(t, "web", 3)
-	host, _ := drained.Host(t, "web")
-	drained.Remove(t, host.Name)
+	r.CreateNamespace(t, "drained", "")
+	drained := r.CreatePool(t, "drained", "drained", 2, rig.LabelNodes)
+	drained.AwaitRunningMachines(t, 2)
+	drained.AwaitLabelledNodes(t, 2)
+	drained.DeployPods(t, "web", 3)
+	drained.CreateBudget(t, "web", 3)
+	host, _ := drained.MachineWithPods(t, "web")
+	drained.DeleteMachine(t, host.Name)
 	of := fmt.Sprintf(" AND Machine = %q", host.Name)
 	awaitCondition(t, drained, "Blocked")
 	saveHistory(t, "drain/blocked", KindQuery(run.KindDrain, "drained")+OpenOnly)
@@ -253,7 +253,7 @@ func TestRecord(t *testing.T) {
 func sweepTwice(t *testing.T, namespace string) {
 	t.Helper()
 	r.CreateByHand(t, namespace, "lost")
-	sweeps := r.Sweeps(t, namespace, time.Second)
+	sweeps := r.CreateSweepSchedule(t, namespace, time.Second)
 	rig.Eventually(t, "the instance is collected", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
 		time.Sleep(2 * time.Second) // two sweeps must be this far apart
@@ -263,8 +263,8 @@ func sweepTwice(t *testing.T, namespace string) {
 	})
 }
 
-// awaitProgressing waits until the deployment's condition Progressing has this reason.
-func awaitProgressing(t *testing.T, p *rig.Pool, reason string) {
+// awaitProgressingReason waits until the deployment's condition Progressing has this reason.
+func awaitProgressingReason(t *testing.T, p *rig.Pool, reason string) {
 	t.Helper()
 	rig.Eventually(t, "Progressing: "+reason, func() (bool, any) {
 		conditions := p.Deployment(t).Status.Conditions
@@ -277,7 +277,7 @@ func awaitProgressing(t *testing.T, p *rig.Pool, reason string) {
 // saveHistory saves a history of this package's stack.
 func saveHistory(t *testing.T, name, query string, activities ...string) {
 	t.Helper()
-	Save(t, r, name, query, activities...)
+	SaveHistories(t, r, name, query, activities...)
 }
 
 func awaitPhase(t *testing.T, p *rig.Pool, want v1alpha1.MachinePhase) {

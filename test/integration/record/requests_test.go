@@ -51,20 +51,20 @@ func requestBySignal(t *testing.T, id string, command request.Command) {
 	require.NoError(t, r.Temporal.SignalWorkflow(t.Context(), id, "", run.MessageRequest, in))
 }
 
-// ofMachine returns the end of a query that finds only the runs of a machine.
-func ofMachine(name string) string { return fmt.Sprintf(" AND Machine = %q", name) }
+// queryForMachine returns the end of a query that finds only the runs of a machine.
+func queryForMachine(name string) string { return fmt.Sprintf(" AND Machine = %q", name) }
 
 // TestRecordRequestsForMachines records people's requests to machines and to their drains: by updates, by signals, and
 // by cancelling a workflow.
 func TestRecordRequestsForMachines(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.Namespace(t, "asked", "")
-	p := r.Pool(t, "asked", "asked", 4, rig.LabelNodes)
-	p.AwaitRunning(t, 4)
-	p.AwaitHosts(t, 4)
-	p.Deploy(t, "web", 8)
-	p.Budget(t, "web", 8)
+	r.CreateNamespace(t, "asked", "")
+	p := r.CreatePool(t, "asked", "asked", 4, rig.LabelNodes)
+	p.AwaitRunningMachines(t, 4)
+	p.AwaitLabelledNodes(t, 4)
+	p.DeployPods(t, "web", 8)
+	p.CreateBudget(t, "web", 8)
 	blocked := func() v1alpha1.Machine {
 		t.Helper()
 		var host v1alpha1.Machine
@@ -76,8 +76,8 @@ func TestRecordRequestsForMachines(t *testing.T) {
 			}
 		}
 		require.NotEmpty(t, host.Name)
-		p.Remove(t, host.Name)
-		awaitDrained(t, p, host.Name, v1alpha1.ReasonBlocked)
+		p.DeleteMachine(t, host.Name)
+		awaitDrainedMachine(t, p, host.Name, v1alpha1.ReasonBlocked)
 		return host
 	}
 
@@ -88,26 +88,26 @@ func TestRecordRequestsForMachines(t *testing.T) {
 	requestBySignal(t, id, request.Unpreserve) // the workflow refuses this request
 	requestByUpdate(t, id, request.Retry)
 	requestByUpdate(t, id, request.Force)
-	awaitGone(t, p, forced.Name)
-	saveHistory(t, "drain/forced", KindQuery(run.KindDrain, "asked")+ofMachine(forced.Name)+EndedOnly)
+	awaitMachineGone(t, p, forced.Name)
+	saveHistory(t, "drain/forced", KindQuery(run.KindDrain, "asked")+queryForMachine(forced.Name)+EndedOnly)
 
 	skipped := blocked()
 	requestByUpdate(t, workflowID(run.KindDrain, &skipped), request.Skip)
-	awaitGone(t, p, skipped.Name)
-	saveHistory(t, "drain/skipped", KindQuery(run.KindDrain, "asked")+ofMachine(skipped.Name)+EndedOnly)
+	awaitMachineGone(t, p, skipped.Name)
+	saveHistory(t, "drain/skipped", KindQuery(run.KindDrain, "asked")+queryForMachine(skipped.Name)+EndedOnly)
 
 	cancelled := blocked()
 	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), workflowID(run.KindDrain, &cancelled), ""))
 	awaitMachine(t, p, "the deletion is held", func(m v1alpha1.Machine) bool {
 		return m.Name == cancelled.Name && m.Annotations[v1alpha1.AnnotationHold] != ""
 	})
-	saveHistory(t, "drain/cancelled", KindQuery(run.KindDrain, "asked")+ofMachine(cancelled.Name)+EndedOnly)
+	saveHistory(t, "drain/cancelled", KindQuery(run.KindDrain, "asked")+queryForMachine(cancelled.Name)+EndedOnly)
 	awaitStep(t, p, "held")
-	saveHistory(t, "machine/held", KindQuery(run.KindMachine, "asked")+ofMachine(cancelled.Name)+OpenOnly)
+	saveHistory(t, "machine/held", KindQuery(run.KindMachine, "asked")+queryForMachine(cancelled.Name)+OpenOnly)
 	requestByUpdate(t, workflowID(run.KindMachine, &cancelled), request.Resume)
 	p.RelaxBudget(t, "web", 0)
-	awaitGone(t, p, cancelled.Name)
-	saveHistory(t, "machine/resumed", KindQuery(run.KindMachine, "asked")+ofMachine(cancelled.Name)+EndedOnly)
+	awaitMachineGone(t, p, cancelled.Name)
+	saveHistory(t, "machine/resumed", KindQuery(run.KindMachine, "asked")+queryForMachine(cancelled.Name)+EndedOnly)
 
 	// The cloud refuses to delete the instance, and a person requests to abandon the instance.
 	require.NoError(
@@ -118,69 +118,69 @@ func TestRecordRequestsForMachines(t *testing.T) {
 		),
 	)
 	given := p.Machines(t)[0]
-	p.Remove(t, given.Name)
+	p.DeleteMachine(t, given.Name)
 	awaitCondition(t, p, "PermissionDenied")
-	saveHistory(t, "machine/deletion-refused", KindQuery(run.KindMachine, "asked")+ofMachine(given.Name)+OpenOnly)
+	saveHistory(t, "machine/deletion-refused", KindQuery(run.KindMachine, "asked")+queryForMachine(given.Name)+OpenOnly)
 	requestByUpdate(t, workflowID(run.KindMachine, &given), request.AbandonInstance)
-	awaitGone(t, p, given.Name)
-	saveHistory(t, "machine/abandoned", KindQuery(run.KindMachine, "asked")+ofMachine(given.Name)+EndedOnly)
+	awaitMachineGone(t, p, given.Name)
+	saveHistory(t, "machine/abandoned", KindQuery(run.KindMachine, "asked")+queryForMachine(given.Name)+EndedOnly)
 }
 
 // A person cancels the workflow of a machine; another run continues the work.
 func TestRecordACancelledMachine(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.Namespace(t, "halted", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s"}`)
-	p := r.Pool(t, "halted", "halted", 1)
+	r.CreateNamespace(t, "halted", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s"}`)
+	p := r.CreatePool(t, "halted", "halted", 1)
 	awaitStep(t, p, "create-instance")
 	m := p.Machines(t)[0]
 	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), workflowID(run.KindMachine, &m), ""))
 	saveHistory(t, "machine/cancelled", KindQuery(run.KindMachine, "halted")+` AND ExecutionStatus = "Canceled"`)
 	p.Scale(t, 0)
-	p.AwaitRunning(t, 0)
+	p.AwaitRunningMachines(t, 0)
 }
 
 // TestRecordRequestsForDeployments records people's requests to a deployment and its rollouts.
 func TestRecordRequestsForDeployments(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.Namespace(t, "steered", "")
-	p := r.Pool(t, "steered", "steered", 3)
-	r.Policy(
+	r.CreateNamespace(t, "steered", "")
+	p := r.CreatePool(t, "steered", "steered", 3)
+	r.CreatePolicy(
 		t,
 		"steered",
 		"steered",
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
-	p.AwaitRunning(t, 3)
+	p.AwaitRunningMachines(t, 3)
 	id := workflowID(run.KindMachineDeployment, p.Deployment(t))
 	rolloutID := func() string {
 		t.Helper()
 		d := p.Deployment(t)
-		return workflowID(run.KindRollout, d, revisionOf(t, d))
+		return workflowID(run.KindRollout, d, revisionOfDeployment(t, d))
 	}
 	waits := func() {
 		t.Helper()
-		awaitProgressing(t, p, v1alpha1.ReasonRolloutWaiting)
+		awaitProgressingReason(t, p, v1alpha1.ReasonRolloutWaiting)
 	}
 	runOf := func(id string) string { return fmt.Sprintf("WorkflowId = %q", id) }
 	setEdition(t, p, "2")
 	waits()
 	requestByUpdate(t, id, request.Pause)
-	awaitProgressing(t, p, v1alpha1.ReasonDeploymentPaused)
+	awaitProgressingReason(t, p, v1alpha1.ReasonDeploymentPaused)
 	requestBySignal(t, rolloutID(), request.Resume)
 	waits()
 	requestByUpdate(t, rolloutID(), request.Cancel)
-	awaitProgressing(t, p, v1alpha1.ReasonRolloutHeld)
+	awaitProgressingReason(t, p, v1alpha1.ReasonRolloutHeld)
 	saveHistory(t, "rollout/held", runOf(rolloutID())+EndedOnly)
 	saveHistory(t, "machinedeployment/held", runOf(id)+OpenOnly)
 	requestByUpdate(t, id, request.Undo)
 	requestByUpdate(t, id, request.Approve)
-	awaitProgressing(t, p, v1alpha1.ReasonNewMachineSetAvailable)
+	awaitProgressingReason(t, p, v1alpha1.ReasonNewMachineSetAvailable)
 	requestByUpdate(t, id, request.Start)
 	waits()
 	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), rolloutID(), ""))
-	awaitProgressing(t, p, v1alpha1.ReasonRolloutHeld)
+	awaitProgressingReason(t, p, v1alpha1.ReasonRolloutHeld)
 	saveHistory(t, "rollout/cancelled", runOf(rolloutID())+EndedOnly)
 	requestByUpdate(t, id, request.Resume)
 	waits()
@@ -192,16 +192,16 @@ func TestRecordRequestsForDeployments(t *testing.T) {
 		open := r.Workflows(t, runOf(id)+OpenOnly)
 		return len(open) == 1, open
 	})
-	r.AwaitFollowed(t, rolloutID(), id)
+	r.AwaitFollowedRollout(t, rolloutID(), id)
 	requestByUpdate(t, rolloutID(), request.Approve)
-	awaitProgressing(t, p, v1alpha1.ReasonNewMachineSetAvailable)
+	awaitProgressingReason(t, p, v1alpha1.ReasonNewMachineSetAvailable)
 	saveHistory(t, "rollout/followed", runOf(rolloutID())+EndedOnly)
 	saveHistory(t, "machinedeployment/following", runOf(id)+OpenOnly)
 	setEdition(t, p, "3")
 	waits()
 	last := rolloutID()
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 	saveHistory(t, "rollout/deleted", runOf(last)+EndedOnly)
 }
 
@@ -212,8 +212,8 @@ func TestRecordInstallations(t *testing.T) {
 	t.Parallel()
 	mark := `WorkflowType = "Installation"`
 	saveHistory(t, "installation/open", mark+OpenOnly)
-	id := run.Installation("former").MarkID()
-	options := client.StartWorkflowOptions{ID: id, TaskQueue: rig.Installation.Queue(run.QueueMachines)}
+	id := run.Installation("former").InstallationMarkID()
+	options := client.StartWorkflowOptions{ID: id, TaskQueue: rig.Installation.TaskQueue(run.QueueMachines)}
 	former, err := r.Temporal.ExecuteWorkflow(
 		t.Context(),
 		options,
@@ -222,7 +222,7 @@ func TestRecordInstallations(t *testing.T) {
 	)
 	require.NoError(t, err)
 	rig.Eventually(t, "the mark shows whose the name is", func() (bool, any) {
-		details := r.Details(t, id)
+		details := r.WorkflowDetails(t, id)
 		return details != "", details
 	})
 	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), id, ""))

@@ -23,8 +23,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// awaitDrained waits until the condition Drained of a machine has this reason.
-func awaitDrained(t *testing.T, p *rig.Pool, name, reason string) {
+// awaitDrainedMachine waits until the condition Drained of a machine has this reason.
+func awaitDrainedMachine(t *testing.T, p *rig.Pool, name, reason string) {
 	t.Helper()
 	awaitMachine(t, p, "Drained: "+reason, func(m v1alpha1.Machine) bool {
 		return m.Name == name && slices.ContainsFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -33,7 +33,7 @@ func awaitDrained(t *testing.T, p *rig.Pool, name, reason string) {
 	})
 }
 
-func awaitGone(t *testing.T, p *rig.Pool, name string) {
+func awaitMachineGone(t *testing.T, p *rig.Pool, name string) {
 	t.Helper()
 	rig.Eventually(t, "machine "+name+" is gone", func() (bool, any) {
 		machines := p.Machines(t)
@@ -47,7 +47,7 @@ func setEdition(t *testing.T, p *rig.Pool, value string) {
 	p.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
 }
 
-func revisionOf(t *testing.T, d *v1alpha1.MachineDeployment) int64 {
+func revisionOfDeployment(t *testing.T, d *v1alpha1.MachineDeployment) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(d.Annotations[v1alpha1.AnnotationRevision], 10, 64)
 	require.NoError(t, err)
@@ -86,9 +86,9 @@ func placePod(t *testing.T, p *rig.Pool, node string) {
 func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.Namespace(t, "renewed", "")
-	p := r.Pool(t, "renewed", "renewed", 1)
-	p.AwaitRunning(t, 1)
+	r.CreateNamespace(t, "renewed", "")
+	p := r.CreatePool(t, "renewed", "renewed", 1)
+	p.AwaitRunningMachines(t, 1)
 	m := p.Machines(t)[0]
 	placePod(t, p, m.Labels[v1alpha1.LabelNode])
 	labelNode(
@@ -104,13 +104,13 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 	saveHistory(t, "machine/drained-and-updated", KindQuery(run.KindMachine, "renewed")+EndedOnly)
 	saveHistory(t, "drain/for-an-update", KindQuery(run.KindDrain, "renewed")+EndedOnly)
 
-	r.Namespace(t, "spared", "")
-	q := r.Pool(t, "spared", "spared", 1, func(d *v1alpha1.MachineDeployment) {
+	r.CreateNamespace(t, "spared", "")
+	q := r.CreatePool(t, "spared", "spared", 1, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineHealthTimeout: &metav1.Duration{Duration: 3 * time.Second},
 		}
 	})
-	q.AwaitRunning(t, 1)
+	q.AwaitRunningMachines(t, 1)
 	spared := q.Machines(t)[0]
 	placePod(t, q, spared.Labels[v1alpha1.LabelNode])
 	_, err := r.Stack.Kubectl(
@@ -151,14 +151,14 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 func TestRecordMachinesThatAreChosen(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.Namespace(t, "chosen", "")
-	p := r.Pool(t, "chosen", "chosen", 3, func(d *v1alpha1.MachineDeployment) {
+	r.CreateNamespace(t, "chosen", "")
+	p := r.CreatePool(t, "chosen", "chosen", 3, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.AutoPreserveFailedMachineMax = 1
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineHealthTimeout: &metav1.Duration{Duration: 3 * time.Second},
 		}
 	})
-	p.AwaitRunning(t, 3)
+	p.AwaitRunningMachines(t, 3)
 	machines := p.Machines(t)
 	labelNode(t, machines[0].Labels[v1alpha1.LabelNode], sickLabel)
 	awaitMachine(t, p, "its set preserves it", func(m v1alpha1.Machine) bool {
@@ -170,7 +170,7 @@ func TestRecordMachinesThatAreChosen(t *testing.T) {
 		t,
 		fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"replicas":2}}`, v1alpha1.AnnotationTriggerDeletion, chosen),
 	)
-	awaitGone(t, p, machines[1].Name)
+	awaitMachineGone(t, p, machines[1].Name)
 	saveHistory(t, "machinedeployment/marking", KindQuery(run.KindMachineDeployment, "chosen"), "MarkMachines")
 }
 
@@ -179,11 +179,11 @@ func TestRecordMachinesThatAreChosen(t *testing.T) {
 func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.Namespace(t, "lost", "")
-	p := r.Pool(t, "lost", "lost", 2)
-	p.AwaitRunning(t, 2)
+	r.CreateNamespace(t, "lost", "")
+	p := r.CreatePool(t, "lost", "lost", 2)
+	p.AwaitRunningMachines(t, 2)
 	m := p.Machines(t)[0]
-	require.NoError(t, r.Cloud.Vanish(t.Context(), admin.Vanish{Machine: m.Name}))
+	require.NoError(t, r.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: m.Name}))
 	rig.Eventually(t, "the node has no kubelet", func() (bool, any) {
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 		require.NoError(t, err)
@@ -198,16 +198,16 @@ func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 		Nodes().
 		Patch(t.Context(), m.Labels[v1alpha1.LabelNode], types.StrategicMergePatchType, silent, metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
-	awaitGone(t, p, m.Name)
-	saveHistory(t, "machine/vanished", KindQuery(run.KindMachine, "lost")+ofMachine(m.Name)+EndedOnly)
+	awaitMachineGone(t, p, m.Name)
+	saveHistory(t, "machine/vanished", KindQuery(run.KindMachine, "lost")+queryForMachine(m.Name)+EndedOnly)
 
-	r.Namespace(t, "joined", "")
+	r.CreateNamespace(t, "joined", "")
 	_, err = r.Kube.CoreV1().
 		Secrets("joined").
 		Patch(t.Context(), "small", types.MergePatchType, []byte(`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>>"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	q := r.Pool(t, "joined", "joined", 1)
-	q.AwaitRunning(t, 1)
+	q := r.CreatePool(t, "joined", "joined", 1)
+	q.AwaitRunningMachines(t, 1)
 	saveHistory(t, "machine/joined-with-a-token", KindQuery(run.KindMachine, "joined")+EndedOnly)
 }
 
@@ -216,9 +216,9 @@ func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 func TestRecordSets(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.Namespace(t, "owned", "")
-	p := r.Pool(t, "owned", "owned", 2)
-	p.AwaitRunning(t, 2)
+	r.CreateNamespace(t, "owned", "")
+	p := r.CreatePool(t, "owned", "owned", 2)
+	p.AwaitRunningMachines(t, 2)
 	machines := r.Machines.MachineV1alpha1().Machines("owned")
 	m := p.Machines(t)[0]
 	change := func(patch string) {
@@ -229,13 +229,13 @@ func TestRecordSets(t *testing.T) {
 	done := func(situation, activity string) { // with the set run ended, the next situation has its own history
 		t.Helper()
 		rig.Eventually(t, "the set is calm", func() (bool, any) {
-			open := r.OpenWorkflows(t, "owned")
+			open := r.CountOpenWorkflows(t, "owned")
 			return open["MachineSet"] == 0, open
 		})
 		saveHistory(t, "machineset/"+situation, KindQuery(run.KindMachineSet, "owned")+EndedOnly, activity)
 	}
 	change(`{"metadata":{"labels":{"pool":"elsewhere"}}}`)
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	done("released", "ReleaseMachines")
 	change(`{"metadata":{"labels":{"pool":"owned"}}}`)
 	rig.Eventually(t, "the surplus machine is gone", func() (bool, any) {
@@ -254,9 +254,9 @@ func TestRecordSets(t *testing.T) {
 	})
 	done("synced", "SyncMachines")
 
-	r.Namespace(t, "refused", "")
-	r.Refuse(t, "refused", `object.metadata.namespace != "refused"`, "no machine here")
-	q := r.Pool(t, "refused", "refused", 1)
+	r.CreateNamespace(t, "refused", "")
+	r.RefuseMachines(t, "refused", `object.metadata.namespace != "refused"`, "no machine here")
+	q := r.CreatePool(t, "refused", "refused", 1)
 	rig.Eventually(t, "the set says so", func() (bool, any) {
 		sets := q.Sets(t)
 		return len(sets) == 1 && slices.ContainsFunc(sets[0].Status.Conditions, func(c v1alpha1.MachineSetCondition) bool {
@@ -265,7 +265,7 @@ func TestRecordSets(t *testing.T) {
 	})
 	saveHistory(t, "machineset/refused", KindQuery(run.KindMachineSet, "refused")+OpenOnly)
 	r.DeleteRefusal(t, "refused")
-	q.AwaitRunning(t, 1)
+	q.AwaitRunningMachines(t, 1)
 }
 
 // TestRecordRollouts records rollouts that update nodes in place, that roll back automatically, and that delete old
@@ -273,8 +273,8 @@ func TestRecordSets(t *testing.T) {
 func TestRecordRollouts(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.Namespace(t, "inplace", "")
-	p := r.Pool(t, "inplace", "inplace", 3, func(d *v1alpha1.MachineDeployment) {
+	r.CreateNamespace(t, "inplace", "")
+	p := r.CreatePool(t, "inplace", "inplace", 3, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
 			InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{
@@ -286,7 +286,7 @@ func TestRecordRollouts(t *testing.T) {
 			},
 		}
 	})
-	p.AwaitRunning(t, 3)
+	p.AwaitRunningMachines(t, 3)
 	setEdition(t, p, "2")
 	saved := false
 	rig.Eventually(t, "all machines are updated in place", func() (bool, any) {
@@ -309,22 +309,22 @@ func TestRecordRollouts(t *testing.T) {
 	})
 	saveHistory(t, "rollout/updated-in-place", KindQuery(run.KindRollout, "inplace")+EndedOnly)
 
-	r.Namespace(t, "returned", "")
-	q := r.Pool(
+	r.CreateNamespace(t, "returned", "")
+	q := r.CreatePool(
 		t,
 		"returned",
 		"returned",
 		2,
 		func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = new(int32(10)) },
 	)
-	r.Policy(
+	r.CreatePolicy(
 		t,
 		"returned",
 		"returned",
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}},
 	)
-	q.AwaitRunning(t, 2)
-	never := rig.Class("returned", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
+	q.AwaitRunningMachines(t, 2)
+	never := rig.NewClass("returned", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	never.Name = "never"
 	_, err := r.Machines.MachineV1alpha1().MachineClasses("returned").Create(t.Context(), never, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -335,11 +335,11 @@ func TestRecordRollouts(t *testing.T) {
 	})
 	saveHistory(t, "rollout/rolled-back", KindQuery(run.KindRollout, "returned")+EndedOnly)
 
-	r.Namespace(t, "recreated", "")
-	s := r.Pool(t, "recreated", "recreated", 2, func(d *v1alpha1.MachineDeployment) {
+	r.CreateNamespace(t, "recreated", "")
+	s := r.CreatePool(t, "recreated", "recreated", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{Type: v1alpha1.RecreateMachineDeploymentStrategyType}
 	})
-	s.AwaitRunning(t, 2)
+	s.AwaitRunningMachines(t, 2)
 	setEdition(t, s, "2")
 	rig.Eventually(t, "all machines are new", func() (bool, any) {
 		list := r.Workflows(t, KindQuery(run.KindRollout, "recreated")+` AND ExecutionStatus = "Completed"`)
@@ -353,11 +353,11 @@ func TestRecordRollouts(t *testing.T) {
 func TestRecordClasses(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.Namespace(t, "classes", "")
-	p := r.Pool(t, "classes", "classes", 2)
-	p.AwaitRunning(t, 2)
+	r.CreateNamespace(t, "classes", "")
+	p := r.CreatePool(t, "classes", "classes", 2)
+	p.AwaitRunningMachines(t, 2)
 	saveHistory(t, "machineclass/guarded", KindQuery(run.KindMachineClass, "classes")+EndedOnly)
-	r.Millwright(
+	r.RunMillwright(
 		t,
 		"provider",
 		"check",
@@ -369,7 +369,7 @@ func TestRecordClasses(t *testing.T) {
 	)
 	saveHistory(t, "providercheck/answered", `WorkflowType = "ProviderCheck"`+EndedOnly)
 
-	sweeps := r.Sweeps(t, "classes", time.Second)
+	sweeps := r.CreateSweepSchedule(t, "classes", time.Second)
 	sweep := func(situation string) {
 		t.Helper()
 		had := len(r.Workflows(t, KindQuery(run.KindOrphanCollection, "classes")+EndedOnly))

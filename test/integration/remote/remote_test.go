@@ -76,7 +76,7 @@ func revokeSecretRights(t *testing.T) {
 	_, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
 	require.NoError(t, err)
 
-	r.ReadSecrets(t, component.ProviderIdentity)
+	r.LimitSecretReaders(t, component.ProviderIdentity)
 }
 
 func isAllowed(t *testing.T, user, verb, resource string) bool {
@@ -114,16 +114,16 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 			verb,
 		)
 	}
-	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
-	p := r.Pool(t, namespace, namespace, 5)
-	p.AwaitRunning(t, 5)
+	r.CreateNamespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
+	p := r.CreatePool(t, namespace, namespace, 5)
+	p.AwaitRunningMachines(t, 5)
 	testClassChecks(t)
 
 	testSharedRateLimit(t)
 
 	// Without the provider's workers no instance is made or removed, and none is lost.
 	for _, name := range providerWorkers() {
-		require.NoError(t, r.Stack.Stop(t.Context(), name))
+		require.NoError(t, r.Stack.StopComponent(t.Context(), name))
 	}
 	p.Scale(t, 6)
 	rig.Eventually(t, "the sixth waits", func() (bool, any) {
@@ -138,12 +138,12 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 	_, err := runProvider(t, "check", namespace+"/small")
 	require.ErrorContains(t, err, "does one run with --queues=provider-virtual?")
 	for _, name := range providerWorkers() {
-		require.NoError(t, r.Stack.Start(t.Context(), name))
+		require.NoError(t, r.Stack.StartComponent(t.Context(), name))
 	}
-	p.AwaitRunning(t, 6)
+	p.AwaitRunningMachines(t, 6)
 
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }
 
 // testSharedRateLimit makes machines with both workers. The creation times of the instances show that both workers
@@ -153,13 +153,13 @@ func testSharedRateLimit(t *testing.T) {
 	const many, name = 64, "hurry" // several workers have open polls: the server answers the polls that are open longest
 	before := map[string]float64{}
 	for _, worker := range providerWorkers() {
-		before[worker] = r.Metric(t, worker, "millwright_provider_calls_total")
+		before[worker] = r.ReadMetric(t, worker, "millwright_provider_calls_total")
 	}
-	r.Namespace(t, name, "")
-	p := r.Pool(t, name, name, many)
-	p.AwaitRunning(t, many)
+	r.CreateNamespace(t, name, "")
+	p := r.CreatePool(t, name, name, many)
+	p.AwaitRunningMachines(t, many)
 	for _, worker := range providerWorkers() {
-		calls := r.Metric(t, worker, "millwright_provider_calls_total") - before[worker]
+		calls := r.ReadMetric(t, worker, "millwright_provider_calls_total") - before[worker]
 		t.Logf("%s made %v calls", worker, calls)
 		require.Positive(t, calls, worker)
 	}
@@ -179,7 +179,7 @@ func testSharedRateLimit(t *testing.T) {
 	// 4 calls. On a busy computer the first call may be late, which makes the measured time shorter.
 	require.Greater(t, took, 10*time.Second)
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }
 
 // runProvider runs millwright provider, and returns its output.
@@ -193,7 +193,7 @@ func runProvider(t *testing.T, arguments ...string) (string, error) {
 		append(
 			arguments,
 			"--kubeconfig",
-			r.Stack.Kubeconfig(component.Test),
+			r.Stack.KubeconfigPath(component.Test),
 			"--temporal-address",
 			r.Stack.TemporalAddress(),
 			"--cluster-name",
@@ -218,13 +218,13 @@ func testClassChecks(t *testing.T) {
 
 	before, err := r.Cloud.Behaviour(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another"} }))
+	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another"} }))
 	_, err = runProvider(t, "check", namespace+"/small")
 	require.ErrorContains(t, err, "(Unauthenticated)")
 	require.NotContains(t, err.Error(), rig.Canary)
 	require.NoError(t, r.Cloud.SetBehaviour(t.Context(), before))
 
-	other := rig.Class(namespace, "")
+	other := rig.NewClass(namespace, "")
 	other.Name, other.SecretRef.Name = "other", "none"
 	_, err = r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), other, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -33,41 +33,41 @@ import (
 )
 
 // APIFaults are the faults of an APIProxy. Chances are from 0 to 1. A request that is not a watch gets at most one
-// fault. A request with the fault Lost reaches the API server; a request with Unavailable, Busy or Conflict does not.
+// fault. A request with a lost answer reaches the API server; a request with another fault does not.
 // The zero value has no faults.
 type APIFaults struct {
-	Unavailable float64       // chance of 503, also for watches
-	Busy        float64       // chance of 429 with Retry-After: 1
-	Conflict    float64       // chance that a PUT, PATCH or DELETE gets 409
-	Lost        float64       // chance that a write takes effect and the connection breaks before the answer
-	WatchDelay  time.Duration // delay of each event in open and new watches; the order of the events stays
-	DelayOnly   string        // resource whose watches have WatchDelay, for example nodes; empty: all resources
+	UnavailableChance float64       // chance of 503, also for watches
+	BusyChance        float64       // chance of 429 with Retry-After: 1
+	ConflictChance    float64       // chance that a PUT, PATCH or DELETE gets 409
+	LostAnswerChance  float64       // chance that a write takes effect and the connection breaks before the answer
+	WatchDelay        time.Duration // delay of each event in open and new watches; the order of the events stays
+	DelayedResource   string        // resource whose watches have WatchDelay, for example nodes; empty: all resources
 }
 
 // APIProxy is a proxy between processes with one identity and the API server. All methods of APIProxy are safe for
 // concurrent use.
 type APIProxy struct {
-	server       *httptest.Server
-	identity     string // path of the kubeconfig for the API server; the first request reads the file
-	reverseProxy func() (*httputil.ReverseProxy, error)
+	server         *httptest.Server
+	kubeconfigPath string // path of the kubeconfig for the API server; the first request reads the file
+	reverseProxy   func() (*httputil.ReverseProxy, error)
 
-	mu            sync.Mutex
-	faults        APIFaults
-	random        *rand.Rand
-	watches       map[int]context.CancelFunc // functions that break the open watches, by the number of the watch
-	openedWatches int                        // number of watches opened so far
-	refuseUntil   time.Time                  // time until which the proxy refuses new watches
-	cutWatches    int                        // number of watches that the last CutWatches broke
-	faultCounts   map[string]int             // number of faults, by name
+	mu                 sync.Mutex
+	faults             APIFaults
+	random             *rand.Rand
+	watches            map[int]context.CancelFunc // functions that break the open watches, by the number of the watch
+	openedWatches      int                        // number of watches opened so far
+	refuseWatchesUntil time.Time                  // time until which the proxy refuses new watches
+	cutWatches         int                        // number of watches that the last CutWatches broke
+	faultCounts        map[string]int             // number of faults, by name
 }
 
 // newAPIProxy starts a proxy. The kubeconfig need not exist before the first request.
 func newAPIProxy(identity string) *APIProxy {
 	p := &APIProxy{
-		identity:    identity,
-		random:      rand.New(rand.NewPCG(1, 7)),
-		watches:     map[int]context.CancelFunc{},
-		faultCounts: map[string]int{},
+		kubeconfigPath: identity,
+		random:         rand.New(rand.NewPCG(1, 7)),
+		watches:        map[int]context.CancelFunc{},
+		faultCounts:    map[string]int{},
 	}
 	p.reverseProxy = sync.OnceValues(p.connect)
 	p.server = httptest.NewUnstartedServer(p)
@@ -78,7 +78,7 @@ func newAPIProxy(identity string) *APIProxy {
 
 // connect reads the identity's kubeconfig, and returns a proxy to the API server that the kubeconfig names.
 func (p *APIProxy) connect() (*httputil.ReverseProxy, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", p.identity)
+	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfigPath)
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +110,8 @@ func (p *APIProxy) connect() (*httputil.ReverseProxy, error) {
 	}, nil
 }
 
-// Set replaces all faults for all requests that begin later. A new WatchDelay is also effective in open watches.
-func (p *APIProxy) Set(f APIFaults) {
+// SetFaults replaces all faults for all requests that begin later. A new WatchDelay is also effective in open watches.
+func (p *APIProxy) SetFaults(f APIFaults) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults = f
@@ -121,7 +121,7 @@ func (p *APIProxy) Set(f APIFaults) {
 func (p *APIProxy) CutWatches(refuse time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refuseUntil, p.cutWatches = time.Now().Add(refuse), len(p.watches)
+	p.refuseWatchesUntil, p.cutWatches = time.Now().Add(refuse), len(p.watches)
 	for _, end := range p.watches {
 		p.faultCounts["cut"]++
 		end()
@@ -135,8 +135,8 @@ func (p *APIProxy) countWatches() (open, broken int) {
 	return len(p.watches), p.cutWatches
 }
 
-// Counts returns the number of faults since the start, by name: unavailable, busy, conflict, lost, cut.
-func (p *APIProxy) Counts() map[string]int {
+// FaultCounts returns the number of faults since the start, by name: unavailable, busy, conflict, lost, cut.
+func (p *APIProxy) FaultCounts() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.faultCounts)
@@ -146,7 +146,7 @@ func (p *APIProxy) Counts() map[string]int {
 func (p *APIProxy) currentDelay(resource string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if only := p.faults.DelayOnly; only != "" && only != resource {
+	if only := p.faults.DelayedResource; only != "" && only != resource {
 		return 0
 	}
 	return p.faults.WatchDelay
@@ -167,13 +167,13 @@ func (p *APIProxy) chooseFault(r *http.Request) (name string) {
 		return n < 0
 	}
 	switch {
-	case watch && time.Now().Before(p.refuseUntil), under(f.Unavailable, true):
+	case watch && time.Now().Before(p.refuseWatchesUntil), under(f.UnavailableChance, true):
 		name = "unavailable"
-	case under(f.Busy, !watch):
+	case under(f.BusyChance, !watch):
 		name = "busy"
-	case under(f.Conflict, changes):
+	case under(f.ConflictChance, changes):
 		name = "conflict"
-	case under(f.Lost, changes || r.Method == http.MethodPost):
+	case under(f.LostAnswerChance, changes || r.Method == http.MethodPost):
 		name = "lost"
 	default:
 		return ""
@@ -317,17 +317,17 @@ type Proxies struct {
 	Bridge *APIProxy // proxy of all bridges
 }
 
-// Set replaces the faults of both proxies.
-func (p *Proxies) Set(f APIFaults) {
-	p.Worker.Set(f)
-	p.Bridge.Set(f)
+// SetFaults replaces the faults of both proxies.
+func (p *Proxies) SetFaults(f APIFaults) {
+	p.Worker.SetFaults(f)
+	p.Bridge.SetFaults(f)
 }
 
-// SetFor sets the faults of both proxies until the test ends.
-func (p *Proxies) SetFor(t *testing.T, f APIFaults) {
+// SetFaultsForTest sets the faults of both proxies until the test ends.
+func (p *Proxies) SetFaultsForTest(t *testing.T, f APIFaults) {
 	t.Helper()
-	p.Set(f)
-	t.Cleanup(func() { p.Set(APIFaults{}) })
+	p.SetFaults(f)
+	t.Cleanup(func() { p.SetFaults(APIFaults{}) })
 }
 
 // CutWatches breaks all open watches of both proxies, and refuses new watches for this duration.
@@ -349,9 +349,9 @@ func (p *Proxies) AwaitWatches(t *testing.T) {
 	}
 }
 
-// UpBehindProxies starts a stack as Up does. The stack's workers and bridges reach the API server through the rig's
-// proxies.
-func UpBehindProxies(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
+// StartRigBehindProxies starts a stack as StartRig does. The stack's workers and bridges reach the API server through
+// the rig's proxies.
+func StartRigBehindProxies(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	layout := component.Layout(dir)
 	folder := layout.Path("proxies")
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -373,7 +373,7 @@ func UpBehindProxies(ctx context.Context, dir string, options stack.Options) (*R
 		}
 		options.Args[name] = slices.Concat(options.Args[name], []string{"--kubeconfig", file})
 	}
-	r, err := Up(ctx, dir, options)
+	r, err := StartRig(ctx, dir, options)
 	if err != nil {
 		return nil, err
 	}

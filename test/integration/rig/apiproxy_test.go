@@ -72,21 +72,21 @@ func TestFaultsOfRequests(t *testing.T) {
 	require.NoError(t, get())
 	require.Equal(t, 1, seen(http.MethodGet))
 
-	p.Set(APIFaults{Unavailable: 1})
+	p.SetFaults(APIFaults{UnavailableChance: 1})
 	require.True(t, apierrors.IsServiceUnavailable(get()))
-	p.Set(APIFaults{Conflict: 1})
+	p.SetFaults(APIFaults{ConflictChance: 1})
 	require.True(t, apierrors.IsConflict(remove()))
 	require.NoError(t, get(), "a read has no conflict")
 	require.Equal(t, 0, seen(http.MethodDelete), "a fault has no effect")
-	p.Set(APIFaults{Lost: 1})
+	p.SetFaults(APIFaults{LostAnswerChance: 1})
 	require.Error(t, remove())
 	require.Equal(t, 1, seen(http.MethodDelete), "but for a lost answer")
 	require.NoError(t, get())
-	p.Set(APIFaults{Busy: 0.5})
+	p.SetFaults(APIFaults{BusyChance: 0.5})
 	for range 5 {
 		require.NoError(t, get(), "the client tries again")
 	}
-	require.Positive(t, p.Counts()["busy"])
+	require.Positive(t, p.FaultCounts()["busy"])
 }
 
 func TestFaultsOfWatches(t *testing.T) {
@@ -110,13 +110,13 @@ func TestFaultsOfWatches(t *testing.T) {
 	require.True(t, apierrors.IsServiceUnavailable(err), "it has broken before watches may begin again: %v", err)
 
 	p.CutWatches(0)
-	p.Set(APIFaults{WatchDelay: time.Hour, DelayOnly: "nodes"})
+	p.SetFaults(APIFaults{WatchDelay: time.Hour, DelayedResource: "nodes"})
 	lines, err = watch()
 	require.NoError(t, err)
 	for range 3 {
 		require.True(t, lines.Scan(), "a watch of another resource is not late")
 	}
-	p.Set(APIFaults{WatchDelay: time.Hour, DelayOnly: "namespaces"})
+	p.SetFaults(APIFaults{WatchDelay: time.Hour, DelayedResource: "namespaces"})
 	last := written()
 	Eventually(t, "the API server tells more", func() (bool, any) { now := written(); return now > last+5, now })
 	p.CutWatches(0)

@@ -35,10 +35,10 @@ type AuditedRequest struct {
 	}
 }
 
-// Audit returns the lines of the audit log for which wanted returns true, in order. The result includes every request
-// that the API server has answered before the call. The API server writes the log after its answer, so Audit sends a
-// request and waits until the log has this request.
-func (r *Rig) Audit(t *testing.T, wanted func(AuditedRequest) bool) (found []AuditedRequest) {
+// AuditedRequests returns the lines of the audit log for which wanted returns true, in order. The result includes every
+// request that the API server has answered before the call. The API server writes the log after its answer, so
+// AuditedRequests sends a request and waits until the log has this request.
+func (r *Rig) AuditedRequests(t *testing.T, wanted func(AuditedRequest) bool) (found []AuditedRequest) {
 	t.Helper()
 	mark := "audited-" + strconv.FormatInt(time.Now().UnixNano(), 36)
 	Eventually(t, "the audit log has what was asked until now", func() (bool, any) {
@@ -46,7 +46,7 @@ func (r *Rig) Audit(t *testing.T, wanted func(AuditedRequest) bool) (found []Aud
 		if !apierrors.IsNotFound(err) {
 			return false, err
 		}
-		file, err := os.Open(r.Stack.AuditLog())
+		file, err := os.Open(r.Stack.AuditLogPath())
 		require.NoError(t, err)
 		defer func() { _ = file.Close() }()
 		found = nil
@@ -67,9 +67,9 @@ func (r *Rig) Audit(t *testing.T, wanted func(AuditedRequest) bool) (found []Aud
 	return found
 }
 
-// Ask sends a GET request for a path of an API server, and returns the status and the header of the answer. The header
-// of the answer has the UID of the flow schema that matched the request.
-func Ask(t *testing.T, config *rest.Config, path string) (status int, header http.Header) {
+// AskAPIServer sends a GET request for a path of an API server, and returns the status and the header of the answer.
+// The header of the answer has the UID of the flow schema that matched the request.
+func AskAPIServer(t *testing.T, config *rest.Config, path string) (status int, header http.Header) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
@@ -83,9 +83,9 @@ func Ask(t *testing.T, config *rest.Config, path string) (status int, header htt
 	return answer.StatusCode, answer.Header
 }
 
-// ReadSecrets lets only these users read the Secrets of classes. The users must be processes that serve a provider's
-// queue. By default the stack's worker serves all queues and may read these Secrets.
-func (r *Rig) ReadSecrets(t *testing.T, users ...string) {
+// LimitSecretReaders lets only these users read the Secrets of classes. The users must be processes that serve a
+// provider's queue. By default the stack's worker serves all queues and may read these Secrets.
+func (r *Rig) LimitSecretReaders(t *testing.T, users ...string) {
 	t.Helper()
 	bindings := r.Kube.RbacV1().ClusterRoleBindings()
 	binding, err := bindings.Get(t.Context(), "devstack-"+component.SecretsRole, metav1.GetOptions{})

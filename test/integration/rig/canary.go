@@ -21,10 +21,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Leaks searches for secrets in all output of Millwright: the histories of all runs, the logs and metrics of all
-// processes, the events, and the objects of machine.sapcloud.io. Leaks returns the places with a secret, and the number
-// of histories that it has read.
-func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, histories int, err error) {
+// FindLeaks searches for secrets in all output of Millwright: the histories of all runs, the logs and metrics of all
+// processes, the events, and the objects of machine.sapcloud.io. FindLeaks returns the places with a secret, and the
+// number of histories that it has read.
+func (r *Rig) FindLeaks(ctx context.Context, secrets ...string) (places []string, histories int, err error) {
 	var forms [][]byte
 	for _, secret := range secrets {
 		forms = append(forms, encodedForms(secret)...)
@@ -37,13 +37,13 @@ func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, hi
 			}
 		}
 	}
-	if histories, err = r.eachHistory(ctx, look); err != nil {
+	if histories, err = r.forEachHistory(ctx, look); err != nil {
 		return nil, 0, err
 	}
-	if err := r.eachLog(look); err != nil {
+	if err := r.forEachLog(look); err != nil {
 		return nil, 0, err
 	}
-	if err := r.eachMetrics(ctx, look); err != nil {
+	if err := r.forEachMetrics(ctx, look); err != nil {
 		return nil, 0, err
 	}
 	const ours = ".machine.sapcloud.io" // Cluster API has kinds with the same names
@@ -64,9 +64,9 @@ func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, hi
 	return places, histories, nil
 }
 
-// eachHistory calls look with the visibility record of each run and with each event of the run's history. eachHistory
-// returns the number of runs.
-func (r *Rig) eachHistory(ctx context.Context, look func(where string, text []byte)) (histories int, err error) {
+// forEachHistory calls look with the visibility record of each run and with each event of the run's history.
+// forEachHistory returns the number of runs.
+func (r *Rig) forEachHistory(ctx context.Context, look func(where string, text []byte)) (histories int, err error) {
 	runs, err := r.listWorkflows(ctx, "")
 	if err != nil {
 		return 0, err
@@ -99,8 +99,8 @@ func isMillwrightProcess(name string) bool {
 	return kind == component.Worker || kind == component.Bridge
 }
 
-// eachMetrics calls look with the metrics of each ready process of Millwright.
-func (r *Rig) eachMetrics(ctx context.Context, look func(where string, text []byte)) error {
+// forEachMetrics calls look with the metrics of each ready process of Millwright.
+func (r *Rig) forEachMetrics(ctx context.Context, look func(where string, text []byte)) error {
 	components, err := r.Stack.Status(ctx)
 	if err != nil {
 		return fmt.Errorf("read metrics: %w", err)
@@ -144,8 +144,8 @@ func (r *Rig) readMetrics(ctx context.Context, component string) ([]byte, error)
 	return text, nil
 }
 
-// eachLog calls look with the logs of Millwright's processes, of Temporal and of the virtual cloud.
-func (r *Rig) eachLog(look func(where string, text []byte)) error {
+// forEachLog calls look with the logs of Millwright's processes, of Temporal and of the virtual cloud.
+func (r *Rig) forEachLog(look func(where string, text []byte)) error {
 	state, err := r.Stack.State()
 	if err != nil {
 		return fmt.Errorf("read log: %w", err)

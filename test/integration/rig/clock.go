@@ -18,8 +18,9 @@ import (
 // is behind.
 const clockVariable = "MILLWRIGHT_TEST_CLOCK"
 
-// Clock returns the environment of a skewed binary whose clock is ahead by d. The clock is behind if d is negative.
-func Clock(d time.Duration) []string { return []string{clockVariable + "=" + d.String()} }
+// ClockEnvironment returns the environment of a skewed binary whose clock is ahead by d. The clock is behind if d is
+// negative.
+func ClockEnvironment(d time.Duration) []string { return []string{clockVariable + "=" + d.String()} }
 
 const (
 	// clockReadLine is the line of Go's time.Now that reads the clock. The file time.go must contain this line exactly
@@ -52,20 +53,20 @@ func readTestClock() int64 {
 `
 )
 
-// SkewedWorker builds a worker in an existing folder, and returns the worker's path. The environment of Clock sets the
-// worker's clock error. The first call compiles all packages, which takes minutes.
-func SkewedWorker(folder string) (string, error) {
+// BuildSkewedWorker builds a worker in an existing folder, and returns the worker's path. The environment of
+// ClockEnvironment sets the worker's clock error. The first call compiles all packages, which takes minutes.
+func BuildSkewedWorker(folder string) (string, error) {
 	repo, err := build.FindRepo("")
 	if err != nil {
 		return "", err
 	}
 	binary := filepath.Join(folder, "skewed-worker")
-	return binary, buildSkewed(repo, folder, "./"+build.Worker, binary)
+	return binary, buildSkewedProgram(repo, folder, "./"+build.Worker, binary)
 }
 
-// buildSkewed builds a program whose clock error the environment of Clock sets. From is the folder of the program's
-// module.
-func buildSkewed(from, folder, what, binary string) error {
+// buildSkewedProgram builds a program whose clock error the environment of ClockEnvironment sets. From is the folder of
+// the program's module.
+func buildSkewedProgram(from, folder, what, binary string) error {
 	overlay, err := writeOverlay(folder)
 	if err != nil {
 		return err

@@ -43,10 +43,10 @@ func (r *Rig) CreateByHandTagged(t *testing.T, namespace, name, uid string) virt
 	return planted
 }
 
-// Sweeps creates a paused schedule of orphan sweeps for a namespace's class, in addition to the bridge's schedule. A
-// sweep runs only when the test triggers the schedule. A sweep deletes an orphan that has been without a machine for
-// the time confirm. Sweeps deletes the schedule at the end of the test.
-func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.ScheduleHandle {
+// CreateSweepSchedule creates a paused schedule of orphan sweeps for a namespace's class, in addition to the bridge's
+// schedule. A sweep runs only when the test triggers the schedule. A sweep deletes an orphan that has been without a
+// machine for the time confirm. CreateSweepSchedule deletes the schedule at the end of the test.
+func (r *Rig) CreateSweepSchedule(t *testing.T, namespace string, confirm time.Duration) sdk.ScheduleHandle {
 	t.Helper()
 	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -56,8 +56,8 @@ func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.
 		Spec:   sdk.ScheduleSpec{Intervals: []sdk.ScheduleIntervalSpec{{Every: 24 * time.Hour}}},
 		Paused: true,
 		Action: &sdk.ScheduleWorkflowAction{
-			ID: id, Workflow: string(run.KindOrphanCollection), TaskQueue: Installation.Queue(run.QueueMachines),
-			TypedSearchAttributes: run.StartAttributes(namespace, run.Owner{Provider: class.ProviderName()}),
+			ID: id, Workflow: string(run.KindOrphanCollection), TaskQueue: Installation.TaskQueue(run.QueueMachines),
+			TypedSearchAttributes: run.StartAttributes(namespace, run.ParentNames{Provider: class.ProviderName()}),
 			Args: []any{orphan.Input{
 				Class:    kube.Ref{Namespace: namespace, Name: "small", UID: string(class.UID)},
 				Provider: class.ProviderName(), Settings: decide.Settings{Confirm: confirm, MinAge: time.Second},
@@ -69,11 +69,11 @@ func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.
 	return handle
 }
 
-// FaultyCloud makes the virtual cloud as difficult as a real cloud may be. The cloud chooses the name of a node at its
-// boot. A node gets its provider ID one second after its registration, and has a taint until it has a provider ID.
+// MakeCloudFaulty makes the virtual cloud as difficult as a real cloud may be. The cloud chooses the name of a node at
+// its boot. A node gets its provider ID one second after its registration, and has a taint until it has a provider ID.
 // Lists have pages of two instances, and contain an instance for one minute after its deletion. Errors quote the
-// credentials. FaultyCloud does not set stale reads and does not change client tokens.
-func FaultyCloud(b *admin.Behaviour) {
+// credentials. MakeCloudFaulty does not set stale reads and does not change client tokens.
+func MakeCloudFaulty(b *admin.Behaviour) {
 	b.OwnNodeNames, b.NodeInit = true, virtual.Duration(time.Second)
 	b.PageSize, b.Linger, b.QuoteCredentials = 2, virtual.Duration(time.Minute), true
 }

@@ -19,22 +19,22 @@ import (
 	"millwright/workflows/run"
 )
 
-// LookAgain makes Millwright reconcile an object, and returns when the run is idle or has ended. A test which requires
-// that nothing happens calls LookAgain and then checks the object. LookAgain signals the object's workflow as the
-// bridge does, even if the object is calm (needs no action). If a deployment has an open rollout, LookAgain also
-// signals the rollout.
-func (r *Rig) LookAgain(t *testing.T, kind run.Kind, namespace, name string) {
+// ReconcileAgain makes Millwright reconcile an object, and returns when the run is idle or has ended. A test which
+// requires that nothing happens calls ReconcileAgain and then checks the object. ReconcileAgain signals the object's
+// workflow as the bridge does, even if the object is calm (needs no action). If a deployment has an open rollout,
+// ReconcileAgain also signals the rollout.
+func (r *Rig) ReconcileAgain(t *testing.T, kind run.Kind, namespace, name string) {
 	t.Helper()
 	of := map[run.Kind]struct {
 		resource string
 		cache    kube.Resource
-		owner    run.Owner
+		owner    run.ParentNames
 	}{
-		run.KindMachine:              {"machines.machine.sapcloud.io", kube.MachinesResource, run.Owner{Machine: name}},
-		run.KindMachineSet:           {"machinesets.machine.sapcloud.io", kube.SetsResource, run.Owner{MachineSet: name}},
-		run.KindMachineDeployment:    {"machinedeployments.machine.sapcloud.io", kube.DeploymentsResource, run.Owner{MachineDeployment: name}},
-		run.KindClusterAPISet:        {"machinesets.cluster.x-k8s.io", capi.SetsResource, run.Owner{MachineSet: name}},
-		run.KindClusterAPIDeployment: {"machinedeployments.cluster.x-k8s.io", capi.DeploymentsResource, run.Owner{MachineDeployment: name}},
+		run.KindMachine:              {"machines.machine.sapcloud.io", kube.MachinesResource, run.ParentNames{Machine: name}},
+		run.KindMachineSet:           {"machinesets.machine.sapcloud.io", kube.SetsResource, run.ParentNames{MachineSet: name}},
+		run.KindMachineDeployment:    {"machinedeployments.machine.sapcloud.io", kube.DeploymentsResource, run.ParentNames{MachineDeployment: name}},
+		run.KindClusterAPISet:        {"machinesets.cluster.x-k8s.io", capi.SetsResource, run.ParentNames{MachineSet: name}},
+		run.KindClusterAPIDeployment: {"machinedeployments.cluster.x-k8s.io", capi.DeploymentsResource, run.ParentNames{MachineDeployment: name}},
 	}[kind]
 	require.NotEmpty(t, of.resource, kind)
 	text, err := r.Stack.Kubectl(t.Context(), "get", "--namespace", namespace, of.resource, name, "--output=json")
@@ -42,7 +42,7 @@ func (r *Rig) LookAgain(t *testing.T, kind run.Kind, namespace, name string) {
 	var object metav1.PartialObjectMetadata
 	require.NoError(t, json.Unmarshal(text, &object))
 	ref := kube.Ref{Namespace: namespace, Name: name, UID: string(object.UID)}
-	changed := run.Changed{
+	changed := run.ChangeSignal{
 		UID:        ref.UID,
 		Generation: object.Generation,
 		Versions:   kube.MinVersions{of.cache: object.ResourceVersion},
@@ -55,7 +55,10 @@ func (r *Rig) LookAgain(t *testing.T, kind run.Kind, namespace, name string) {
 		run.SignalChanged,
 		changed,
 		client.StartWorkflowOptions{
-			TaskQueue: Installation.Queue(run.QueueMachines), TypedSearchAttributes: run.StartAttributes(namespace, of.owner),
+			TaskQueue: Installation.TaskQueue(
+				run.QueueMachines,
+			),
+			TypedSearchAttributes: run.StartAttributes(namespace, of.owner),
 		},
 		string(kind),
 		run.Input{Ref: ref, Versions: changed.Versions},
@@ -95,11 +98,11 @@ func (r *Rig) awaitIdleRun(t *testing.T, look client.WorkflowRun) {
 	})
 }
 
-// LookAgain calls Rig.LookAgain for the deployment, and then for each of the deployment's sets.
-func (p *Pool) LookAgain(t *testing.T) {
+// ReconcileAgain calls Rig.ReconcileAgain for the deployment, and then for each of the deployment's sets.
+func (p *Pool) ReconcileAgain(t *testing.T) {
 	t.Helper()
-	p.rig.LookAgain(t, run.KindMachineDeployment, p.Namespace, p.Name)
+	p.rig.ReconcileAgain(t, run.KindMachineDeployment, p.Namespace, p.Name)
 	for _, s := range p.Sets(t) {
-		p.rig.LookAgain(t, run.KindMachineSet, s.Namespace, s.Name)
+		p.rig.ReconcileAgain(t, run.KindMachineSet, s.Namespace, s.Name)
 	}
 }

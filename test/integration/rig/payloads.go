@@ -72,7 +72,7 @@ func (r *Rig) payloadSizesOfRun(
 		if name == "" {
 			name = workflow
 		}
-		eachPayloads(event.ProtoReflect(), func(p *commonpb.Payloads) {
+		forEachPayloads(event.ProtoReflect(), func(p *commonpb.Payloads) {
 			kind := event.EventType.String() + " " + name
 			sizes[kind] = max(sizes[kind], proto.Size(p))
 		})
@@ -108,8 +108,8 @@ func eventName(event *historypb.HistoryEvent, activities map[int64]string) strin
 	return ""
 }
 
-// eachPayloads calls visit with each list of payloads in a message.
-func eachPayloads(m protoreflect.Message, visit func(*commonpb.Payloads)) {
+// forEachPayloads calls visit with each list of payloads in a message.
+func forEachPayloads(m protoreflect.Message, visit func(*commonpb.Payloads)) {
 	if p, ok := m.Interface().(*commonpb.Payloads); ok {
 		visit(p)
 		return
@@ -118,13 +118,16 @@ func eachPayloads(m protoreflect.Message, visit func(*commonpb.Payloads)) {
 		switch {
 		case field.IsMap() && field.MapValue().Message() != nil:
 			value.Map().
-				Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool { eachPayloads(v.Message(), visit); return true })
+				Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
+					forEachPayloads(v.Message(), visit)
+					return true
+				})
 		case field.IsList() && field.Message() != nil:
 			for i := range value.List().Len() {
-				eachPayloads(value.List().Get(i).Message(), visit)
+				forEachPayloads(value.List().Get(i).Message(), visit)
 			}
 		case !field.IsMap() && !field.IsList() && field.Message() != nil:
-			eachPayloads(value.Message(), visit)
+			forEachPayloads(value.Message(), visit)
 		}
 		return true
 	})

@@ -26,8 +26,8 @@ func LabelNodes(d *v1alpha1.MachineDeployment) {
 	spec.NodeTemplateSpec.Annotations = map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 }
 
-// AwaitHosts waits until n nodes have the pool's label.
-func (p *Pool) AwaitHosts(t *testing.T, n int) {
+// AwaitLabelledNodes waits until n nodes have the pool's label.
+func (p *Pool) AwaitLabelledNodes(t *testing.T, n int) {
 	t.Helper()
 	Eventually(t, "nodes carry the label of their pool", func() (bool, any) {
 		list, err := p.rig.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.Name})
@@ -57,8 +57,8 @@ func (p *Pool) PodTemplate(
 	return template, &metav1.LabelSelector{MatchLabels: labels}
 }
 
-// Deploy creates a Deployment of pods on the pool's nodes, and waits until the pods run.
-func (p *Pool) Deploy(t *testing.T, app string, replicas int32, changes ...func(*corev1.PodTemplateSpec)) {
+// DeployPods creates a Deployment of pods on the pool's nodes, and waits until the pods run.
+func (p *Pool) DeployPods(t *testing.T, app string, replicas int32, changes ...func(*corev1.PodTemplateSpec)) {
 	t.Helper()
 	template, selector := p.PodTemplate(app, changes...)
 	_, err := p.rig.Kube.AppsV1().Deployments(p.Namespace).Create(t.Context(), &appsv1.Deployment{
@@ -91,9 +91,9 @@ func (p *Pool) Pods(t *testing.T, app string) []corev1.Pod {
 	return list.Items
 }
 
-// Budget creates a PodDisruptionBudget with minAvailable keep for the pods of an app, after the changes to its spec.
-// Budget returns when the budget's status counts the pods.
-func (p *Pool) Budget(t *testing.T, app string, keep int32, changes ...func(*policyv1.PodDisruptionBudgetSpec)) {
+// CreateBudget creates a PodDisruptionBudget with minAvailable keep for the pods of an app, after the changes to its
+// spec. CreateBudget returns when the budget's status counts the pods.
+func (p *Pool) CreateBudget(t *testing.T, app string, keep int32, changes ...func(*policyv1.PodDisruptionBudgetSpec)) {
 	t.Helper()
 	budget := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: app},
@@ -154,8 +154,8 @@ func (p *Pool) RelaxBudgetAndWatch(t *testing.T, app string, keep int32) time.Ti
 	}
 }
 
-// Host returns a machine of the pool whose node has pods of the app, and the pods on this node.
-func (p *Pool) Host(t *testing.T, app string) (v1alpha1.Machine, []corev1.Pod) {
+// MachineWithPods returns a machine of the pool whose node has pods of the app, and the pods on this node.
+func (p *Pool) MachineWithPods(t *testing.T, app string) (v1alpha1.Machine, []corev1.Pod) {
 	t.Helper()
 	for _, m := range p.Machines(t) {
 		var here []corev1.Pod
@@ -172,8 +172,8 @@ func (p *Pool) Host(t *testing.T, app string) (v1alpha1.Machine, []corev1.Pod) {
 	return v1alpha1.Machine{}, nil
 }
 
-// Remove deletes a machine of the pool and returns at once.
-func (p *Pool) Remove(t *testing.T, name string) {
+// DeleteMachine deletes a machine of the pool and returns at once.
+func (p *Pool) DeleteMachine(t *testing.T, name string) {
 	t.Helper()
 	require.NoError(
 		t,

@@ -25,17 +25,17 @@ import (
 // Canary is in every Secret of a test. The canary must never be in a history, a log, a metric or an event.
 const Canary = "canary-9c1f4be27d"
 
-// Credentials returns the Secret of the class "small".
-func Credentials(namespace string) *corev1.Secret {
+// NewCredentials returns the Secret of the class "small".
+func NewCredentials(namespace string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: namespace},
 		StringData: map[string]string{"token": Canary, "userData": "#cloud-config " + Canary},
 	}
 }
 
-// Class returns a MachineClass of the virtual provider. If providerSpec is empty, the class has small instances without
-// latencies.
-func Class(namespace, providerSpec string) *v1alpha1.MachineClass {
+// NewClass returns a MachineClass of the virtual provider. If providerSpec is empty, the class has small instances
+// without latencies.
+func NewClass(namespace, providerSpec string) *v1alpha1.MachineClass {
 	return &v1alpha1.MachineClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: namespace},
 		Provider:   "virtual",
@@ -53,9 +53,9 @@ type Pool struct {
 	Name      string
 }
 
-// Pool applies the changes to a MachineDeployment and creates the MachineDeployment. The machines of the pool use the
-// namespace's class "small".
-func (r *Rig) Pool(
+// CreatePool applies the changes to a MachineDeployment and creates the MachineDeployment. The machines of the pool use
+// the namespace's class "small".
+func (r *Rig) CreatePool(
 	t *testing.T,
 	namespace, name string,
 	replicas int32,
@@ -68,7 +68,7 @@ func (r *Rig) Pool(
 		Spec: v1alpha1.MachineDeploymentSpec{
 			Replicas: replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}},
-			Template: v1alpha1.MachineTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: Spec()},
+			Template: v1alpha1.MachineTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: NewMachineSpec()},
 		},
 	}
 	for _, change := range changes {
@@ -79,8 +79,8 @@ func (r *Rig) Pool(
 	return &Pool{rig: r, Namespace: namespace, Name: name}
 }
 
-// Policy creates a RolloutPolicy for the object with this name, in an existing namespace.
-func (r *Rig) Policy(t *testing.T, namespace, name string, spec v1alpha1.RolloutPolicySpec) {
+// CreatePolicy creates a RolloutPolicy for the object with this name, in an existing namespace.
+func (r *Rig) CreatePolicy(t *testing.T, namespace, name string, spec v1alpha1.RolloutPolicySpec) {
 	t.Helper()
 	spec.Targets = []v1alpha1.RolloutPolicyTarget{{Name: name}}
 	policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: spec}
@@ -88,8 +88,8 @@ func (r *Rig) Policy(t *testing.T, namespace, name string, spec v1alpha1.Rollout
 	require.NoError(t, err)
 }
 
-// Spec returns the spec of a machine with the class "small".
-func Spec() v1alpha1.MachineSpec {
+// NewMachineSpec returns the spec of a machine with the class "small".
+func NewMachineSpec() v1alpha1.MachineSpec {
 	return v1alpha1.MachineSpec{Class: v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}}
 }
 
@@ -163,9 +163,9 @@ func (p *Pool) Nodes(t *testing.T) []corev1.Node {
 	return nodes
 }
 
-// AwaitRunning waits until exactly n machines exist, all of them are Running, and the MachineDeployment's status counts
-// n machines.
-func (p *Pool) AwaitRunning(t *testing.T, n int) {
+// AwaitRunningMachines waits until exactly n machines exist, all of them are Running, and the MachineDeployment's
+// status counts n machines.
+func (p *Pool) AwaitRunningMachines(t *testing.T, n int) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("%d machines of %s running", n, p.Name), func() (bool, any) {
 		phases := map[v1alpha1.MachinePhase]int{}
@@ -185,9 +185,9 @@ func (p *Pool) AwaitRunning(t *testing.T, n int) {
 	})
 }
 
-// AwaitSynced waits until each node of the pool has the UID of its machine and Millwright's finalizer. A machine may be
-// Running before its node has the UID and the finalizer.
-func (p *Pool) AwaitSynced(t *testing.T) {
+// AwaitSyncedNodes waits until each node of the pool has the UID of its machine and Millwright's finalizer. A machine
+// may be Running before its node has the UID and the finalizer.
+func (p *Pool) AwaitSyncedNodes(t *testing.T) {
 	t.Helper()
 	Eventually(t, "each node of "+p.Name+" has the mark of its machine", func() (bool, any) {
 		for _, n := range p.Nodes(t) {
@@ -199,8 +199,8 @@ func (p *Pool) AwaitSynced(t *testing.T) {
 	})
 }
 
-// AwaitGone waits until the pool has no machine, no set, no node and no instance.
-func (p *Pool) AwaitGone(t *testing.T) {
+// AwaitPoolGone waits until the pool has no machine, no set, no node and no instance.
+func (p *Pool) AwaitPoolGone(t *testing.T) {
 	t.Helper()
 	Eventually(t, "nothing left of "+p.Name, func() (bool, any) {
 		machines, sets, nodes := len(p.Machines(t)), len(p.Sets(t)), len(p.Nodes(t))
@@ -215,19 +215,19 @@ func (p *Pool) AwaitGone(t *testing.T) {
 	})
 }
 
-// AwaitDeleted waits until a machine is gone, and returns the machine's deletion timestamp. The deletion timestamp is
-// in whole seconds of the API server's clock. The deletion timestamp is exact even if the test sees the end of the
-// machine late.
-func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine) time.Time {
+// AwaitDeletedMachine waits until a machine is gone, and returns the machine's deletion timestamp. The deletion
+// timestamp is in whole seconds of the API server's clock. The deletion timestamp is exact even if the test sees the
+// end of the machine late.
+func (p *Pool) AwaitDeletedMachine(t *testing.T, m v1alpha1.Machine) time.Time {
 	t.Helper()
 	last := p.awaitEvent(t, m, "is gone", func(e watch.EventType, _ *v1alpha1.Machine) bool { return e == watch.Deleted })
 	require.NotNil(t, last.DeletionTimestamp)
 	return last.DeletionTimestamp.Time
 }
 
-// AwaitSeen waits until a condition was true for a later version of the machine m, even if only for a moment, and
-// returns this version. The failure message contains the text is.
-func (p *Pool) AwaitSeen(
+// AwaitSeenVersion waits until a condition was true for a later version of the machine m, even if only for a moment,
+// and returns this version. The failure message contains the text is.
+func (p *Pool) AwaitSeenVersion(
 	t *testing.T,
 	m v1alpha1.Machine,
 	is string,
@@ -284,10 +284,11 @@ func (p *Pool) Instances(t *testing.T) []string {
 	return ids
 }
 
-// Refuse creates an admission policy with the name of the namespace: the API server refuses new machines for which the
-// CEL expression is false, in all namespaces, with this message. Refuse returns when the API server refuses a machine
-// named m-2 in the namespace, so the expression must be false for the machine m-2. DeleteRefusal deletes the policy.
-func (r *Rig) Refuse(t *testing.T, namespace, expression, message string) {
+// RefuseMachines creates an admission policy with the name of the namespace: the API server refuses new machines for
+// which the CEL expression is false, in all namespaces, with this message. RefuseMachines returns when the API server
+// refuses a machine named m-2 in the namespace, so the expression must be false for the machine m-2. DeleteRefusal
+// deletes the policy.
+func (r *Rig) RefuseMachines(t *testing.T, namespace, expression, message string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()
 	_, err := admission.ValidatingAdmissionPolicies().
@@ -319,7 +320,7 @@ func (r *Rig) Refuse(t *testing.T, namespace, expression, message string) {
 		}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	Eventually(t, "the API server has taken up the policy", func() (bool, any) {
-		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m-2"}, Spec: Spec()}
+		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m-2"}, Spec: NewMachineSpec()}
 		_, err := r.Machines.MachineV1alpha1().
 			Machines(namespace).
 			Create(t.Context(), m, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -327,7 +328,7 @@ func (r *Rig) Refuse(t *testing.T, namespace, expression, message string) {
 	})
 }
 
-// DeleteRefusal deletes the policy that Refuse has created.
+// DeleteRefusal deletes the policy that RefuseMachines has created.
 func (r *Rig) DeleteRefusal(t *testing.T, namespace string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()

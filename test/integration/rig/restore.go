@@ -17,13 +17,13 @@ import (
 // SaveStore copies the data of etcd to a folder that does not exist yet. SaveStore stops etcd during the copy, because
 // a copy of files that etcd is writing may be unreadable.
 func (r *Rig) SaveStore(ctx context.Context, to string) error {
-	if err := r.Stack.Stop(ctx, component.Etcd); err != nil {
+	if err := r.Stack.StopComponent(ctx, component.Etcd); err != nil {
 		return fmt.Errorf("stop etcd: %w", err)
 	}
 	if err := os.CopyFS(to, os.DirFS(r.etcdFolder())); err != nil {
 		return fmt.Errorf("copy the store: %w", err)
 	}
-	return r.Stack.Start(ctx, component.Etcd)
+	return r.Stack.StartComponent(ctx, component.Etcd)
 }
 
 // RestoreStore restores the data of etcd from a copy, as an administrator would. RestoreStore stops the API server
@@ -33,7 +33,7 @@ func (r *Rig) SaveStore(ctx context.Context, to string) error {
 // the restore and end.
 func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 	for _, name := range []string{component.APIServer, component.Etcd} {
-		if err := r.Stack.Kill(ctx, name); err != nil {
+		if err := r.Stack.KillComponent(ctx, name); err != nil {
 			return fmt.Errorf("kill %s: %w", name, err)
 		}
 	}
@@ -50,12 +50,12 @@ func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 		return fmt.Errorf("copy the store back: %w", err)
 	}
 	for _, name := range []string{component.Etcd, component.APIServer} {
-		if err := r.Stack.Start(ctx, name); err != nil {
+		if err := r.Stack.StartComponent(ctx, name); err != nil {
 			return fmt.Errorf("start %s: %w", name, err)
 		}
 	}
 	for _, name := range []string{component.ControllerManager, component.Scheduler, component.Kwok} {
-		if err := r.Stack.Restart(ctx, name); err != nil {
+		if err := r.Stack.RestartComponent(ctx, name); err != nil {
 			return fmt.Errorf("restart %s: %w", name, err)
 		}
 	}
@@ -65,27 +65,27 @@ func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 // etcdFolder is the folder of etcd's data.
 func (r *Rig) etcdFolder() string { return filepath.Join(r.Stack.Dir(), component.Etcd) }
 
-// WipeTemporal gives Temporal an empty database and bootstraps Temporal, as after the loss of a database without a
+// ResetTemporal gives Temporal an empty database and bootstraps Temporal, as after the loss of a database without a
 // backup. All other components keep running.
-func (r *Rig) WipeTemporal(t *testing.T) {
+func (r *Rig) ResetTemporal(t *testing.T) {
 	t.Helper()
-	r.EmptyTemporal(t)
-	require.NoError(t, r.Stack.Start(t.Context(), component.Bootstrap))
+	r.DeleteTemporalData(t)
+	require.NoError(t, r.Stack.StartComponent(t.Context(), component.Bootstrap))
 }
 
-// EmptyTemporal kills Temporal, deletes its database and starts Temporal without Millwright's namespace. EmptyTemporal
-// first searches the histories for the canary, because afterwards the histories are lost.
-func (r *Rig) EmptyTemporal(t *testing.T) {
+// DeleteTemporalData kills Temporal, deletes its database and starts Temporal without Millwright's namespace.
+// DeleteTemporalData first searches the histories for the canary, because afterwards the histories are lost.
+func (r *Rig) DeleteTemporalData(t *testing.T) {
 	t.Helper()
-	leaks, _, err := r.Leaks(t.Context(), Canary)
+	leaks, _, err := r.FindLeaks(t.Context(), Canary)
 	require.NoError(t, err)
 	require.Empty(t, leaks, "SECRET LEAKED")
-	require.NoError(t, r.Stack.Kill(t.Context(), component.Temporal))
+	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Temporal))
 	files, err := filepath.Glob(filepath.Join(r.Stack.Dir(), component.Temporal, "*"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, file := range files {
 		require.NoError(t, os.Remove(file))
 	}
-	require.NoError(t, r.Stack.Start(t.Context(), component.Temporal))
+	require.NoError(t, r.Stack.StartComponent(t.Context(), component.Temporal))
 }

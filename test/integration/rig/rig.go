@@ -46,24 +46,24 @@ type Rig struct {
 	Kube     kubernetes.Interface
 	Cloud    *admin.Client
 	Temporal client.Client
-	Proxies  *Proxies // nil, unless UpBehindProxies has started the stack
-	Secrets  []string // further secrets of this stack's processes; Leaks must not find them
+	Proxies  *Proxies // nil, unless StartRigBehindProxies has started the stack
+	Secrets  []string // further secrets of this stack's processes; FindLeaks must not find them
 }
 
-// Up starts a stack and connects to the stack, which ends with this process. TestMain calls Up, and ends the tests
-// after an error.
-func Up(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
-	options.Dir, options.FreePorts, options.Attached, options.Output = dir, true, true, os.Stderr
+// StartRig starts a stack and connects to the stack, which ends with this process. TestMain calls StartRig, and ends
+// the tests after an error.
+func StartRig(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
+	options.Dir, options.UseFreePorts, options.Attached, options.Output = dir, true, true, os.Stderr
 	s, err := stack.Up(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	return connect(s)
+	return connectToStack(s)
 }
 
-// connect creates the clients of a running stack.
-func connect(s *stack.Stack) (*Rig, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(component.Test))
+// connectToStack creates the clients of a running stack.
+func connectToStack(s *stack.Stack) (*Rig, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", s.KubeconfigPath(component.Test))
 	if err != nil {
 		return nil, err
 	}
@@ -90,13 +90,13 @@ func connect(s *stack.Stack) (*Rig, error) {
 // searches for the canary in all output of Millwright. If the tests have failed, Main prints the ends of the logs. Main
 // returns the exit code.
 func Main(m *testing.M, options stack.Options, use func(*Rig)) int {
-	return runOnStack(m, options, Up, use)
+	return runOnStack(m, options, StartRig, use)
 }
 
 // MainBehindProxies runs the tests of a package as Main does, on a stack whose workers and bridges reach the API server
 // through the rig's proxies.
 func MainBehindProxies(m *testing.M, options stack.Options, use func(*Rig)) int {
-	return runOnStack(m, options, UpBehindProxies, use)
+	return runOnStack(m, options, StartRigBehindProxies, use)
 }
 
 // runOnStack runs the tests of a package as Main does. The function up starts the stack.
@@ -136,7 +136,7 @@ func runOnStack(
 func (r *Rig) printLogs(clusterAPI bool) {
 	logs := []string{component.Worker, component.Bridge, component.VirtualCloud}
 	if clusterAPI {
-		logs = append(logs, component.ClusterAPI()...)
+		logs = append(logs, component.ClusterAPINames()...)
 	}
 	for _, component := range logs {
 		text, _ := os.ReadFile(r.Stack.LogPath(component))
@@ -146,11 +146,13 @@ func (r *Rig) printLogs(clusterAPI bool) {
 
 // checkOutput returns 1 if the processes of the stack have written a secret, or a step that docs/reference/words.md
 // does not list. Otherwise checkOutput returns 0.
-func (r *Rig) checkOutput(ctx context.Context) int { return max(r.checkCanary(), r.checkSteps(ctx)) }
+func (r *Rig) checkOutput(ctx context.Context) int {
+	return max(r.checkCanary(), r.checkShownSteps(ctx))
+}
 
 // checkCanary returns 1 if a secret of the tests is outside its Secret or its file; otherwise 0.
 func (r *Rig) checkCanary() int {
-	places, histories, err := r.Leaks(context.Background(), append(r.Secrets, Canary)...)
+	places, histories, err := r.FindLeaks(context.Background(), append(r.Secrets, Canary)...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "look for the canary:", err)
 		return 1
@@ -188,9 +190,9 @@ func Eventually(t *testing.T, what string, condition func() (done bool, saw any)
 	}
 }
 
-// Metric returns the sum of all samples of a metric of one of Millwright's processes, over all labels; 0 if the metric
-// has no samples.
-func (r *Rig) Metric(t *testing.T, component, name string) float64 {
+// ReadMetric returns the sum of all samples of a metric of one of Millwright's processes, over all labels; 0 if the
+// metric has no samples.
+func (r *Rig) ReadMetric(t *testing.T, component, name string) float64 {
 	t.Helper()
 	text, err := r.readMetrics(t.Context(), component)
 	require.NoError(t, err)
@@ -206,20 +208,20 @@ func (r *Rig) Metric(t *testing.T, component, name string) float64 {
 	return sum
 }
 
-// Namespace creates a namespace with a MachineClass for the virtual provider and the Secret with the class's
+// CreateNamespace creates a namespace with a MachineClass for the virtual provider and the Secret with the class's
 // credentials. Class and Secret have the name "small". The Secret contains the canary.
-func (r *Rig) Namespace(t *testing.T, name, providerSpec string) {
+func (r *Rig) CreateNamespace(t *testing.T, name, providerSpec string) {
 	t.Helper()
 	ctx := t.Context()
 	_, err := r.Kube.CoreV1().
 		Namespaces().
 		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = r.Kube.CoreV1().Secrets(name).Create(ctx, Credentials(name), metav1.CreateOptions{})
+	_, err = r.Kube.CoreV1().Secrets(name).Create(ctx, NewCredentials(name), metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = r.Machines.MachineV1alpha1().
 		MachineClasses(name).
-		Create(ctx, Class(name, providerSpec), metav1.CreateOptions{})
+		Create(ctx, NewClass(name, providerSpec), metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
@@ -237,18 +239,18 @@ func (r *Rig) DeleteClassAndSecret(t *testing.T, namespace string) {
 	})
 }
 
-// Millwright runs the command millwright, requires its success, and returns the printed lines. The binary is built,
+// RunMillwright runs the command millwright, requires its success, and returns the printed lines. The binary is built,
 // unless the build cache has the binary.
-func (r *Rig) Millwright(t *testing.T, arguments ...string) []string {
+func (r *Rig) RunMillwright(t *testing.T, arguments ...string) []string {
 	t.Helper()
-	out, err := r.TryMillwright(t, arguments...)
+	out, err := r.TryRunMillwright(t, arguments...)
 	require.NoError(t, err)
 	return strings.Split(strings.TrimSpace(out), "\n")
 }
 
-// TryMillwright runs the command millwright and returns its output. If the command fails, the error contains the
+// TryRunMillwright runs the command millwright and returns its output. If the command fails, the error contains the
 // output.
-func (r *Rig) TryMillwright(t *testing.T, arguments ...string) (string, error) {
+func (r *Rig) TryRunMillwright(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
@@ -257,7 +259,7 @@ func (r *Rig) TryMillwright(t *testing.T, arguments ...string) (string, error) {
 	command := exec.CommandContext(
 		t.Context(),
 		paths[build.Starter],
-		append(arguments, "--kubeconfig", r.Stack.Kubeconfig(component.Test))...)
+		append(arguments, "--kubeconfig", r.Stack.KubeconfigPath(component.Test))...)
 	command.Env = append(os.Environ(), "TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+r.Stack.TemporalAddress())
 	var out, failure bytes.Buffer
 	command.Stdout, command.Stderr = &out, &failure

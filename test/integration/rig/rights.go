@@ -20,8 +20,8 @@ type Rights struct {
 	bindings []rbacv1.ClusterRoleBinding
 }
 
-// RightsOf returns the current rights of a user. RightsOf returns an error if the user has no rights.
-func (r *Rig) RightsOf(ctx context.Context, user string) (Rights, error) {
+// RightsOfUser returns the current rights of a user. RightsOfUser returns an error if the user has no rights.
+func (r *Rig) RightsOfUser(ctx context.Context, user string) (Rights, error) {
 	rights := Rights{client: r.Kube.RbacV1().ClusterRoleBindings()}
 	all, err := rights.client.List(ctx, metav1.ListOptions{})
 	if err != nil {

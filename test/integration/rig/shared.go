@@ -61,7 +61,7 @@ func MainShared(m *testing.M, use func(*Rig)) int {
 		fmt.Fprintln(os.Stderr, "open the shared stack:", err)
 		return 1
 	}
-	r, err := connect(s)
+	r, err := connectToStack(s)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "connect to the shared stack:", err)
 		return 1
@@ -78,30 +78,32 @@ func MainShared(m *testing.M, use func(*Rig)) int {
 	return code
 }
 
-// Shared is a stack that several packages use.
-type Shared struct {
+// SharedStack is a stack that several packages use.
+type SharedStack struct {
 	rig *Rig
 	dir string
 }
 
-// Share starts the shared stack. The caller must call End. The stack ends at the latest with this process.
-func Share(ctx context.Context) (*Shared, error) {
+// StartSharedStack starts the shared stack. The caller must call EndStack. The stack ends at the latest with this
+// process.
+func StartSharedStack(ctx context.Context) (*SharedStack, error) {
 	dir, err := os.MkdirTemp("", "millwright-shared-")
 	if err != nil {
 		return nil, err
 	}
-	r, err := Up(ctx, dir, sharedOptions())
+	r, err := StartRig(ctx, dir, sharedOptions())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the shared stack: %w", err), os.RemoveAll(dir))
 	}
-	return &Shared{r, dir}, nil
+	return &SharedStack{r, dir}, nil
 }
 
 // Environment returns the environment variable, as NAME=VALUE, by which MainShared finds the stack.
-func (s *Shared) Environment() string { return sharedFolder + "=" + s.dir }
+func (s *SharedStack) Environment() string { return sharedFolder + "=" + s.dir }
 
-// End stops the stack. Unless ctx has ended, End first runs checkOutput, and returns an error if checkOutput returns 1.
-func (s *Shared) End(ctx context.Context) error {
+// EndStack stops the stack. Unless ctx has ended, EndStack first runs checkOutput, and returns an error if checkOutput
+// returns 1.
+func (s *SharedStack) EndStack(ctx context.Context) error {
 	var err error
 	if ctx.Err() == nil && s.rig.checkOutput(ctx) != 0 {
 		err = errors.New("the processes of the shared stack have written what they must not write")
@@ -114,7 +116,7 @@ func (s *Shared) End(ctx context.Context) error {
 // or a preservation may block their deletion.
 func (r *Rig) clearStack(ctx context.Context) error {
 	for _, name := range component.Names() {
-		if err := r.Stack.Start(ctx, name); err != nil {
+		if err := r.Stack.StartComponent(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -157,7 +159,7 @@ func (r *Rig) clearStack(ctx context.Context) error {
 		return fmt.Errorf("delete the namespaces %s: %w", strings.Join(left, ", "), err)
 	}
 	return errors.Join(
-		r.Cloud.Reset(ctx),
+		r.Cloud.ResetCloud(ctx),
 		r.Kube.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 	)
 }

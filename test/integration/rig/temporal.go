@@ -26,9 +26,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// checkSteps returns 1 if a run has shown a step that docs/reference/words.md does not list; otherwise 0. Dashboards
-// and alerts select steps by the words on this page.
-func (r *Rig) checkSteps(ctx context.Context) int {
+// checkShownSteps returns 1 if a run has shown a step that docs/reference/words.md does not list; otherwise 0.
+// Dashboards and alerts select steps by the words on this page.
+func (r *Rig) checkShownSteps(ctx context.Context) int {
 	unknown, err := r.unknownSteps(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "look for the words of steps:", err)
@@ -99,8 +99,8 @@ func (r *Rig) listWorkflows(ctx context.Context, query string) (all []*workflowp
 	}
 }
 
-// OpenWorkflows counts the open runs for the objects of a namespace, by workflow type.
-func (r *Rig) OpenWorkflows(t *testing.T, namespace string) map[string]int {
+// CountOpenWorkflows counts the open runs for the objects of a namespace, by workflow type.
+func (r *Rig) CountOpenWorkflows(t *testing.T, namespace string) map[string]int {
 	t.Helper()
 	count := map[string]int{}
 	for _, w := range r.Workflows(t, fmt.Sprintf(`ExecutionStatus = "Running" AND MachineNamespace = %q`, namespace)) {
@@ -109,9 +109,9 @@ func (r *Rig) OpenWorkflows(t *testing.T, namespace string) map[string]int {
 	return count
 }
 
-// Details returns the current details of an open run, as Temporal's UI shows the details. Details returns "" if the run
-// cannot answer yet.
-func (r *Rig) Details(t *testing.T, id string) string {
+// WorkflowDetails returns the current details of an open run, as Temporal's UI shows the details. WorkflowDetails
+// returns "" if the run cannot answer yet.
+func (r *Rig) WorkflowDetails(t *testing.T, id string) string {
 	t.Helper()
 	answer, err := r.Temporal.QueryWorkflow(t.Context(), id, "", "__temporal_workflow_metadata")
 	if err != nil {
@@ -144,9 +144,9 @@ func (r *Rig) Histories(t *testing.T, namespace string) map[string]*historypb.Hi
 	return histories
 }
 
-// AwaitFollowed waits until a new run of a deployment's workflow follows a rollout that an earlier run has started.
-// AwaitFollowed finds the signal of the new run in the rollout's history.
-func (r *Rig) AwaitFollowed(t *testing.T, rollout, deployment string) {
+// AwaitFollowedRollout waits until a new run of a deployment's workflow follows a rollout that an earlier run has
+// started. AwaitFollowedRollout finds the signal of the new run in the rollout's history.
+func (r *Rig) AwaitFollowedRollout(t *testing.T, rollout, deployment string) {
 	t.Helper()
 	Eventually(t, deployment+" follows its rollout", func() (bool, any) {
 		told := slices.ContainsFunc(r.History(t, rollout, "").Events, func(e *historypb.HistoryEvent) bool {
@@ -154,7 +154,7 @@ func (r *Rig) AwaitFollowed(t *testing.T, rollout, deployment string) {
 			if signal.GetSignalName() != run.SignalChanged {
 				return false
 			}
-			var changed run.Changed
+			var changed run.ChangeSignal
 			require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(signal.Input, &changed))
 			return changed.Tell == deployment
 		})

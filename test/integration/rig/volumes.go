@@ -66,13 +66,13 @@ func (p *Pool) RunStatefulSet(t *testing.T, app string, replicas int) {
 	require.NoError(t, err)
 	p.AwaitPods(t, app, replicas)
 	Eventually(t, "the volumes are attached", func() (bool, any) {
-		n := len(p.Attached(t))
+		n := len(p.AttachedVolumes(t))
 		return n == replicas, n
 	})
 }
 
-// Attached returns the attached VolumeAttachments of the pool's volumes, by the name of the volume.
-func (p *Pool) Attached(t *testing.T) map[string]storagev1.VolumeAttachment {
+// AttachedVolumes returns the attached VolumeAttachments of the pool's volumes, by the name of the volume.
+func (p *Pool) AttachedVolumes(t *testing.T) map[string]storagev1.VolumeAttachment {
 	t.Helper()
 	list, err := p.rig.Kube.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -87,9 +87,9 @@ func (p *Pool) Attached(t *testing.T) map[string]storagev1.VolumeAttachment {
 	return on
 }
 
-// Attach creates a VolumeAttachment for a volume that is not in the cluster, and returns when the volume is attached.
-// Only a test or the deletion of a machine detaches this volume.
-func (r *Rig) Attach(t *testing.T, volume, node string) {
+// AttachVolume creates a VolumeAttachment for a volume that is not in the cluster, and returns when the volume is
+// attached. Only a test or the deletion of a machine detaches this volume.
+func (r *Rig) AttachVolume(t *testing.T, volume, node string) {
 	t.Helper()
 	attachments := r.Kube.StorageV1().VolumeAttachments()
 	_, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{

@@ -22,10 +22,10 @@ import (
 // policies.
 func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 	const name = "people"
-	r.ReadSecrets(t, component.ProviderIdentity)
-	r.Namespace(t, name, "")
-	p := r.Pool(t, name, name, 2)
-	p.AwaitRunning(t, 2)
+	r.LimitSecretReaders(t, component.ProviderIdentity)
+	r.CreateNamespace(t, name, "")
+	p := r.CreatePool(t, name, name, 2)
+	p.AwaitRunningMachines(t, 2)
 	machine := p.Machines(t)[0].Name
 	kubectl := func(arguments ...string) error {
 		_, err := r.Stack.Kubectl(context.WithoutCancel(t.Context()), append([]string{"-n", name}, arguments...)...)
@@ -123,5 +123,5 @@ func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 		}
 		return len(machines) == 3, machines
 	})
-	p.AwaitRunning(t, 3)
+	p.AwaitRunningMachines(t, 3)
 }

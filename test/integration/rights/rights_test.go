@@ -85,7 +85,7 @@ var unusedReasons = map[string]string{
 }
 
 func TestRolesAreAsSmallAsCanBe(t *testing.T) {
-	r.ReadSecrets(t, component.ProviderIdentity)
+	r.LimitSecretReaders(t, component.ProviderIdentity)
 	t.Run("scenarios", func(t *testing.T) {
 		for name, run := range map[string]func(*testing.T){
 			"rollout": runRollouts, "drain": runDrains, "preserved": runPreservation, "orphan": runOrphanSweeps, "replaced": runNodeDeletion, "restarted": runRestarts,
@@ -121,7 +121,7 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 	beyond := map[string]int{} // requests that no role allows
 	rig.Eventually(t, "the audit log has what was done: it is written in batches, up to 30 s late", func() (bool, any) {
 		clear(beyond)
-		for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
+		for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 			return roles[line.User.Username] != nil && line.ObjectRef.Resource != ""
 		}) {
 			allowed := false

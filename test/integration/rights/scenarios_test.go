@@ -23,9 +23,9 @@ import (
 // newPool creates a namespace and a pool with the same name. The pool's nodes take pods.
 func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
-	r.Namespace(t, name, "")
-	p := r.Pool(t, name, name, replicas, append(changes, rig.LabelNodes)...)
-	p.AwaitRunning(t, int(replicas))
+	r.CreateNamespace(t, name, "")
+	p := r.CreatePool(t, name, name, replicas, append(changes, rig.LabelNodes)...)
+	p.AwaitRunningMachines(t, int(replicas))
 	return p
 }
 
@@ -33,7 +33,7 @@ func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha
 func deletePoolAndClass(t *testing.T, p *rig.Pool) {
 	t.Helper()
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 	r.DeleteClassAndSecret(t, p.Namespace)
 }
 
@@ -46,7 +46,7 @@ func patchAndAwait(t *testing.T, p *rig.Pool, change string, replicas int) {
 		d := p.Deployment(t)
 		return d.Status.ObservedGeneration > before && d.Spec.RollbackTo == nil, d.Status
 	})
-	p.AwaitRunning(t, replicas)
+	p.AwaitRunningMachines(t, replicas)
 }
 
 // runRollouts runs a rolling update, its rollback, and a rolling update after which the deployment deletes an old set.
@@ -56,9 +56,9 @@ func runRollouts(t *testing.T) {
 		patchAndAwait(t, p, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, i), 2)
 	}
 	patchAndAwait(t, p, `{"spec":{"rollbackTo":{"revision":0}}}`, 2)
-	r.Policy(t, p.Namespace, p.Name, v1alpha1.RolloutPolicySpec{})
+	r.CreatePolicy(t, p.Namespace, p.Name, v1alpha1.RolloutPolicySpec{})
 	p.Scale(t, 1)
-	p.AwaitRunning(t, 1)
+	p.AwaitRunningMachines(t, 1)
 	deletePoolAndClass(t, p)
 }
 
@@ -71,7 +71,7 @@ func runDrains(t *testing.T) {
 			MachineDrainTimeout: &metav1.Duration{Duration: 8 * time.Second},
 		}
 	})
-	p.AwaitHosts(t, 2)
+	p.AwaitLabelledNodes(t, 2)
 	rule := &v1alpha1.MachineDrainRule{ObjectMeta: metav1.ObjectMeta{Name: "order"}}
 	rule.Spec.Drain = v1alpha1.MachineDrainRuleDrain{
 		Behavior: v1alpha1.MachineDrainRuleBehaviorDrain,
@@ -82,25 +82,25 @@ func runDrains(t *testing.T) {
 	}}
 	_, err := r.Machines.MachineV1alpha1().MachineDrainRules(p.Namespace).Create(t.Context(), rule, metav1.CreateOptions{})
 	require.NoError(t, err)
-	p.Deploy(t, "web", 4) // each node has some of these pods
+	p.DeployPods(t, "web", 4) // each node has some of these pods
 	p.RunStatefulSet(t, "db", 2)
-	p.Budget(t, "db", 2)
-	m, _ := p.Host(t, "db")
-	p.Remove(t, m.Name)
-	p.AwaitDeleted(t, m)
-	p.AwaitRunning(t, 2)
+	p.CreateBudget(t, "db", 2)
+	m, _ := p.MachineWithPods(t, "db")
+	p.DeleteMachine(t, m.Name)
+	p.AwaitDeletedMachine(t, m)
+	p.AwaitRunningMachines(t, 2)
 	p.AwaitPods(t, "db", 2)
 	p.RelaxBudget(t, "db", 0)
 
-	m, _ = p.Host(t, "db")
-	r.Attach(t, "unclaimed", m.Labels[v1alpha1.LabelNode])
+	m, _ = p.MachineWithPods(t, "db")
+	r.AttachVolume(t, "unclaimed", m.Labels[v1alpha1.LabelNode])
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, v1alpha1.LabelForceDeletion)
 	_, err = r.Machines.MachineV1alpha1().
 		Machines(p.Namespace).
 		Patch(t.Context(), m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
-	p.Remove(t, m.Name)
-	p.AwaitDeleted(t, m)
+	p.DeleteMachine(t, m.Name)
+	p.AwaitDeletedMachine(t, m)
 	require.NoError(t, r.Kube.AppsV1().StatefulSets(p.Namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
 	require.NoError(t, r.Kube.AppsV1().Deployments(p.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	deletePoolAndClass(t, p)
@@ -159,7 +159,7 @@ func runOrphanSweeps(t *testing.T) {
 	p := newPool(t, "orphan", 1)
 	lost := r.CreateByHand(t, p.Namespace, p.Namespace+"-lost")
 	const confirm = time.Second
-	handle := r.Sweeps(t, p.Namespace, confirm)
+	handle := r.CreateSweepSchedule(t, p.Namespace, confirm)
 	rig.Eventually(t, "the instance is collected", func() (bool, any) {
 		seen, err := handle.Describe(t.Context())
 		require.NoError(t, err)
@@ -185,14 +185,14 @@ func runNodeDeletion(t *testing.T) {
 	p := newPool(t, "replaced", 1)
 	m := p.Machines(t)[0]
 	require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}))
-	p.AwaitDeleted(t, m)
-	p.AwaitRunning(t, 1)
+	p.AwaitDeletedMachine(t, m)
+	p.AwaitRunningMachines(t, 1)
 	deletePoolAndClass(t, p)
 }
 
 // runRestarts restarts the processes, which then read the Leases of the stopped processes.
 func runRestarts(t *testing.T) {
 	for _, name := range []string{component.Worker, component.Bridge, component.ProviderWorker} {
-		require.NoError(t, r.Stack.Restart(t.Context(), name))
+		require.NoError(t, r.Stack.RestartComponent(t.Context(), name))
 	}
 }

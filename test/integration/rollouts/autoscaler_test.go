@@ -31,7 +31,7 @@ func TestTheAutoscalerChoosesMachinesOfADeployment(t *testing.T) {
 	})
 	require.NoError(t, err)
 	f.Patch(t, string(patch))
-	f.AwaitRunning(t, 5)
+	f.AwaitRunningMachines(t, 5)
 	for _, m := range f.Machines(t) {
 		require.NotContains(t, chosen, m.Name)
 	}
@@ -40,5 +40,5 @@ func TestTheAutoscalerChoosesMachinesOfADeployment(t *testing.T) {
 		return !there || value == "", value
 	})
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }

@@ -17,7 +17,7 @@ import (
 // rolloutCommand runs millwright rollout, requires its success, and returns the lines that it prints.
 func rolloutCommand(t *testing.T, arguments ...string) []string {
 	t.Helper()
-	return r.Millwright(t, append([]string{"rollout"}, arguments...)...)
+	return r.RunMillwright(t, append([]string{"rollout"}, arguments...)...)
 }
 
 // A person replaces all machines of a deployment and rolls this change back, with the command line only.
@@ -36,29 +36,29 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 	require.NotEmpty(t, f.Deployment(t).Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt])
 	seen := rolloutCommand(t, "watch", "typed/typed", "--interval", "200ms")
 	require.Contains(t, seen[len(seen)-1], "typed/typed: revision 2 is complete;")
-	f.AwaitRunning(t, 3)
+	f.AwaitRunningMachines(t, 3)
 	restarted := f.machineNames(t)
 	for _, name := range former {
 		require.NotContains(t, restarted, name, "made anew")
 	}
 
-	require.Equal(t, f.setRevisions(t), parseHistory(rolloutCommand(t, "history", "typed/typed")))
+	require.Equal(t, f.revisionsOfSets(t), parseHistory(rolloutCommand(t, "history", "typed/typed")))
 	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationChangeCause], "new certificates")
 
 	rolloutCommand(t, "undo", "typed/typed", "--reason", "the old ones were well")
 	seen = rolloutCommand(t, "watch", "typed/typed", "--interval", "200ms")
 	require.Contains(t, seen[len(seen)-1], "typed/typed: revision 3 is complete;")
-	f.AwaitRunning(t, 3)
+	f.AwaitRunningMachines(t, 3)
 	d := f.Deployment(t)
 	require.Equal(t, before.Spec.Template, d.Spec.Template, "the template is what it was")
 	require.Nil(t, d.Spec.RollbackTo)
 	for _, name := range f.machineNames(t) {
 		require.NotContains(t, restarted, name)
 	}
-	require.Equal(t, f.setRevisions(t), parseHistory(rolloutCommand(t, "history", "typed/typed")))
+	require.Equal(t, f.revisionsOfSets(t), parseHistory(rolloutCommand(t, "history", "typed/typed")))
 	watch.requireNoViolations(t)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // writeManifest writes the deployment with another template to a file, and returns the file's path.
@@ -74,8 +74,8 @@ func (f fleet) writeManifest(t *testing.T, edition string) string {
 	return path
 }
 
-// setRevisions returns the revision annotation of each MachineSet, by the name of the set.
-func (f fleet) setRevisions(t *testing.T) map[string]string {
+// revisionsOfSets returns the revision annotation of each MachineSet, by the name of the set.
+func (f fleet) revisionsOfSets(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, s := range f.Sets(t) {

@@ -25,7 +25,7 @@ func (f fleet) awaitUpdatedAtLeast(t *testing.T, edition string, n int) {
 	rig.Eventually(
 		t,
 		"machines of edition "+edition,
-		func() (bool, any) { have := f.countUpdated(t, edition); return have >= n, have },
+		func() (bool, any) { have := f.countUpdatedMachines(t, edition); return have >= n, have },
 	)
 }
 
@@ -53,12 +53,12 @@ func TestEndurance_ChangesDuringRolloutsOfAHundredMachines(t *testing.T) {
 	f.awaitProgressingReason(t, v1alpha1.ReasonDeploymentPaused)
 	f.awaitSettledSets(t)
 	held := f.machineNames(t)
-	f.LookAgain(t)
+	f.ReconcileAgain(t)
 	require.Equal(t, held, f.machineNames(t), "no machine is replaced while it is paused")
 	f.sendRequest(t, run.RequestInput{Command: "resume", Reason: "back"})
 	said("resumed")
 	f.awaitEdition(t, "3", 80)
-	f.awaitOutcomes(t, deployment.OutcomeSuperseded, deployment.OutcomeCompleted)
+	f.awaitRolloutOutcomes(t, deployment.OutcomeSuperseded, deployment.OutcomeCompleted)
 	said("80 of edition 3, and no other; edition 4 begins")
 	f.changeTemplate(t, "4")
 	f.awaitUpdatedAtLeast(t, "4", 30)
@@ -67,7 +67,7 @@ func TestEndurance_ChangesDuringRolloutsOfAHundredMachines(t *testing.T) {
 	f.awaitEdition(t, "3", 80)
 	said("80 of edition 3, and no other")
 	watch.requireNoViolations(t)
-	f.awaitOutcomes(
+	f.awaitRolloutOutcomes(
 		t,
 		deployment.OutcomeSuperseded,
 		deployment.OutcomeCompleted,
@@ -76,7 +76,7 @@ func TestEndurance_ChangesDuringRolloutsOfAHundredMachines(t *testing.T) {
 	)
 	require.Len(t, f.Instances(t), 80, "no orphan")
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // Worker, bridge or Temporal is killed at random every few seconds, while a rollout replaces a hundred machines.
@@ -90,10 +90,10 @@ func TestEndurance_KillsAtRandom(t *testing.T) {
 	t.Logf("seed %d", seed)
 	begun, kills := time.Now(), map[string]int{}
 	f.changeTemplate(t, "2")
-	for components := []string{component.Worker, component.Bridge, component.Temporal}; f.countUpdated(t, "2") < 100; {
+	for components := []string{component.Worker, component.Bridge, component.Temporal}; f.countUpdatedMachines(t, "2") < 100; {
 		victim := components[dice.IntN(len(components))]
-		require.NoError(t, r.Stack.Kill(t.Context(), victim))
-		require.NoError(t, r.Stack.Start(t.Context(), victim))
+		require.NoError(t, r.Stack.KillComponent(t.Context(), victim))
+		require.NoError(t, r.Stack.StartComponent(t.Context(), victim))
 		kills[victim]++
 		time.Sleep(2*time.Second + time.Duration(dice.Int64N(int64(4*time.Second)))) // wait 2 s to 6 s, at random
 	}
@@ -106,5 +106,5 @@ func TestEndurance_KillsAtRandom(t *testing.T) {
 	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
 	require.Len(t, f.Instances(t), 100, "no orphan")
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }

@@ -88,7 +88,7 @@ func (f fleet) awaitReadyNodes(t *testing.T, want int) {
 func (f fleet) awaitUpdatedMachines(t *testing.T, want int) {
 	t.Helper()
 	rig.Eventually(t, "machines are updated", func() (bool, any) {
-		n := f.countUpdated(t, "2")
+		n := f.countUpdatedMachines(t, "2")
 		if n < want {
 			f.runAgents(t)
 		}
@@ -96,8 +96,8 @@ func (f fleet) awaitUpdatedMachines(t *testing.T, want int) {
 	})
 }
 
-// keptMachines returns the names of the fleet's machines that are in the list former.
-func (f fleet) keptMachines(t *testing.T, former []string) []string {
+// remainingMachines returns the names of the fleet's machines that are in the list former.
+func (f fleet) remainingMachines(t *testing.T, former []string) []string {
 	t.Helper()
 	return slices.DeleteFunc(f.machineNames(t), func(name string) bool { return !slices.Contains(former, name) })
 }
@@ -129,7 +129,7 @@ func TestInPlaceUpdateAndBack(t *testing.T) {
 		rig.Eventually(t, "all machines are updated", func() (bool, any) {
 			require.LessOrEqual(t, len(f.selectedNodes(t)), 2, "nodes under update at a time")
 			f.runAgents(t)
-			n := f.countUpdated(t, edition)
+			n := f.countUpdatedMachines(t, edition)
 			return n == 4, n
 		})
 		f.awaitEdition(t, edition, 4)
@@ -146,7 +146,7 @@ func TestInPlaceUpdateAndBack(t *testing.T) {
 	require.Len(t, f.Sets(t), 2)
 	watch.requireNoViolations(t)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // During an in-place update, the deployment is scaled up, which creates machines of the new template, and scaled down,
@@ -161,20 +161,20 @@ func TestSizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	f.Scale(t, 6)
 	rig.Eventually(t, "two machines come, and the node still waits for its agent", func() (bool, any) {
 		s := f.Deployment(t).Status
-		return len(f.Machines(t)) == 6 && f.countUpdated(t, "2") == 2 && s.AvailableReplicas == 5 &&
+		return len(f.Machines(t)) == 6 && f.countUpdatedMachines(t, "2") == 2 && s.AvailableReplicas == 5 &&
 			len(f.selectedNodes(t)) == 1, s
 	})
 	f.awaitUpdatedMachines(t, 3)
 	f.Scale(t, 5)
 	rig.Eventually(t, "an old machine goes", func() (bool, any) { n := len(f.Machines(t)); return n == 5, n })
-	require.Equal(t, 3, f.countUpdated(t, "2"), "in the middle of it")
+	require.Equal(t, 3, f.countUpdatedMachines(t, "2"), "in the middle of it")
 	f.awaitUpdatedMachines(t, 5)
 	f.awaitEdition(t, "2", 5)
 	watch.requireNoViolations(t)
-	require.Len(t, f.keptMachines(t, former), 3, "machines that were updated in place")
+	require.Len(t, f.remainingMachines(t, former), 3, "machines that were updated in place")
 	f.awaitSchedulableNodes(t)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // A person changes the strategy from InPlaceUpdate to RollingUpdate in the middle of an update. The machine that was
@@ -188,17 +188,17 @@ func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 	f.changeTemplate(t, "2")
 	f.awaitUpdatedMachines(t, 1)
 	f.awaitReadyNodes(t, 1)
-	require.Equal(t, 1, f.countUpdated(t, "2"), "in the middle of it")
+	require.Equal(t, 1, f.countUpdatedMachines(t, "2"), "in the middle of it")
 	f.Patch(
 		t,
 		`{"spec":{"strategy":{"type":"RollingUpdate","inPlaceUpdate":null,"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`,
 	)
 	f.awaitEdition(t, "2", 4)
 	watch.requireNoViolations(t)
-	require.Len(t, f.keptMachines(t, former), 1, "the machine that was updated in place")
+	require.Len(t, f.remainingMachines(t, former), 1, "the machine that was updated in place")
 	f.awaitSchedulableNodes(t)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // Orchestration type Manual: all old nodes are candidates for the update. Only the nodes that a person selects are
@@ -228,23 +228,23 @@ func TestManualInPlaceUpdate(t *testing.T) {
 		rig.Eventually(t, what, func() (bool, any) {
 			require.Subset(t, chosen, f.selectedNodes(t), "only a person selects")
 			f.runAgents(t)
-			return condition(), fmt.Sprint(f.countUpdated(t, "2"), candidates(), f.Deployment(t).Status.CurrentOperation)
+			return condition(), fmt.Sprint(f.countUpdatedMachines(t, "2"), candidates(), f.Deployment(t).Status.CurrentOperation)
 		})
 	}
 	f.changeTemplate(t, "2")
 	await("all nodes are candidates", func() bool { return len(candidates()) == 3 })
 	choose(candidates()[0])
-	await("one is updated", func() bool { return f.countUpdated(t, "2") == 1 })
+	await("one is updated", func() bool { return f.countUpdatedMachines(t, "2") == 1 })
 	await("the rollout waits for a person", func() bool {
 		o := f.Deployment(t).Status.CurrentOperation
 		return o != nil && o.Step == vocabulary.StepAwaitMachines && len(f.selectedNodes(t)) == 0
 	})
 	require.Len(t, candidates(), 2)
 	choose(candidates()...)
-	await("all are updated", func() bool { return f.countUpdated(t, "2") == 3 })
+	await("all are updated", func() bool { return f.countUpdatedMachines(t, "2") == 3 })
 	f.awaitEdition(t, "2", 3)
 	require.Equal(t, former, f.machineNames(t), "the same machines")
 	f.awaitSchedulableNodes(t)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }

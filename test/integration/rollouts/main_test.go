@@ -60,9 +60,9 @@ func newFleetWithSpec(
 	changes ...func(*v1alpha1.MachineDeployment),
 ) fleet {
 	t.Helper()
-	r.Namespace(t, name, latencies)
-	f := fleet{r.Pool(t, name, name, replicas, changes...)}
-	f.AwaitRunning(t, int(replicas))
+	r.CreateNamespace(t, name, latencies)
+	f := fleet{r.CreatePool(t, name, name, replicas, changes...)}
+	f.AwaitRunningMachines(t, int(replicas))
 	return f
 }
 
@@ -105,8 +105,8 @@ func (f fleet) readCondition(
 	return v1alpha1.MachineDeploymentCondition{}
 }
 
-// countUpdated counts the machines of an edition.
-func (f fleet) countUpdated(t *testing.T, value string) int {
+// countUpdatedMachines counts the machines of an edition.
+func (f fleet) countUpdatedMachines(t *testing.T, value string) int {
 	t.Helper()
 	n := 0
 	for _, m := range f.Machines(t) {
@@ -151,7 +151,7 @@ func (f fleet) awaitSettledSets(t *testing.T) {
 			want += s.Spec.Replicas
 			settled = settled && s.Status.ObservedGeneration == s.Generation && s.Status.Replicas == s.Spec.Replicas
 		}
-		machines, open := f.machineNames(t), r.OpenWorkflows(t, f.Namespace)["Machine"]
+		machines, open := f.machineNames(t), r.CountOpenWorkflows(t, f.Namespace)["Machine"]
 		return settled && len(machines) == int(want) && open == 0, []any{settled, want, machines, open}
 	})
 }
@@ -200,9 +200,9 @@ func (f fleet) awaitProgressingReason(t *testing.T, reason string) {
 	})
 }
 
-// awaitOutcomes waits until len(want) rollouts of the fleet have ended, and requires that their outcomes are want, in
-// this order.
-func (f fleet) awaitOutcomes(t *testing.T, want ...string) {
+// awaitRolloutOutcomes waits until len(want) rollouts of the fleet have ended, and requires that their outcomes are
+// want, in this order.
+func (f fleet) awaitRolloutOutcomes(t *testing.T, want ...string) {
 	t.Helper()
 	rig.Eventually(
 		t,

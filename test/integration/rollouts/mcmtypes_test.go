@@ -50,7 +50,7 @@ func updateAsMCM(t *testing.T, f fleet, replicas int) {
 func TestRolloutWaitsForApprovalDespiteAClientWithMCMsTypes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "put", 4, rollingUpdate(1, 0))
-	r.Policy(
+	r.CreatePolicy(
 		t,
 		f.Namespace,
 		f.Name,
@@ -65,8 +65,8 @@ func TestRolloutWaitsForApprovalDespiteAClientWithMCMsTypes(t *testing.T) {
 			return int(d.Status.AvailableReplicas) == size && int(d.Status.Replicas) == size &&
 				d.Status.ObservedGeneration == d.Generation, d.Status
 		})
-		f.LookAgain(t)
-		require.Equal(t, 1, f.countUpdated(t, "2"), "machines of the new template, approved by nobody")
+		f.ReconcileAgain(t)
+		require.Equal(t, 1, f.countUpdatedMachines(t, "2"), "machines of the new template, approved by nobody")
 		require.Equal(t, v1alpha1.ReasonRolloutWaiting, f.readCondition(t, v1alpha1.MachineDeploymentProgressing).Reason)
 		if size == 6 {
 			require.NoError(
@@ -87,5 +87,5 @@ func TestRolloutWaitsForApprovalDespiteAClientWithMCMsTypes(t *testing.T) {
 	require.NoError(t, err)
 	f.awaitEdition(t, "2", 5)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }

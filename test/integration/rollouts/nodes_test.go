@@ -57,7 +57,7 @@ func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 		require.True(t, names[m.Name], "the same machines")
 	}
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // During a rollout, a taint keeps new pods off old nodes, and an annotation keeps the cluster autoscaler off all nodes.
@@ -65,7 +65,7 @@ func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 func TestNodesDuringARollout(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "marked", 5, rollingUpdate(1, 0))
-	r.Policy(
+	r.CreatePolicy(
 		t,
 		f.Namespace,
 		f.Name,
@@ -86,7 +86,12 @@ func TestNodesDuringARollout(t *testing.T) {
 	f.awaitProgressingReason(t, v1alpha1.ReasonRolloutWaiting)
 	f.awaitMarks(t, func(m v1alpha1.Machine) rolloutMarks {
 		old, person := m.Labels["edition"] == "", told[m.Labels[v1alpha1.LabelNode]] == "true"
-		return rolloutMarks{isTainted: old, scaleDownDisabled: "true", setByMillwright: !person, hasOwnerAnnotation: old}
+		return rolloutMarks{
+			isTainted:              old,
+			scaleDownDisabledValue: "true",
+			isSetByMillwright:      !person,
+			hasOwnerAnnotation:     old,
+		}
 	})
 
 	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
@@ -101,22 +106,22 @@ func TestNodesDuringARollout(t *testing.T) {
 			return rolloutMarks{}
 		}
 		if told[m.Labels[v1alpha1.LabelNode]] == "true" {
-			return rolloutMarks{scaleDownDisabled: "true", hasOwnerAnnotation: true}
+			return rolloutMarks{scaleDownDisabledValue: "true", hasOwnerAnnotation: true}
 		}
 		return rolloutMarks{hasOwnerAnnotation: true}
 	})
 	stayed := slices.DeleteFunc(f.machineNames(t), func(name string) bool { return !slices.Contains(former, name) })
 	require.GreaterOrEqual(t, len(stayed), 4, "old machines that went through it")
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // rolloutMarks are the taint and the annotations of a node during a rollout.
 type rolloutMarks struct {
-	isTainted          bool   // the node has the taint for nodes of old sets
-	scaleDownDisabled  string // value of the annotation that disables the autoscaler's scale-down
-	setByMillwright    bool   // a marker says that Millwright wrote the scale-down annotation
-	hasOwnerAnnotation bool   // the node has the person's annotation example.com/owner
+	isTainted              bool   // the node has the taint for nodes of old sets
+	scaleDownDisabledValue string // value of the annotation that disables the autoscaler's scale-down
+	isSetByMillwright      bool   // a marker says that Millwright wrote the scale-down annotation
+	hasOwnerAnnotation     bool   // the node has the person's annotation example.com/owner
 }
 
 // readMarks returns the rolloutMarks of the fleet's nodes, by the name of the node.
@@ -129,9 +134,9 @@ func (f fleet) readMarks(t *testing.T) map[string]rolloutMarks {
 				return taint.Key == v1alpha1.TaintPreferNoSchedule && taint.Value == v1alpha1.ValueTrue &&
 					taint.Effect == corev1.TaintEffectPreferNoSchedule
 			}),
-			scaleDownDisabled:  n.Annotations[v1alpha1.AnnotationScaleDownDisabled],
-			setByMillwright:    n.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] == v1alpha1.ValueLowerTrue,
-			hasOwnerAnnotation: n.Annotations["example.com/owner"] == "ann",
+			scaleDownDisabledValue: n.Annotations[v1alpha1.AnnotationScaleDownDisabled],
+			isSetByMillwright:      n.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] == v1alpha1.ValueLowerTrue,
+			hasOwnerAnnotation:     n.Annotations["example.com/owner"] == "ann",
 		}
 	}
 	return all

@@ -43,20 +43,24 @@ func TestPausedAndResumed(t *testing.T) {
 	f := newFleet(t, "paused", 10, rollingUpdate(2, 0))
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdated(t, "2"); return n >= 2, n })
+	rig.Eventually(
+		t,
+		"the rollout has begun",
+		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 2, n },
+	)
 	require.Contains(t, f.sendRequest(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "pause")
 	f.awaitProgressingReason(t, v1alpha1.ReasonDeploymentPaused)
 	f.awaitSettledSets(t)
-	before := f.countUpdated(t, "2")
+	before := f.countUpdatedMachines(t, "2")
 	f.Scale(t, 12)
 	rig.Eventually(t, "it is scaled while it is paused", func() (bool, any) {
 		s := f.Deployment(t).Status
 		return s.AvailableReplicas >= 12, s
 	})
 	f.awaitSettledSets(t)
-	require.LessOrEqual(t, f.countUpdated(t, "2"), before+2)
+	require.LessOrEqual(t, f.countUpdatedMachines(t, "2"), before+2)
 	grown := f.machineNames(t)
-	f.LookAgain(t)
+	f.ReconcileAgain(t)
 	require.Equal(t, grown, f.machineNames(t), "no machine is replaced while it is paused")
 	rig.Eventually(t, "the paused rollout is listed as stuck", func() (bool, any) {
 		list := r.Workflows(t, `Stuck = true AND Step = "paused" AND MachineNamespace = "paused"`)
@@ -65,9 +69,9 @@ func TestPausedAndResumed(t *testing.T) {
 	f.sendRequest(t, run.RequestInput{Command: "resume", Reason: "back"})
 	f.awaitEdition(t, "2", 12)
 	watch.requireNoViolations(t)
-	f.awaitOutcomes(t, deployment.OutcomeCompleted)
+	f.awaitRolloutOutcomes(t, deployment.OutcomeCompleted)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // A cancelled rollout makes no more changes, also after Temporal has lost all its data. A rollback of the cancelled
@@ -76,15 +80,19 @@ func TestCancelledRolledBackAndUndone(t *testing.T) {
 	f := newFleet(t, "cancelled", 8, rollingUpdate(2, 0))
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdated(t, "2"); return n >= 2, n })
+	rig.Eventually(
+		t,
+		"the rollout has begun",
+		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 2, n },
+	)
 	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "the image is bad"})
 	f.awaitProgressingReason(t, v1alpha1.ReasonRolloutHeld)
-	f.awaitOutcomes(t, deployment.OutcomeCancelled)
+	f.awaitRolloutOutcomes(t, deployment.OutcomeCancelled)
 	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationRolloutHold], "ann")
 	f.awaitSettledSets(t)
 	held := f.machineNames(t)
-	r.WipeTemporal(t)
-	f.LookAgain(t)
+	r.ResetTemporal(t)
+	f.ReconcileAgain(t)
 	require.Equal(t, held, f.machineNames(t), "the hold survives the loss of Temporal's data")
 
 	f.Patch(t, `{"spec":{"rollbackTo":{"revision":1}}}`)
@@ -95,7 +103,11 @@ func TestCancelledRolledBackAndUndone(t *testing.T) {
 	watch.requireNoViolations(t)
 
 	f.changeTemplate(t, "3")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdated(t, "3"); return n >= 2, n })
+	rig.Eventually(
+		t,
+		"the rollout has begun",
+		func() (bool, any) { n := f.countUpdatedMachines(t, "3"); return n >= 2, n },
+	)
 	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
 	f.awaitEdition(t, "", 8)
 	rig.Eventually(t, "it ended as rolled back, and the one to the older set is complete", func() (bool, any) {
@@ -105,7 +117,7 @@ func TestCancelledRolledBackAndUndone(t *testing.T) {
 			results[n-1].Outcome == deployment.OutcomeCompleted, results
 	})
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // A signal to the rollout workflow has the same effect as an update of the deployment's workflow. A signal has no
@@ -115,7 +127,11 @@ func TestRequestedBySignal(t *testing.T) {
 	f := newFleet(t, "signalled", 4, rollingUpdate(1, 0))
 	release := f.holdDeletions(t)
 	f.changeTemplate(t, "2")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdated(t, "2"); return n >= 1, n })
+	rig.Eventually(
+		t,
+		"the rollout has begun",
+		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 1, n },
+	)
 	d := f.Deployment(t)
 	id := rig.Installation.ID(run.KindRollout, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)}, 2)
 	signal := func(command request.Command, reason string) error {
@@ -145,9 +161,9 @@ func TestRequestedBySignal(t *testing.T) {
 	require.NoError(t, signal("resume", "back"))
 	f.awaitEdition(t, "2", 4)
 	require.False(t, f.Deployment(t).Spec.Paused)
-	f.awaitOutcomes(t, deployment.OutcomeCompleted)
+	f.awaitRolloutOutcomes(t, deployment.OutcomeCompleted)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // awaitEvent waits until the message of an event of the deployment begins with this text.

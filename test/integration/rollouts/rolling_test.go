@@ -37,7 +37,7 @@ func TestAllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 	f.awaitMarks(t, func(v1alpha1.Machine) rolloutMarks { return rolloutMarks{} })
 	t.Logf("took %s, slowest step %s: %s; waited %v", result.Took, result.SlowTook, result.Slowest, result.Waited)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // During a rollout the deployment is scaled up and then down. The template of the deployment changes two more times,
@@ -47,13 +47,21 @@ func TestSizeAndTemplateChangeInTheMiddle(t *testing.T) {
 	f := newFleet(t, "restless", 20, rollingUpdate(4, 0))
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdated(t, "2"); return n >= 4, n })
+	rig.Eventually(
+		t,
+		"the rollout has begun",
+		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 4, n },
+	)
 	f.Scale(t, 24)
-	rig.Eventually(t, "it goes on", func() (bool, any) { n := f.countUpdated(t, "2"); return n >= 10, n })
+	rig.Eventually(t, "it goes on", func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 10, n })
 	f.changeTemplate(t, "3")
-	rig.Eventually(t, "the next one has begun", func() (bool, any) { n := f.countUpdated(t, "3"); return n >= 4, n })
+	rig.Eventually(
+		t,
+		"the next one has begun",
+		func() (bool, any) { n := f.countUpdatedMachines(t, "3"); return n >= 4, n },
+	)
 	f.Scale(t, 16)
-	rig.Eventually(t, "it goes on", func() (bool, any) { n := f.countUpdated(t, "3"); return n >= 8, n })
+	rig.Eventually(t, "it goes on", func() (bool, any) { n := f.countUpdatedMachines(t, "3"); return n >= 8, n })
 	f.changeTemplate(t, "2")
 	f.awaitEdition(t, "2", 16)
 	watch.requireNoViolations(t)
@@ -72,7 +80,7 @@ func TestSizeAndTemplateChangeInTheMiddle(t *testing.T) {
 		outcomes,
 	)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // Worker, bridge, Temporal and again the worker are killed one after the other during a rollout.
@@ -83,9 +91,13 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
 	for i, component := range []string{component.Worker, component.Bridge, component.Temporal, component.Worker} {
-		rig.Eventually(t, "the rollout continues", func() (bool, any) { n := f.countUpdated(t, "2"); return n >= 3+5*i, n })
-		require.NoError(t, r.Stack.Kill(t.Context(), component))
-		require.NoError(t, r.Stack.Start(t.Context(), component))
+		rig.Eventually(
+			t,
+			"the rollout continues",
+			func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 3+5*i, n },
+		)
+		require.NoError(t, r.Stack.KillComponent(t.Context(), component))
+		require.NoError(t, r.Stack.StartComponent(t.Context(), component))
 	}
 	f.awaitEdition(t, "2", 24)
 	watch.requireNoViolations(t)
@@ -95,7 +107,7 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
 	require.Len(t, f.Instances(t), 24, "no orphan")
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // With the replacement policy TerminationStarted, a machine that is being deleted no longer counts against the bounds.
@@ -104,21 +116,21 @@ func TestTerminatingMachinesDoNotCountWithTerminationStarted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "early", 4, rollingUpdate(1, 0))
 	release := f.holdDeletions(t)
-	r.Policy(
+	r.CreatePolicy(
 		t,
 		f.Namespace,
 		f.Name,
 		v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted},
 	)
-	watch := f.startSamplerWithBounds(t, checker.Bounds{Nodes: true})
+	watch := f.startSamplerWithBounds(t, checker.Bounds{JudgesNodes: true})
 	f.changeTemplate(t, "2")
 	rig.Eventually(t, "all are replaced, and no old one is gone", func() (bool, any) {
 		machines := f.Machines(t)
-		return len(machines) == 8 && f.countUpdated(t, "2") == 4, f.machineNames(t)
+		return len(machines) == 8 && f.countUpdatedMachines(t, "2") == 4, f.machineNames(t)
 	})
 	release()
 	f.awaitEdition(t, "2", 4)
 	watch.requireNoViolations(t)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }

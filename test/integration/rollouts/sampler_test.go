@@ -24,7 +24,7 @@ type sampler struct {
 
 // startSampler samples the fleet until requireNoViolations. Machines that are being deleted count until they are gone.
 func (f fleet) startSampler(t *testing.T) *sampler {
-	return f.startSamplerWithBounds(t, checker.Bounds{Leaving: true, Nodes: true})
+	return f.startSamplerWithBounds(t, checker.Bounds{JudgesLeavingMachines: true, JudgesNodes: true})
 }
 
 func (f fleet) startSamplerWithBounds(t *testing.T, strict checker.Bounds) *sampler {
@@ -32,7 +32,7 @@ func (f fleet) startSamplerWithBounds(t *testing.T, strict checker.Bounds) *samp
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	sources := checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}
-	s := &sampler{Watcher: checker.Watch(sources, f.Namespace, strict), fleet: f, stop: func() { cancel(); <-over }}
+	s := &sampler{Watcher: checker.NewWatcher(sources, f.Namespace, strict), fleet: f, stop: func() { cancel(); <-over }}
 	go func() {
 		defer close(over)
 		s.Run(ctx)
@@ -43,7 +43,7 @@ func (f fleet) startSamplerWithBounds(t *testing.T, strict checker.Bounds) *samp
 			assert.Empty(t, violations)
 		}
 	})
-	rig.Eventually(t, "the bounds of the fleet are in force", func() (bool, any) { return s.InForce(), nil })
+	rig.Eventually(t, "the bounds of the fleet are in force", func() (bool, any) { return s.AreBoundsInForce(), nil })
 	return s
 }
 
@@ -53,11 +53,11 @@ func (s *sampler) requireNoViolations(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "both bounds of the size that is wanted are in force", func() (bool, any) {
 		violations, _ := s.Violations()
-		return s.InForce() || len(violations) > 0, s.fleet.Deployment(t).Status
+		return s.AreBoundsInForce() || len(violations) > 0, s.fleet.Deployment(t).Status
 	})
 	s.stop()
 	s.isChecked = true
 	violations, samples := s.Violations()
-	t.Logf("%d samples, %d machines at the most", samples, s.Peak())
+	t.Logf("%d samples, %d machines at the most", samples, s.MaxMachines())
 	require.Empty(t, violations)
 }

@@ -24,7 +24,7 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	f := newFleet(t, "staged", 10, rollingUpdate(2, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.ProgressDeadlineSeconds = new(int32(600))
 	})
-	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
+	r.CreatePolicy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
 		Steps: []v1alpha1.RolloutStep{
 			{
 				Replicas: intstr.FromString("10%"),
@@ -39,7 +39,7 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	rig.Eventually(
 		t,
 		"one machine in all is of the new template",
-		func() (bool, any) { n := f.countUpdated(t, "2"); return n == 1, n },
+		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n == 1, n },
 	)
 	require.Contains(t, f.sendRequest(t, run.RequestInput{Command: "approve", Reason: "looks well"}), "1")
 	f.awaitEdition(t, "2", 10)
@@ -59,7 +59,7 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	f.awaitEdition(t, "2", 10)
 	require.NotEmpty(t, f.Deployment(t).Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // A rollout that makes no progress before its progress deadline is rolled back automatically, although no machine has
@@ -69,7 +69,7 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	f := newFleet(t, "late", 3, rollingUpdate(1, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.ProgressDeadlineSeconds = new(int32(15))
 	})
-	r.Policy(
+	r.CreatePolicy(
 		t,
 		f.Namespace,
 		f.Name,
@@ -89,18 +89,18 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	})
 	f.awaitEdition(t, "", 3)
 	watch.requireNoViolations(t)
-	f.awaitOutcomes(t, deployment.OutcomeRolledBack, deployment.OutcomeCompleted)
+	f.awaitRolloutOutcomes(t, deployment.OutcomeRolledBack, deployment.OutcomeCompleted)
 	require.Contains(t, f.rolloutResults(t)[0].Why, "no progress for 15s")
 	require.NotEmpty(t, f.Deployment(t).Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
 	require.Equal(t, former, f.machineNames(t), "no machine was given up for one that never came")
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // createBrokenClass creates a class "broken" whose instances never boot.
 func (f fleet) createBrokenClass(t *testing.T) {
 	t.Helper()
-	broken := rig.Class(f.Namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
+	broken := rig.NewClass(f.Namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	broken.Name = "broken"
 	_, err := r.Machines.MachineV1alpha1().MachineClasses(f.Namespace).Create(t.Context(), broken, metav1.CreateOptions{})
 	require.NoError(t, err)

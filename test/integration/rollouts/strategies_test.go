@@ -35,7 +35,7 @@ func TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone(t *testing.T) {
 	f.awaitEdition(t, "2", 5)
 	watch.requireNoViolations(t)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // Strategy OnDelete: an old machine stays until somebody deletes the machine.
@@ -48,7 +48,7 @@ func TestOnDelete(t *testing.T) {
 		return len(list) == 1 && len(f.Sets(t)) == 2, len(list)
 	})
 	for n := range 3 {
-		require.Equal(t, n, f.countUpdated(t, "2"))
+		require.Equal(t, n, f.countUpdatedMachines(t, "2"))
 		for _, m := range f.Machines(t) {
 			if m.Labels["edition"] == "" {
 				require.NoError(
@@ -60,7 +60,7 @@ func TestOnDelete(t *testing.T) {
 		}
 		rig.Eventually(t, "another one comes in its place", func() (bool, any) {
 			machines := f.Machines(t)
-			return len(machines) == 3 && f.countUpdated(t, "2") == n+1 &&
+			return len(machines) == 3 && f.countUpdatedMachines(t, "2") == n+1 &&
 					f.Deployment(t).Status.ReadyReplicas == 3, len(
 					machines,
 				)
@@ -68,5 +68,5 @@ func TestOnDelete(t *testing.T) {
 	}
 	f.awaitEdition(t, "2", 3)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }

@@ -86,18 +86,18 @@ func (a *seedRun) run() (violations []checker.Violation) {
 	b.Staleness = virtual.Duration(a.plan.readStaleness)
 	b.AcceptLatency = virtual.Duration(a.plan.unrecordedTime)
 	if b.Tokens = []string{rig.Canary}; a.plan.faultyCloud {
-		rig.FaultyCloud(&b)
+		rig.MakeCloudFaulty(&b)
 	}
 	require.NoError(t, r.Cloud.SetBehaviour(ctx, b))
-	r.Namespace(t, a.namespace, slowClass)
-	a.watcher = checker.Watch(
+	r.CreateNamespace(t, a.namespace, slowClass)
+	a.watcher = checker.NewWatcher(
 		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
 		a.namespace,
 		checker.Bounds{
-			Leaving: a.plan.judgesLeaving(),
-			Nodes:   a.plan.judgesNodes(),
-			Forced:  a.plan.drainsForced,
-			Alone:   a.plan.judgesAlone(),
+			JudgesLeavingMachines: a.plan.judgesLeavingMachines(),
+			JudgesNodes:           a.plan.judgesNodes(),
+			IgnoresBudgets:        a.plan.forcesDrains,
+			JudgesNodeLoss:        a.plan.judgesNodeLoss(),
 		},
 	)
 	watching, stop := context.WithCancel(ctx)
@@ -106,23 +106,27 @@ func (a *seedRun) run() (violations []checker.Violation) {
 	a.makePools()
 	if len(a.plan.loads)%2 == 0 { // for odd numbers, the first steps begin while the first machines are created
 		for i, p := range a.pools {
-			p.AwaitRunning(t, int(a.plan.pools[i].replicas))
+			p.AwaitRunningMachines(t, int(a.plan.pools[i].replicas))
 		}
 	}
 
 	a.runSteps(ctx)
-	if a.plan.deletedEarly == 0 {
+	if a.plan.earlyDeletionTime == 0 {
 		violations = append(violations, a.restlessViolations(ctx)...)
 		violations = append(violations, a.collectOrphans()...)
-		a.watcher.AllIsDeleted()
+		a.watcher.SetAllDeleted()
 	}
-	violations = append(violations, a.findUnevicted()...)
-	if a.plan.deletedEarly == 0 {
+	violations = append(violations, a.findUnevictedPods()...)
+	if a.plan.earlyDeletionTime == 0 {
 		a.retryUntilDone("delete everything", func(ctx context.Context) error { return a.deleteAll(ctx) })
 	}
-	remains, err := a.watcher.Await(ctx, calmTimeout, func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
-		return checker.Remains(s, d, a.watcher.Excused())
-	})
+	remains, err := a.watcher.AwaitNoFindings(
+		ctx,
+		calmTimeout,
+		func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
+			return checker.FindRemains(s, d, a.watcher.ExcusedMachines())
+		},
+	)
 	require.NoError(t, err)
 	violations = append(violations, remains...)
 	violations = append(violations, a.remainingStrangers(ctx)...)
@@ -141,7 +145,7 @@ func (a *seedRun) makePools() {
 	for i, wanted := range a.plan.pools {
 		a.pools = append(
 			a.pools,
-			r.Pool(
+			r.CreatePool(
 				a.t,
 				a.namespace,
 				fmt.Sprintf("%s-%c", a.namespace, 'a'+i),
@@ -153,7 +157,7 @@ func (a *seedRun) makePools() {
 						configuration.MachineCreationTimeout = &metav1.Duration{Duration: 30 * time.Second}
 						configuration.MachineHealthTimeout = &metav1.Duration{Duration: 15 * time.Second}
 					}
-					if a.plan.drainsForced {
+					if a.plan.forcesDrains {
 						configuration.MachineDrainTimeout = &metav1.Duration{Duration: 15 * time.Second}
 					}
 					d.Spec.Template.Spec.MachineConfiguration = configuration
@@ -169,8 +173,8 @@ func (a *seedRun) makePools() {
 	}
 	if a.plan.podBudget != "" {
 		const pods = 4
-		a.pools[0].Deploy(a.t, "held", pods)
-		a.pools[0].Budget(a.t, "held", 0, func(spec *policyv1.PodDisruptionBudgetSpec) {
+		a.pools[0].DeployPods(a.t, "held", pods)
+		a.pools[0].CreateBudget(a.t, "held", 0, func(spec *policyv1.PodDisruptionBudgetSpec) {
 			field, value, _ := strings.Cut(a.plan.podBudget, " ")
 			limit := new(intstr.Parse(value))
 			if spec.MinAvailable = limit; field == "maxUnavailable" {
@@ -182,11 +186,11 @@ func (a *seedRun) makePools() {
 
 // restlessViolations returns the objects and runs that still change or are incomplete after calmTimeout.
 func (a *seedRun) restlessViolations(ctx context.Context) []checker.Violation {
-	restless, err := a.watcher.Await(
+	restless, err := a.watcher.AwaitNoFindings(
 		ctx,
 		calmTimeout,
 		func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
-			return checker.Restless(s, d, a.watcher.Excused())
+			return checker.FindUnrest(s, d, a.watcher.ExcusedMachines())
 		},
 	)
 	require.NoError(a.t, err)
@@ -202,26 +206,26 @@ func (a *seedRun) runSteps(ctx context.Context) {
 	begun := time.Now()
 	for _, s := range a.plan.loads {
 		all.Go(func() {
-			time.Sleep(time.Until(begun.Add(s.At)))
+			time.Sleep(time.Until(begun.Add(s.BeginOffset)))
 			a.applyLoad(s)
 		})
 	}
-	if s := a.plan.strangers; s != nil {
+	if s := a.plan.strangersLoad; s != nil {
 		all.Go(func() {
-			time.Sleep(time.Until(begun.Add(s.At)))
+			time.Sleep(time.Until(begun.Add(s.BeginOffset)))
 			a.runStrangers(*s)
 		})
 	}
 	for _, s := range a.plan.faults {
 		all.Go(func() {
-			time.Sleep(time.Until(begun.Add(s.At)))
+			time.Sleep(time.Until(begun.Add(s.BeginOffset)))
 			a.applyFault(ctx, s)
 		})
 	}
-	if a.plan.deletedEarly > 0 {
+	if a.plan.earlyDeletionTime > 0 {
 		all.Go(func() {
-			time.Sleep(time.Until(begun.Add(a.plan.deletedEarly)))
-			a.watcher.AllIsDeleted()
+			time.Sleep(time.Until(begun.Add(a.plan.earlyDeletionTime)))
+			a.watcher.SetAllDeleted()
 			a.isEnding.Store(true)
 			a.retryUntilDone("delete the namespace", func(ctx context.Context) error { return a.deleteAll(ctx) })
 		})
@@ -266,7 +270,7 @@ func (a *seedRun) deleteAll(ctx context.Context) error {
 
 // collectOrphans runs two sweeps for the instances that people orphaned, and returns the instances that are left.
 func (a *seedRun) collectOrphans() []checker.Violation {
-	excused := a.watcher.Excused()
+	excused := a.watcher.ExcusedMachines()
 	if len(excused) == 0 {
 		return nil
 	}
@@ -278,13 +282,13 @@ func (a *seedRun) collectOrphans() []checker.Violation {
 			Patch(ctx, "small", types.MergePatchType, collect, metav1.PatchOptions{})
 		return err
 	})
-	sweeps := r.Sweeps(a.t, a.namespace, time.Second)
+	sweeps := r.CreateSweepSchedule(a.t, a.namespace, time.Second)
 	last := time.Time{}
-	left, err := a.watcher.Await(
+	left, err := a.watcher.AwaitNoFindings(
 		a.t.Context(),
 		time.Minute,
 		func(s checker.Snapshot, _ checker.WorkflowState) []checker.Finding {
-			found := checker.Orphans(s, nil)
+			found := checker.OrphanedInstances(s, nil)
 			if len(found) > 0 && time.Since(last) > 5*time.Second {
 				last = time.Now()
 				_ = sweeps.Trigger(a.t.Context(), client.ScheduleTriggerOptions{})
@@ -296,24 +300,24 @@ func (a *seedRun) collectOrphans() []checker.Violation {
 	return left
 }
 
-// findUnevicted returns the pods that left nodes of deleted machines without an eviction.
-func (a *seedRun) findUnevicted() (violations []checker.Violation) {
+// findUnevictedPods returns the pods that left nodes of deleted machines without an eviction.
+func (a *seedRun) findUnevictedPods() (violations []checker.Violation) {
 	left := a.watcher.Departures()
 	if len(left) == 0 || a.plan.hurtsNodes() {
 		return nil
 	}
 	var found []checker.Finding
 	for begun := time.Now(); time.Since(begun) < auditDelay; time.Sleep(time.Second) {
-		file, err := os.Open(r.Stack.AuditLog())
+		file, err := os.Open(r.Stack.AuditLogPath())
 		require.NoError(a.t, err)
-		found = checker.Unevicted(left, checker.Evicted(file, a.namespace))
+		found = checker.UnevictedDepartures(left, checker.ReadEvictedPods(file, a.namespace))
 		_ = file.Close()
 		if len(found) == 0 {
 			return nil
 		}
 	}
 	for _, f := range found {
-		violations = append(violations, checker.Violation{Finding: f, At: time.Now()})
+		violations = append(violations, checker.Violation{Finding: f, ReportTime: time.Now()})
 	}
 	return violations
 }
@@ -376,7 +380,7 @@ func restartEndedComponents(t *testing.T) {
 						s.Name,
 						s.Error,
 					)
-					_ = r.Stack.Start(ctx, s.Name)
+					_ = r.Stack.StartComponent(ctx, s.Name)
 					mutex.Unlock()
 				}
 			}
@@ -413,8 +417,13 @@ func (a *seedRun) appendReport(begun time.Time, snapshots int, violations []chec
 		return
 	}
 	line := Report{
-		Seed: a.plan.seed, Loads: stepKinds(a.plan.loads), Faults: stepKinds(a.plan.faults), Early: a.plan.deletedEarly > 0,
-		Seconds: int(time.Since(begun).Seconds()), Snapshots: snapshots, Violations: []string{},
+		Seed:       a.plan.seed,
+		Loads:      stepKinds(a.plan.loads),
+		Faults:     stepKinds(a.plan.faults),
+		Early:      a.plan.earlyDeletionTime > 0,
+		Seconds:    int(time.Since(begun).Seconds()),
+		Snapshots:  snapshots,
+		Violations: []string{},
 	}
 	if secondWorkerSkew != 0 {
 		line.Clock = secondWorkerSkew.String()
@@ -422,7 +431,7 @@ func (a *seedRun) appendReport(begun time.Time, snapshots int, violations []chec
 	for _, v := range violations {
 		line.Violations = append(line.Violations, v.String())
 	}
-	if err := line.Append(filepath.Join(root, "report.jsonl")); err != nil {
+	if err := line.AppendToFile(filepath.Join(root, "report.jsonl")); err != nil {
 		a.t.Log(err)
 	}
 }

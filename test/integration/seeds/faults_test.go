@@ -29,8 +29,8 @@ import (
 // applyFault starts one fault, waits, and ends the fault. applyFault first waits until no other fault affects the same
 // part.
 func (a *seedRun) applyFault(ctx context.Context, s planStep) {
-	part := s.On
-	switch s.What {
+	part := s.FaultTarget
+	switch s.Kind {
 	case faultWipeTemporal:
 		part = component.Temporal
 	case faultCloudErrors,
@@ -45,18 +45,21 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 	mutex := lockComponent(part)
 	mutex.Lock()
 	defer mutex.Unlock()
-	switch s.What {
+	switch s.Kind {
 	case faultKill:
-		a.retryUntilDone("kill "+s.On, func(ctx context.Context) error { return r.Stack.Kill(ctx, s.On) })
-		time.Sleep(s.For)
-		a.startComponent(s.On)
+		a.retryUntilDone(
+			"kill "+s.FaultTarget,
+			func(ctx context.Context) error { return r.Stack.KillComponent(ctx, s.FaultTarget) },
+		)
+		time.Sleep(s.Duration)
+		a.startComponent(s.FaultTarget)
 	case faultPause:
-		if r.Stack.Signal(ctx, s.On, syscall.SIGSTOP) != nil { // the component has exited by itself
+		if r.Stack.SignalComponent(ctx, s.FaultTarget, syscall.SIGSTOP) != nil { // the component has exited by itself
 			return
 		}
-		time.Sleep(s.For)
-		if r.Stack.Signal(ctx, s.On, syscall.SIGCONT) != nil {
-			a.startComponent(s.On)
+		time.Sleep(s.Duration)
+		if r.Stack.SignalComponent(ctx, s.FaultTarget, syscall.SIGCONT) != nil {
+			a.startComponent(s.FaultTarget)
 		}
 	case faultRevokeRights:
 		a.revokeRights(s)
@@ -66,12 +69,15 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 		a.exhaustQuota(s)
 	case faultCredentials:
 		a.writeToken("wrong")
-		time.Sleep(s.For)
+		time.Sleep(s.Duration)
 		a.writeToken(rig.Canary)
 	case faultRestore:
 		a.restoreStore(s)
 	case faultWipeTemporal:
-		a.retryUntilDone("kill Temporal", func(ctx context.Context) error { return r.Stack.Kill(ctx, component.Temporal) })
+		a.retryUntilDone(
+			"kill Temporal",
+			func(ctx context.Context) error { return r.Stack.KillComponent(ctx, component.Temporal) },
+		)
 		files, _ := filepath.Glob(filepath.Join(r.Stack.Dir(), component.Temporal, "*"))
 		for _, file := range files {
 			_ = os.Remove(file)
@@ -89,7 +95,7 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 func (a *seedRun) startComponent(name string) {
 	begun := time.Now()
 	for {
-		err := r.Stack.Start(context.WithoutCancel(a.t.Context()), name)
+		err := r.Stack.StartComponent(context.WithoutCancel(a.t.Context()), name)
 		if err == nil {
 			return
 		}
@@ -104,26 +110,26 @@ func (a *seedRun) startComponent(name string) {
 // revokeRights makes the API server refuse all requests of an identity.
 func (a *seedRun) revokeRights(s planStep) {
 	var rights rig.Rights
-	a.retryUntilDone("read the rights of "+s.On, func(ctx context.Context) (err error) {
-		rights, err = r.RightsOf(ctx, s.On)
+	a.retryUntilDone("read the rights of "+s.FaultTarget, func(ctx context.Context) (err error) {
+		rights, err = r.RightsOfUser(ctx, s.FaultTarget)
 		return err
 	})
-	a.retryUntilDone("take the rights of "+s.On, rights.Revoke)
-	time.Sleep(s.For)
-	a.retryUntilDone("give the rights back to "+s.On, rights.Restore)
+	a.retryUntilDone("take the rights of "+s.FaultTarget, rights.Revoke)
+	time.Sleep(s.Duration)
+	a.retryUntilDone("give the rights back to "+s.FaultTarget, rights.Restore)
 }
 
 // refuseWrites creates a policy with which the API server refuses each write of the worker to one resource of the
 // namespace, or to nodes.
 func (a *seedRun) refuseWrites(s planStep) {
-	name := a.namespace + "-" + strings.ReplaceAll(s.On, "/", "-")
+	name := a.namespace + "-" + strings.ReplaceAll(s.FaultTarget, "/", "-")
 	groups := []string{v1alpha1.SchemeGroupVersion.Group}
-	if s.On == "nodes" {
+	if s.FaultTarget == "nodes" {
 		groups = []string{""}
 	}
 	rule := admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
 		Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update, admissionv1.Delete},
-		Rule:       admissionv1.Rule{APIGroups: groups, APIVersions: []string{"*"}, Resources: []string{s.On}},
+		Rule:       admissionv1.Rule{APIGroups: groups, APIVersions: []string{"*"}, Resources: []string{s.FaultTarget}},
 	}}
 	policies := r.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	bindings := r.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
@@ -150,7 +156,7 @@ func (a *seedRun) refuseWrites(s planStep) {
 		}, metav1.CreateOptions{})
 		return ignoreAlreadyExists(err)
 	})
-	time.Sleep(s.For)
+	time.Sleep(s.Duration)
 	a.retryUntilDone("end the policy", func(ctx context.Context) error {
 		if err := ignoreNotFound(bindings.Delete(ctx, name, metav1.DeleteOptions{})); err != nil {
 			return err
@@ -180,7 +186,7 @@ func (a *seedRun) exhaustQuota(s planStep) {
 		_, err = quotas.UpdateStatus(ctx, quota, metav1.UpdateOptions{})
 		return err
 	})
-	time.Sleep(s.For)
+	time.Sleep(s.Duration)
 	a.retryUntilDone(
 		"end the quota",
 		func(ctx context.Context) error {
@@ -200,24 +206,24 @@ func ignoreAlreadyExists(err error) error {
 // disturbCloud changes the behaviour of the cloud for some time.
 func (a *seedRun) disturbCloud(s planStep) {
 	change := func(do func(*admin.Behaviour)) {
-		a.retryUntilDone("change the cloud", func(ctx context.Context) error { return r.Cloud.Change(ctx, do) })
+		a.retryUntilDone("change the cloud", func(ctx context.Context) error { return r.Cloud.ChangeBehaviour(ctx, do) })
 	}
-	operation := admin.Operation(s.On)
-	switch s.What {
+	operation := admin.Operation(s.FaultTarget)
+	switch s.Kind {
 	case faultCloudErrors, faultErrorsAfterEffect:
 		fault := admin.Fault{
-			Operation: operation, Code: "Unavailable", Message: "a fault of the seed", After: s.What == faultErrorsAfterEffect,
-			For: virtual.Duration(s.For), Probability: 0.7, Seed: a.plan.seed, Class: a.namespace + "/small",
+			Operation: operation, Code: "Unavailable", Message: "a fault of the seed", After: s.Kind == faultErrorsAfterEffect,
+			For: virtual.Duration(s.Duration), Probability: 0.7, Seed: a.plan.seed, Class: a.namespace + "/small",
 		}
 		a.retryUntilDone("add a fault of the cloud", func(ctx context.Context) error { return r.Cloud.AddFault(ctx, fault) })
-		time.Sleep(s.For)
+		time.Sleep(s.Duration)
 	case faultCloudLatency:
 		change(func(b *admin.Behaviour) { b.CreateLatency, b.BootLatency, b.DeleteLatency = 3e9, 2e9, 3e9 })
-		time.Sleep(s.For)
+		time.Sleep(s.Duration)
 		change(func(b *admin.Behaviour) { b.CreateLatency, b.BootLatency, b.DeleteLatency = 0, 0, 0 })
 	case faultCloudHangs:
 		change(func(b *admin.Behaviour) { b.Hangs = map[admin.Operation]admin.HangPoint{operation: admin.AfterEffect} })
-		time.Sleep(s.For)
+		time.Sleep(s.Duration)
 		change(func(b *admin.Behaviour) { b.Hangs = nil })
 	case faultRateLimit:
 		limit := admin.RateLimit{PerSecond: 1, Burst: 1}
@@ -229,18 +235,18 @@ func (a *seedRun) disturbCloud(s planStep) {
 				admin.List:   limit,
 			}
 		})
-		time.Sleep(s.For)
+		time.Sleep(s.Duration)
 		change(func(b *admin.Behaviour) { b.RateLimits = nil })
 	case faultCloudQuota:
 		change(func(b *admin.Behaviour) { b.Quotas = map[string]int{"total": 1} })
-		time.Sleep(s.For)
+		time.Sleep(s.Duration)
 		change(func(b *admin.Behaviour) { b.Quotas = nil })
 	case faultNoBoot:
 		change(func(b *admin.Behaviour) { b.BootLatency = virtual.Duration(24 * time.Hour) })
-		time.Sleep(s.For)
+		time.Sleep(s.Duration)
 		change(func(b *admin.Behaviour) { b.BootLatency = 0 })
 	default:
-		a.t.Errorf("no such fault: %s", s.What)
+		a.t.Errorf("no such fault: %s", s.Kind)
 	}
 }
 
@@ -266,7 +272,7 @@ func (a *seedRun) restoreStore(s planStep) {
 		a.t.Errorf("save the store: %v", err)
 		return
 	}
-	time.Sleep(s.For)
+	time.Sleep(s.Duration)
 	excusing, stop := context.WithCancel(ctx)
 	var excused sync.WaitGroup
 	excused.Go(func() { a.excuseOrphans(excusing) })
@@ -274,7 +280,7 @@ func (a *seedRun) restoreStore(s planStep) {
 	if err := r.RestoreStore(ctx, copied); err != nil {
 		a.t.Errorf("restore the store: %v", err)
 	}
-	a.retryUntilDone("let all Nodes join again", func(ctx context.Context) error { return r.Cloud.Rejoin(ctx) })
+	a.retryUntilDone("let all Nodes join again", func(ctx context.Context) error { return r.Cloud.RejoinNodes(ctx) })
 	time.Sleep(20 * time.Second) // creations in progress may still complete
 }
 
@@ -287,7 +293,7 @@ func (a *seedRun) excuseOrphans(ctx context.Context) {
 		}
 		for _, i := range now.Instances {
 			if now.Machine(i.Tags.MachineUID) == nil {
-				a.watcher.Excuse(i.Tags.MachineUID)
+				a.watcher.ExcuseMachine(i.Tags.MachineUID)
 			}
 		}
 	}
@@ -295,20 +301,20 @@ func (a *seedRun) excuseOrphans(ctx context.Context) {
 
 // disturbAPI disturbs the connection of an identity to the API server for some time. The stack must use proxies.
 func (a *seedRun) disturbAPI(s planStep) {
-	p := map[string]*rig.APIProxy{component.WorkerIdentity: r.Proxies.Worker, component.BridgeIdentity: r.Proxies.Bridge}[s.On]
+	p := map[string]*rig.APIProxy{component.WorkerIdentity: r.Proxies.Worker, component.BridgeIdentity: r.Proxies.Bridge}[s.FaultTarget]
 	if p == nil {
-		a.t.Errorf("no proxy for %q", s.On)
+		a.t.Errorf("no proxy for %q", s.FaultTarget)
 		return
 	}
 	faults := map[string]rig.APIFaults{
-		faultAPIUnavailable: {Unavailable: 1},
-		faultAPIStorm:       {Busy: 0.1, Conflict: 0.25, Lost: 0.1},
+		faultAPIUnavailable: {UnavailableChance: 1},
+		faultAPIStorm:       {BusyChance: 0.1, ConflictChance: 0.25, LostAnswerChance: 0.1},
 		faultSlowWatches:    {WatchDelay: 5 * time.Second},
 	}
-	p.Set(faults[s.What])
-	if s.What != faultAPIStorm {
+	p.SetFaults(faults[s.Kind])
+	if s.Kind != faultAPIStorm {
 		p.CutWatches(0)
 	}
-	time.Sleep(s.For)
-	p.Set(rig.APIFaults{})
+	time.Sleep(s.Duration)
+	p.SetFaults(rig.APIFaults{})
 }

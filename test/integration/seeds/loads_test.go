@@ -21,17 +21,20 @@ import (
 
 // applyLoad runs one load.
 func (a *seedRun) applyLoad(s planStep) {
-	p := a.pools[s.Pool]
-	switch s.What {
+	p := a.pools[s.PoolIndex]
+	switch s.Kind {
 	case loadScale:
-		a.patchPool(p, fmt.Sprintf(`{"spec":{"replicas":%d}}`, s.N))
+		a.patchPool(p, fmt.Sprintf(`{"spec":{"replicas":%d}}`, s.LoadArgument))
 	case loadFlap:
-		for _, n := range []int{s.N, 1, s.N + 1, 2} {
+		for _, n := range []int{s.LoadArgument, 1, s.LoadArgument + 1, 2} {
 			a.patchPool(p, fmt.Sprintf(`{"spec":{"replicas":%d}}`, n))
 			time.Sleep(1500 * time.Millisecond)
 		}
 	case loadRollOut:
-		a.patchPool(p, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, s.At.Milliseconds()))
+		a.patchPool(
+			p,
+			fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, s.BeginOffset.Milliseconds()),
+		)
 	case loadDeleteMachine:
 		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			if len(m.Finalizers) == 0 {
@@ -41,7 +44,7 @@ func (a *seedRun) applyLoad(s planStep) {
 		})
 	case loadDeleteNode:
 		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
-			node, err := r.Kube.CoreV1().Nodes().Get(ctx, cache.NodeNameOf(&m), metav1.GetOptions{})
+			node, err := r.Kube.CoreV1().Nodes().Get(ctx, cache.NodeNameOfMachine(&m), metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
@@ -77,7 +80,7 @@ func (a *seedRun) applyLoad(s planStep) {
 			name = m.Name
 			return a.patchMachine(ctx, m.Name, `{"metadata":{"labels":{"pool":null}}}`)
 		})
-		time.Sleep(s.For)
+		time.Sleep(s.Duration)
 		if name != "" {
 			a.retryUntilDone("delete the machine that left", func(ctx context.Context) error {
 				return ignoreNotFound(r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, name, metav1.DeleteOptions{}))
@@ -85,7 +88,7 @@ func (a *seedRun) applyLoad(s planStep) {
 		}
 	case loadPauseRollout:
 		a.patchPool(p, `{"spec":{"paused":true}}`)
-		time.Sleep(s.For)
+		time.Sleep(s.Duration)
 		a.patchPool(p, `{"spec":{"paused":false}}`)
 	case loadPreserve:
 		name := ""
@@ -97,7 +100,7 @@ func (a *seedRun) applyLoad(s planStep) {
 				fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
 			)
 		})
-		time.Sleep(s.For)
+		time.Sleep(s.Duration)
 		if name != "" {
 			a.retryUntilDone("end the preservation", func(ctx context.Context) error {
 				return ignoreNotFound(
@@ -111,7 +114,7 @@ func (a *seedRun) applyLoad(s planStep) {
 			// delete the node.
 			lone := m.Spec.ProviderID == ""
 			// The cloud returns an error if the instance does not exist, or does not exist yet.
-			_ = r.Cloud.Vanish(ctx, admin.Vanish{Machine: m.Name, DeleteNode: s.N%2 == 1 || lone})
+			_ = r.Cloud.VanishInstance(ctx, admin.VanishRequest{Machine: m.Name, DeleteNode: s.LoadArgument%2 == 1 || lone})
 			return nil
 		})
 	case loadOrphanInstance:
@@ -131,9 +134,9 @@ func (a *seedRun) applyLoad(s planStep) {
 			)
 			return ignoreNotFound(err)
 		})
-		time.Sleep(s.For)
+		time.Sleep(s.Duration)
 		a.retryUntilDone("restore the Secret", func(ctx context.Context) error {
-			_, err := secrets.Create(ctx, rig.Credentials(a.namespace), metav1.CreateOptions{})
+			_, err := secrets.Create(ctx, rig.NewCredentials(a.namespace), metav1.CreateOptions{})
 			return ignoreAlreadyExists(err) // two loads may overlap
 		})
 	case loadHandOver:
@@ -148,14 +151,14 @@ func (a *seedRun) applyLoad(s planStep) {
 			}
 			_, err = r.Machines.MachineV1alpha1().
 				MachineSets(a.namespace).
-				Patch(ctx, sets.Items[s.N%len(sets.Items)].Name, types.MergePatchType,
+				Patch(ctx, sets.Items[s.LoadArgument%len(sets.Items)].Name, types.MergePatchType,
 					[]byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{})
 			return ignoreNotFound(err)
 		})
 	case loadStagedRollout:
-		a.approveRollouts(p, s.For)
+		a.approveRollouts(p, s.Duration)
 	default:
-		a.t.Errorf("no such load: %s", s.What)
+		a.t.Errorf("no such load: %s", s.Kind)
 	}
 }
 
@@ -170,11 +173,11 @@ func (a *seedRun) orphanMachine(s planStep) {
 		if !slices.ContainsFunc(instances, func(i admin.Instance) bool { return i.Tags.MachineUID == string(m.UID) }) {
 			return nil // Millwright does not delete the node of an instance that vanished
 		}
-		a.watcher.Excuse(string(m.UID))
+		a.watcher.ExcuseMachine(string(m.UID))
 		if err := r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		node = cache.NodeNameOf(&m)
+		node = cache.NodeNameOfMachine(&m)
 		return a.patchMachine(ctx, m.Name, string(bare))
 	})
 	if node == "" {
@@ -214,10 +217,10 @@ func (a *seedRun) patchMachine(ctx context.Context, name, patch string) error {
 
 // changeMachine calls do for one machine of a pool. If the pool has no machine, changeMachine does nothing.
 func (a *seedRun) changeMachine(s planStep, do func(context.Context, v1alpha1.Machine) error) {
-	a.retryUntilDone(s.What, func(ctx context.Context) error {
+	a.retryUntilDone(s.Kind, func(ctx context.Context) error {
 		list, err := r.Machines.MachineV1alpha1().
 			Machines(a.namespace).
-			List(ctx, metav1.ListOptions{LabelSelector: "pool=" + a.pools[s.Pool].Name})
+			List(ctx, metav1.ListOptions{LabelSelector: "pool=" + a.pools[s.PoolIndex].Name})
 		if err != nil || len(list.Items) == 0 {
 			return err
 		}
@@ -225,6 +228,6 @@ func (a *seedRun) changeMachine(s planStep, do func(context.Context, v1alpha1.Ma
 			list.Items,
 			func(x, y v1alpha1.Machine) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) },
 		)
-		return ignoreNotFound(do(ctx, list.Items[s.N%len(list.Items)]))
+		return ignoreNotFound(do(ctx, list.Items[s.LoadArgument%len(list.Items)]))
 	})
 }

@@ -59,7 +59,7 @@ const (
 	faultCredentials = "wrong-secret"  // the Secret has credentials that the cloud refuses
 	faultRestore     = "restore-etcd"  // the API server's store is restored from an older copy
 
-	// Faults between workers or bridges and the API server. planStep.On is the identity.
+	// Faults between workers or bridges and the API server. planStep.FaultTarget is the identity.
 	faultAPIUnavailable = "api-away"         // all requests get 503, and watches break
 	faultAPIStorm       = "api-storm"        // 429, conflicts, and writes whose answer is lost
 	faultSlowWatches    = "api-slow-watches" // watch events are late, and watches break
@@ -67,21 +67,21 @@ const (
 
 // planStep is one load or one fault.
 type planStep struct {
-	At   time.Duration // time of the begin, counted from the time at which all pools run
-	For  time.Duration // duration
-	What string
-	On   string // component, identity or operation of the cloud that a fault affects; empty for loads
-	N    int    // argument of a load: number of replicas, or index of a machine
-	Pool int
+	BeginOffset  time.Duration // time of the begin, counted from the time at which all pools run
+	Duration     time.Duration // duration
+	Kind         string
+	FaultTarget  string // component, identity or operation of the cloud that a fault affects; empty for loads
+	LoadArgument int    // argument of a load: number of replicas, or index of a machine
+	PoolIndex    int
 }
 
 func (s planStep) String() string {
-	text := fmt.Sprintf("%.0fs %s", s.At.Seconds(), s.What)
-	if s.On != "" {
-		text += " " + s.On
+	text := fmt.Sprintf("%.0fs %s", s.BeginOffset.Seconds(), s.Kind)
+	if s.FaultTarget != "" {
+		text += " " + s.FaultTarget
 	}
-	if s.For > 0 {
-		text += fmt.Sprintf(" for %.0fs", s.For.Seconds())
+	if s.Duration > 0 {
+		text += fmt.Sprintf(" for %.0fs", s.Duration.Seconds())
 	}
 	return text
 }
@@ -94,20 +94,20 @@ type plan struct {
 	seed          uint64
 	pools         []poolPlan
 	loads, faults []planStep
-	strangers     *planStep // the load loadStrangers; nil: the plan has no such load
+	strangersLoad *planStep // the load loadStrangers; nil: the plan has no such load
 
 	// Properties of the cloud while the seed runs.
 	clientTokens                  bool
 	readStaleness, unrecordedTime time.Duration
-	faultyCloud                   bool // use rig.FaultyCloud
+	faultyCloud                   bool // use rig.MakeCloudFaulty
 
 	deletesNamespace bool // the seed ends with the deletion of the whole namespace, not of each object
 	// time at which the namespace is deleted in the middle of the work; zero: the namespace is deleted when all is calm
-	deletedEarly time.Duration
+	earlyDeletionTime time.Duration
 	// the disruption budget of pods on the first pool, from podBudgets(); empty: the plan has no pods
 	podBudget     string
 	shortTimeouts bool // creation and health have short timeouts, so that machines fail
-	drainsForced  bool // the budget allows no eviction, and each drain soon reaches its short deadline
+	forcesDrains  bool // the budget allows no eviction, and each drain soon reaches its short deadline
 }
 
 // podBudgets returns disruption budgets that allow the eviction of one of four pods: the field of the budget and its
@@ -134,10 +134,10 @@ type planMaker struct {
 func newPlan(seed uint64, l planLimits) plan {
 	m := planMaker{random: rand.New(rand.NewPCG(seed, 7)), limits: l, plan: plan{seed: seed}}
 	p := &m.plan
-	p.clientTokens, p.deletesNamespace, p.shortTimeouts = m.random.IntN(3) > 0, m.withChanceOneIn(3), m.withChanceOneIn(3)
+	p.clientTokens, p.deletesNamespace, p.shortTimeouts = m.random.IntN(3) > 0, m.isTrueOnceIn(3), m.isTrueOnceIn(3)
 	p.readStaleness, p.unrecordedTime = m.randomSeconds(0, 2), m.randomSeconds(0, 1)
-	if p.deletesNamespace && m.withChanceOneIn(3) {
-		p.deletedEarly = m.randomSeconds(5, max(5, int(l.beginWindow.Seconds())))
+	if p.deletesNamespace && m.isTrueOnceIn(3) {
+		p.earlyDeletionTime = m.randomSeconds(5, max(5, int(l.beginWindow.Seconds())))
 	}
 	for range m.randomBetween(1, 2) {
 		p.pools = append(
@@ -149,41 +149,47 @@ func newPlan(seed uint64, l planLimits) plan {
 			},
 		)
 	}
-	if l.allowsLongFaults && p.deletedEarly == 0 && m.withChanceOneIn(10) {
+	if l.allowsLongFaults && p.earlyDeletionTime == 0 && m.isTrueOnceIn(10) {
 		p.faults = append(
 			p.faults,
-			planStep{At: m.randomMoment() / 2, For: m.randomSeconds(125, 140), What: faultRestore, On: component.Etcd},
+			planStep{
+				BeginOffset: m.randomMoment() / 2,
+				Duration:    m.randomSeconds(125, 140),
+				Kind:        faultRestore,
+				FaultTarget: component.Etcd,
+			},
 		)
 		p.shortTimeouts = true // a restored machine may wait for the node of an instance that is gone
 	}
 	m.addLoads()
 	m.addFaults()
-	if budget := m.pickOne(podBudgets()); m.withChanceOneIn(2) && !p.hurtsNodes() {
+	if budget := m.pickRandomItem(podBudgets()); m.isTrueOnceIn(2) && !p.hurtsNodes() {
 		p.podBudget = budget
-		if p.drainsForced = m.withChanceOneIn(3); p.drainsForced {
+		if p.forcesDrains = m.isTrueOnceIn(3); p.forcesDrains {
 			p.podBudget = "maxUnavailable 0"
 		}
 	}
 	for _, steps := range [][]planStep{p.loads, p.faults} {
-		slices.SortStableFunc(steps, func(a, b planStep) int { return cmp.Compare(a.At, b.At) })
+		slices.SortStableFunc(steps, func(a, b planStep) int { return cmp.Compare(a.BeginOffset, b.BeginOffset) })
 	}
 	// a separate random generator, so that the rest of the plan is the same as in earlier versions
 	p.faultyCloud = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
 	m.random = rand.New(rand.NewPCG(seed, 9))
-	if m.withChanceOneIn(2) {
-		p.strangers = &planStep{
-			What: loadStrangers,
-			At:   m.randomMoment(),
-			For:  m.randomSeconds(5, 20),
-			Pool: m.random.IntN(len(p.pools)),
+	if m.isTrueOnceIn(2) {
+		p.strangersLoad = &planStep{
+			Kind:        loadStrangers,
+			BeginOffset: m.randomMoment(),
+			Duration:    m.randomSeconds(5, 20),
+			PoolIndex:   m.random.IntN(len(p.pools)),
 		}
 	}
 	return *p
 }
 
-func (m *planMaker) randomBetween(low, high int) int { return low + m.random.IntN(high-low+1) }
-func (m *planMaker) withChanceOneIn(n int) bool      { return m.random.IntN(n) == 0 }
-func (m *planMaker) pickOne(from []string) string    { return from[m.random.IntN(len(from))] }
+func (m *planMaker) randomBetween(low, high int) int     { return low + m.random.IntN(high-low+1) }
+func (m *planMaker) isTrueOnceIn(n int) bool             { return m.random.IntN(n) == 0 }
+func (m *planMaker) pickRandomItem(from []string) string { return from[m.random.IntN(len(from))] }
+
 func (m *planMaker) randomMoment() time.Duration {
 	return time.Duration(m.random.Int64N(int64(m.limits.beginWindow)))
 }
@@ -198,9 +204,9 @@ func (m *planMaker) possibleLoads(kinds ...string) []string {
 		switch kind {
 		case loadOrphanInstance, loadRemoveFinalizer:
 			// the class is deleted before the orphan is found; a restored machine is not an orphan
-			return m.plan.deletedEarly > 0 || m.plan.restoresStore()
+			return m.plan.earlyDeletionTime > 0 || m.plan.restoresStore()
 		case loadDeleteSecret, faultCredentials:
-			return m.plan.deletedEarly > 0 || m.plan.restoresStore() // without credentials no instance can be deleted
+			return m.plan.earlyDeletionTime > 0 || m.plan.restoresStore() // without credentials no instance can be deleted
 		case loadRemoveLabel,
 			loadPauseRollout,
 			loadStagedRollout,
@@ -240,16 +246,16 @@ func (m *planMaker) addLoads() {
 	theme := m.possibleLoads(themes[m.random.IntN(len(themes))]...)
 	for range m.randomBetween(2, m.limits.loads) {
 		s := planStep{
-			At:   m.randomMoment(),
-			What: m.pickOne(theme),
-			N:    m.randomBetween(1, 7),
-			Pool: m.random.IntN(len(m.plan.pools)),
+			BeginOffset:  m.randomMoment(),
+			Kind:         m.pickRandomItem(theme),
+			LoadArgument: m.randomBetween(1, 7),
+			PoolIndex:    m.random.IntN(len(m.plan.pools)),
 		}
 		if slices.Contains(
 			[]string{loadDeleteSecret, loadRemoveLabel, loadPauseRollout, loadStagedRollout, loadPreserve},
-			s.What,
+			s.Kind,
 		) {
-			s.For = m.randomSeconds(5, 15)
+			s.Duration = m.randomSeconds(5, 15)
 		}
 		m.plan.loads = append(m.plan.loads, s)
 	}
@@ -279,7 +285,7 @@ func (m *planMaker) addFaults() {
 		faultSlowWatches,
 	)
 	for range m.randomBetween(1, m.limits.faults) {
-		s := planStep{At: m.randomMoment(), What: m.pickOne(kinds)}
+		s := planStep{BeginOffset: m.randomMoment(), Kind: m.pickRandomItem(kinds)}
 		m.chooseTarget(&s)
 		m.plan.faults = append(m.plan.faults, s)
 	}
@@ -287,40 +293,47 @@ func (m *planMaker) addFaults() {
 
 // chooseTarget chooses the part that a fault affects, and the duration of the fault.
 func (m *planMaker) chooseTarget(s *planStep) {
-	switch s.What {
+	switch s.Kind {
 	case faultKill:
-		s.On, s.For = m.chooseVictim(), m.randomSeconds(0, 15)
+		s.FaultTarget, s.Duration = m.chooseProcessToKill(), m.randomSeconds(0, 15)
 	case faultPause:
-		s.On, s.For = m.chooseVictim(), m.randomSeconds(3, 25)
-		if m.withChanceOneIn(4) && m.limits.allowsLongFaults {
-			s.For = m.randomSeconds(60, 70)
+		s.FaultTarget, s.Duration = m.chooseProcessToKill(), m.randomSeconds(3, 25)
+		if m.isTrueOnceIn(4) && m.limits.allowsLongFaults {
+			s.Duration = m.randomSeconds(60, 70)
 		}
 	case faultRevokeRights:
-		s.On = m.pickOne([]string{component.WorkerIdentity, component.WorkerIdentity, component.BridgeIdentity})
-		s.For = m.randomSeconds(10, 30)
-		if m.withChanceOneIn(3) && m.limits.allowsLongFaults {
-			s.For = time.Minute
+		s.FaultTarget = m.pickRandomItem(
+			[]string{component.WorkerIdentity, component.WorkerIdentity, component.BridgeIdentity},
+		)
+		s.Duration = m.randomSeconds(10, 30)
+		if m.isTrueOnceIn(3) && m.limits.allowsLongFaults {
+			s.Duration = time.Minute
 		}
 	case faultCloudErrors, faultErrorsAfterEffect:
-		s.On, s.For = m.pickOne([]string{"create", "delete", "status", "list"}), m.randomSeconds(5, 20)
+		s.FaultTarget, s.Duration = m.pickRandomItem([]string{"create", "delete", "status", "list"}), m.randomSeconds(5, 20)
 	case faultCloudHangs:
-		s.On, s.For = m.pickOne([]string{"create", "delete", "status"}), m.randomSeconds(5, 15)
+		s.FaultTarget, s.Duration = m.pickRandomItem([]string{"create", "delete", "status"}), m.randomSeconds(5, 15)
 	case faultRefuseWrites:
-		s.On = m.pickOne(
+		s.FaultTarget = m.pickRandomItem(
 			[]string{"machines", "machines/status", "machinesets", "machinesets/status", "machinedeployments/status", "nodes"},
 		)
-		s.For = m.randomSeconds(5, 30)
+		s.Duration = m.randomSeconds(5, 30)
 	case faultCloudLatency, faultRateLimit, faultQuota, faultCloudQuota, faultCredentials:
-		s.For = m.randomSeconds(5, 20)
+		s.Duration = m.randomSeconds(5, 20)
 	case faultAPIUnavailable, faultAPIStorm, faultSlowWatches:
-		s.On, s.For = m.pickOne([]string{component.WorkerIdentity, component.BridgeIdentity}), m.randomSeconds(5, 20)
+		s.FaultTarget, s.Duration = m.pickRandomItem(
+			[]string{component.WorkerIdentity, component.BridgeIdentity},
+		), m.randomSeconds(
+			5,
+			20,
+		)
 	case faultNoBoot:
-		s.For = m.randomSeconds(3, 8) // machines that are created in this time are replaced one after the other
+		s.Duration = m.randomSeconds(3, 8) // machines that are created in this time are replaced one after the other
 	}
 }
 
-// chooseVictim chooses a component to be killed or stopped.
-func (m *planMaker) chooseVictim() string {
+// chooseProcessToKill chooses a component to be killed or stopped.
+func (m *planMaker) chooseProcessToKill() string {
 	victims := []string{
 		component.Worker,
 		component.SecondWorker,
@@ -332,22 +345,22 @@ func (m *planMaker) chooseVictim() string {
 	if !m.plan.restoresStore() {
 		victims = append(victims, component.APIServer, component.Etcd, component.ControllerManager)
 	}
-	return m.pickOne(victims)
+	return m.pickRandomItem(victims)
 }
 
 // restoresStore reports whether the API server's store is restored from a copy.
 func (p plan) restoresStore() bool {
-	return slices.ContainsFunc(p.faults, func(s planStep) bool { return s.What == faultRestore })
+	return slices.ContainsFunc(p.faults, func(s planStep) bool { return s.Kind == faultRestore })
 }
 
 // hasOnlyLoads reports whether all loads of the plan are among these loads.
 func (p plan) hasOnlyLoads(loads ...string) bool {
-	return !slices.ContainsFunc(p.loads, func(s planStep) bool { return !slices.Contains(loads, s.What) })
+	return !slices.ContainsFunc(p.loads, func(s planStep) bool { return !slices.Contains(loads, s.Kind) })
 }
 
-// judgesLeaving reports whether only rollouts delete machines. If only rollouts delete machines, the checker can also
-// judge the number of machines that are being deleted.
-func (p plan) judgesLeaving() bool {
+// judgesLeavingMachines reports whether only rollouts delete machines. If only rollouts delete machines, the checker
+// can also judge the number of machines that are being deleted.
+func (p plan) judgesLeavingMachines() bool {
 	return !p.shortTimeouts && !p.restoresStore() && p.hasOnlyLoads(loadRollOut, loadStagedRollout, loadHandOver)
 }
 
@@ -366,17 +379,17 @@ func (p plan) judgesNodes() bool {
 		)
 }
 
-// judgesAlone reports whether only Millwright removes nodes and instances.
-func (p plan) judgesAlone() bool {
+// judgesNodeLoss reports whether only Millwright removes nodes and instances.
+func (p plan) judgesNodeLoss() bool {
 	return !p.restoresStore() && !p.hurtsNodes() &&
-		!slices.ContainsFunc(p.loads, func(s planStep) bool { return s.What == loadDeleteNode })
+		!slices.ContainsFunc(p.loads, func(s planStep) bool { return s.Kind == loadDeleteNode })
 }
 
 // hurtsNodes reports whether a load or a fault affects a part that nodes and pods need.
 func (p plan) hurtsNodes() bool {
-	vanish := slices.ContainsFunc(p.loads, func(s planStep) bool { return s.What == loadVanishInstance })
+	vanish := slices.ContainsFunc(p.loads, func(s planStep) bool { return s.Kind == loadVanishInstance })
 	return vanish || slices.ContainsFunc(p.faults, func(s planStep) bool {
-		return slices.Contains([]string{component.APIServer, component.Etcd, component.ControllerManager}, s.On)
+		return slices.Contains([]string{component.APIServer, component.Etcd, component.ControllerManager}, s.FaultTarget)
 	})
 }
 
@@ -392,8 +405,8 @@ func (p plan) String() string {
 	if p.deletesNamespace {
 		end = "the namespace is deleted"
 	}
-	if p.deletedEarly > 0 {
-		end += fmt.Sprintf(" after %.0fs", p.deletedEarly.Seconds())
+	if p.earlyDeletionTime > 0 {
+		end += fmt.Sprintf(" after %.0fs", p.earlyDeletionTime.Seconds())
 	}
 	cloud := fmt.Sprintf(
 		"client tokens %t, reads %s old, requests without a record for %s, faultyCloud %t",
@@ -403,14 +416,14 @@ func (p plan) String() string {
 		p.faultyCloud,
 	)
 	loads := p.loads
-	if p.strangers != nil {
-		loads = append(slices.Clone(loads), *p.strangers)
+	if p.strangersLoad != nil {
+		loads = append(slices.Clone(loads), *p.strangersLoad)
 	}
 	return fmt.Sprintf(
 		"%d pools, budget %q, drains forced %t, short timeouts %t, at the end %s; cloud: %s; loads: %s; faults: %s",
 		len(p.pools),
 		p.podBudget,
-		p.drainsForced,
+		p.forcesDrains,
 		p.shortTimeouts,
 		end,
 		cloud,

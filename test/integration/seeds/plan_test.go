@@ -16,8 +16,8 @@ func TestASeedGivesOnePlan(t *testing.T) {
 		p := newPlan(seed, l)
 		assert.Equal(t, p, newPlan(seed, l))
 		for _, s := range append(p.loads, p.faults...) {
-			found[s.What] = true
-			assert.Less(t, s.At, l.beginWindow)
+			found[s.Kind] = true
+			assert.Less(t, s.BeginOffset, l.beginWindow)
 		}
 	}
 	assert.Len(t, found, 34, "each load and each fault is in some plan")
@@ -31,19 +31,20 @@ func TestLoadsThatDoNotFitARestore(t *testing.T) {
 			continue
 		}
 		restores++
-		assert.Zero(t, p.deletedEarly)
+		assert.Zero(t, p.earlyDeletionTime)
 		assert.Empty(t, p.podBudget)
-		assert.False(t, p.judgesLeaving() || p.judgesNodes())
+		assert.False(t, p.judgesLeavingMachines() || p.judgesNodes())
 		for _, s := range p.faults {
 			assert.True(
 				t,
-				s.What == faultRestore ||
-					s.On != component.Etcd && s.On != component.APIServer && s.On != component.ControllerManager,
+				s.Kind == faultRestore ||
+					s.FaultTarget != component.Etcd && s.FaultTarget != component.APIServer &&
+						s.FaultTarget != component.ControllerManager,
 				s,
 			)
 		}
 		for _, s := range p.loads {
-			assert.Zero(t, s.For, s)
+			assert.Zero(t, s.Duration, s)
 		}
 	}
 	assert.Greater(t, restores, 10)
@@ -52,7 +53,7 @@ func TestLoadsThatDoNotFitARestore(t *testing.T) {
 func TestShortPlansAreShort(t *testing.T) {
 	for seed := range uint64(300) {
 		for _, s := range newPlan(seed, planLimits{loads: 7, faults: 4, beginWindow: time.Minute}).faults {
-			assert.LessOrEqual(t, s.For, 30*time.Second, s)
+			assert.LessOrEqual(t, s.Duration, 30*time.Second, s)
 		}
 	}
 }

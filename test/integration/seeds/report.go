@@ -28,13 +28,13 @@ type Report struct {
 func stepKinds(steps []planStep) []string {
 	found := map[string]bool{}
 	for _, s := range steps {
-		found[s.What] = true
+		found[s.Kind] = true
 	}
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Append writes the report to the end of a file, and creates the file if it does not exist.
-func (r Report) Append(path string) error {
+// AppendToFile writes the report to the end of a file, and creates the file if it does not exist.
+func (r Report) AppendToFile(path string) error {
 	line, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode report: %w", err)
@@ -56,7 +56,7 @@ func (r Report) Append(path string) error {
 	return nil
 }
 
-// ReadReports reads lines that Append has written.
+// ReadReports reads lines that AppendToFile has written.
 func ReadReports(from io.Reader) (reports []Report, err error) {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, 1<<20)
@@ -70,9 +70,9 @@ func ReadReports(from io.Reader) (reports []Report, err error) {
 	return reports, lines.Err()
 }
 
-// Table renders reports as Markdown: a row for each fault and a column for each load. A cell has the number of seeds
-// with both. If some of these seeds have violations, a slash and their number follow.
-func Table(reports []Report) string {
+// FormatTable renders reports as Markdown: a row for each fault and a column for each load. A cell has the number of
+// seeds with both. If some of these seeds have violations, a slash and their number follow.
+func FormatTable(reports []Report) string {
 	const all = "all"
 	loads, faults := map[string]bool{}, map[string]bool{}
 	seeds, bad := map[[2]string]int{}, map[[2]string]int{}

@@ -15,7 +15,7 @@ func TestTableOfReports(t *testing.T) {
 		{Seed: 1, Loads: []string{"roll"}, Faults: []string{"kill", "pause"}, Seconds: 60},
 		{Seed: 2, Loads: []string{"roll", "scale"}, Faults: []string{"kill"}, Early: true, Violations: []string{"two instances"}},
 	} {
-		require.NoError(t, r.Append(path))
+		require.NoError(t, r.AppendToFile(path))
 	}
 	file, err := os.Open(path)
 	require.NoError(t, err)
@@ -27,9 +27,9 @@ func TestTableOfReports(t *testing.T) {
 | all | 2/1 | 1/1 | 2/1 | 1/1 |
 | kill | 2/1 | 1/1 | 2/1 | 1/1 |
 | pause | 1 | 0 | 1 | 0 |
-`, Table(reports))
+`, FormatTable(reports))
 }
 
 func TestKindsOfSteps(t *testing.T) {
-	assert.Equal(t, []string{"kill", "pause"}, stepKinds([]planStep{{What: "pause"}, {What: "kill"}, {What: "pause"}}))
+	assert.Equal(t, []string{"kill", "pause"}, stepKinds([]planStep{{Kind: "pause"}, {Kind: "kill"}, {Kind: "pause"}}))
 }

@@ -42,9 +42,9 @@ func skewSecondWorker(options *stack.Options, text, folder string) (err error) {
 	if secondWorkerSkew, err = time.ParseDuration(text); err != nil {
 		return err
 	}
-	binary, err := rig.SkewedWorker(folder)
+	binary, err := rig.BuildSkewedWorker(folder)
 	options.Binaries = map[string]string{component.SecondWorker: binary}
-	options.Env = map[string][]string{component.SecondWorker: rig.Clock(secondWorkerSkew)}
+	options.Env = map[string][]string{component.SecondWorker: rig.ClockEnvironment(secondWorkerSkew)}
 	return err
 }
 

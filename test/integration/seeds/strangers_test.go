@@ -31,17 +31,17 @@ func (a *seedRun) runStrangers(s planStep) {
 		}
 		_, err := r.Kube.CoreV1().
 			Secrets(a.strangersNamespace()).
-			Create(ctx, rig.Credentials(a.strangersNamespace()), metav1.CreateOptions{})
+			Create(ctx, rig.NewCredentials(a.strangersNamespace()), metav1.CreateOptions{})
 		if ignoreAlreadyExists(err) != nil {
 			return err
 		}
 		_, err = machines.MachineClasses(a.strangersNamespace()).
-			Create(ctx, rig.Class(a.strangersNamespace(), slowClass), metav1.CreateOptions{})
+			Create(ctx, rig.NewClass(a.strangersNamespace(), slowClass), metav1.CreateOptions{})
 		return ignoreAlreadyExists(err)
 	})
 	a.retryUntilDone("copy machines", func(ctx context.Context) error {
 		list, err := machines.Machines(a.namespace).
-			List(ctx, metav1.ListOptions{LabelSelector: "pool=" + a.pools[s.Pool].Name})
+			List(ctx, metav1.ListOptions{LabelSelector: "pool=" + a.pools[s.PoolIndex].Name})
 		if err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func (a *seedRun) runStrangers(s planStep) {
 			if m.Spec.ProviderID == "" {
 				continue // the copy would get its own instance
 			}
-			node := cache.NodeNameOf(&m)
+			node := cache.NodeNameOfMachine(&m)
 			copied := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: m.Name, Labels: m.Labels}, Spec: m.Spec}
 			strangers := []*v1alpha1.Machine{
 				copied,
@@ -67,7 +67,7 @@ func (a *seedRun) runStrangers(s planStep) {
 		}
 		return nil
 	})
-	time.Sleep(s.For)
+	time.Sleep(s.Duration)
 	a.retryUntilDone("delete the namespace of strangers", func(ctx context.Context) error {
 		return ignoreNotFound(r.Kube.CoreV1().Namespaces().Delete(ctx, a.strangersNamespace(), metav1.DeleteOptions{}))
 	})
@@ -88,14 +88,18 @@ func machineWithoutClass(name string, labels map[string]string) *v1alpha1.Machin
 
 // remainingStrangers returns a violation if the strangers' namespace still exists long after its deletion.
 func (a *seedRun) remainingStrangers(ctx context.Context) (left []checker.Violation) {
-	for begun := time.Now(); a.plan.strangers != nil; {
+	for begun := time.Now(); a.plan.strangersLoad != nil; {
 		_, err := r.Kube.CoreV1().Namespaces().Get(ctx, a.strangersNamespace(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
 		if time.Since(begun) > calmTimeout {
-			of := checker.Finding{Check: checker.CheckGone, Object: a.strangersNamespace(), Saw: "the namespace of strangers"}
-			return []checker.Violation{{Finding: of, Since: begun, At: time.Now()}}
+			of := checker.Finding{
+				Check:       checker.CheckGone,
+				Object:      a.strangersNamespace(),
+				Observation: "the namespace of strangers",
+			}
+			return []checker.Violation{{Finding: of, FirstSeen: begun, ReportTime: time.Now()}}
 		}
 		time.Sleep(time.Second)
 	}

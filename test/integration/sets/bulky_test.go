@@ -38,7 +38,7 @@ func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 	t.Parallel()
 	const name, size = "bounded", 55
 	refuseCreates(t, name)
-	r.Namespace(t, name, "")
+	r.CreateNamespace(t, name, "")
 	s := newSet(t, name, name, size)
 	rig.Eventually(t, "the set says that all of its machines failed", func() (bool, any) {
 		c := s.condition(t, v1alpha1.MachineSetMachinesReady)
@@ -52,7 +52,7 @@ func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 	}
 	slices.Sort(first)
 	var named []string
-	for _, m := range s.read(t).Status.FailedMachines {
+	for _, m := range s.readSet(t).Status.FailedMachines {
 		require.LessOrEqual(t, len(m.LastOperation.Description), 210, "200 bytes, and a mark that some are missing")
 		named = append(named, m.Name)
 	}
@@ -66,13 +66,13 @@ func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
 	t.Parallel()
 	const name, size = "bulky", 35
 	refuseCreates(t, name)
-	r.Namespace(t, name, "")
+	r.CreateNamespace(t, name, "")
 	s := newSet(t, name, name, size, func(s *v1alpha1.MachineSet) {
 		s.Annotations = map[string]string{"bulk": strings.Repeat("b", etcdLimit-8<<10)}
 	})
 	rig.Eventually(t, "a status is refused for its size", func() (bool, any) {
 		var saw []any
-		for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
+		for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 			o := line.ObjectRef
 			return o.Resource == "machinesets" && o.Subresource == "status" && o.Namespace == name && line.User.Username == component.WorkerIdentity
 		}) {
@@ -81,7 +81,7 @@ func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
 				return true, nil
 			}
 		}
-		return false, fmt.Sprint(saw, s.machineStates(t), s.read(t).Status)
+		return false, fmt.Sprint(saw, s.machineStates(t), s.readSet(t).Status)
 	})
 	awaitMachines := func(n int) {
 		t.Helper()
@@ -94,11 +94,11 @@ func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
 	awaitMachines(size)
 	s.scale(t, size+5)
 	awaitMachines(size + 5)
-	require.Less(t, len(s.read(t).Status.FailedMachines), size, "the whole status fits: this test shows nothing")
+	require.Less(t, len(s.readSet(t).Status.FailedMachines), size, "the whole status fits: this test shows nothing")
 	s.scale(t, 3)
 	awaitMachines(3)
 	rig.Eventually(t, "the status is right", func() (bool, any) {
-		set := s.read(t)
+		set := s.readSet(t)
 		return set.Status.Replicas == 3 && len(set.Status.FailedMachines) == 3 &&
 				set.Status.ObservedGeneration == set.Generation, s.machineStates(
 				t,
@@ -108,9 +108,9 @@ func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
 }
 
 // machineStates returns the state of each machine of a set, and the machines that the set's status names.
-func (s testSet) machineStates(t *testing.T) (states []string) {
+func (s testMachineSet) machineStates(t *testing.T) (states []string) {
 	t.Helper()
-	for _, m := range s.read(t).Status.FailedMachines {
+	for _, m := range s.readSet(t).Status.FailedMachines {
 		states = append(states, "named: "+m.Name)
 	}
 	for _, m := range s.machines(t) {

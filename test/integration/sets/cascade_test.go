@@ -34,28 +34,28 @@ func machineIdentities(t *testing.T, namespace string) []string {
 func TestCascadeOrphanKeepsMachines(t *testing.T) {
 	t.Parallel()
 	const wanted = 25
-	r.Namespace(t, "cascade-set", "")
-	r.Namespace(t, "cascade-deployment", "")
+	r.CreateNamespace(t, "cascade-set", "")
+	r.CreateNamespace(t, "cascade-deployment", "")
 	s := newSet(t, "cascade-set", "plain", wanted)
-	pool := r.Pool(t, "cascade-deployment", "pool", wanted)
+	pool := r.CreatePool(t, "cascade-deployment", "pool", wanted)
 	s.awaitRunning(t, wanted)
-	pool.AwaitRunning(t, wanted)
+	pool.AwaitRunningMachines(t, wanted)
 	ofSet, ofPool, sets := machineIdentities(t, "cascade-set"), machineIdentities(t, "cascade-deployment"), pool.Sets(t)
 	require.Len(t, sets, 1)
 	api := r.Machines.MachineV1alpha1()
 
-	require.NoError(t, r.Stack.Stop(t.Context(), component.ControllerManager))
+	require.NoError(t, r.Stack.StopComponent(t.Context(), component.ControllerManager))
 	orphan := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)}
 	require.NoError(t, api.MachineSets(s.namespace).Delete(t.Context(), s.name, orphan))
 	require.NoError(t, api.MachineDeployments(pool.Namespace).Delete(t.Context(), pool.Name, orphan))
 	s.awaitCondition(t, v1alpha1.MachineSetDeleting, v1alpha1.ConditionTrue, string(v1alpha1.MachineSetDeleting))
 	s.reconcileAgain(t)
-	pool.LookAgain(t)
+	pool.ReconcileAgain(t)
 	require.Equal(t, ofSet, machineIdentities(t, "cascade-set"), "without a garbage collector all wait")
 	require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"), "without a garbage collector all wait")
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetDeleting).Message, "--cascade=orphan")
 
-	require.NoError(t, r.Stack.Start(t.Context(), component.ControllerManager))
+	require.NoError(t, r.Stack.StartComponent(t.Context(), component.ControllerManager))
 	rig.Eventually(t, "set and deployment are gone", func() (bool, any) {
 		_, noSet := api.MachineSets(s.namespace).Get(t.Context(), s.name, metav1.GetOptions{})
 		_, noDeployment := api.MachineDeployments(pool.Namespace).Get(t.Context(), pool.Name, metav1.GetOptions{})
@@ -65,9 +65,9 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 	require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"))
 
 	newSet(t, "cascade-set", "plain", wanted)
-	r.Pool(t, "cascade-deployment", "pool", wanted)
+	r.CreatePool(t, "cascade-deployment", "pool", wanted)
 	s.awaitRunning(t, wanted)
-	pool.AwaitRunning(t, wanted)
+	pool.AwaitRunningMachines(t, wanted)
 	require.Equal(t, ofSet, machineIdentities(t, "cascade-set"), "the same machines")
 	require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"), "the same machines")
 	require.Len(t, pool.Sets(t), 1)
@@ -79,16 +79,16 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 			now := pool.Sets(t)
 			return len(now) == 1 && now[0].UID != sets[0].UID && now[0].DeletionTimestamp == nil, len(now)
 		})
-		pool.AwaitRunning(t, wanted)
+		pool.AwaitRunningMachines(t, wanted)
 		require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"))
 		created, _ := countCreates(t, "cascade-deployment")
 		require.Equal(t, wanted, created, "no machine was made beside them")
 	})
 	t.Run("a set without its owner reference is taken again", func(t *testing.T) {
-		set := testSet{pool.Namespace, pool.Sets(t)[0].Name}
+		set := testMachineSet{pool.Namespace, pool.Sets(t)[0].Name}
 		set.patch(t, `{"metadata":{"ownerReferences":null}}`)
 		rig.Eventually(t, "it has its controller again", func() (bool, any) {
-			owner := metav1.GetControllerOf(set.read(t))
+			owner := metav1.GetControllerOf(set.readSet(t))
 			return owner != nil && owner.Name == pool.Name, owner
 		})
 		require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"))
@@ -105,5 +105,5 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 	})
 	s.deleteSet(t)
 	pool.Delete(t)
-	pool.AwaitGone(t)
+	pool.AwaitPoolGone(t)
 }

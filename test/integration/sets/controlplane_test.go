@@ -29,7 +29,7 @@ import (
 var controlPlanes = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "planes"}
 
 func newDynamicClient() (dynamic.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", r.Stack.Kubeconfig(component.Test))
+	config, err := clientcmd.BuildConfigFromFlags("", r.Stack.KubeconfigPath(component.Test))
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 			c.Resource(controlPlanes).Namespace("default").Delete(context.Background(), "main", metav1.DeleteOptions{}),
 		)
 	})
-	r.Namespace(t, "preflight", "")
+	r.CreateNamespace(t, "preflight", "")
 	versioned := func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationKubernetesVersion: "v1.31.1"}
 	}
@@ -154,14 +154,14 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	)
 	require.Empty(t, s.machines(t))
 	rig.Eventually(t, "condition, column, page and command say the same", func() (bool, any) {
-		blocked, o := s.condition(t, v1alpha1.MachineSetBlocked), s.read(t).Status.CurrentOperation
+		blocked, o := s.condition(t, v1alpha1.MachineSetBlocked), s.readSet(t).Status.CurrentOperation
 		if o == nil || blocked.Message == "" {
 			return false, o
 		}
-		first := r.Millwright(t, "explain", "machineset/preflight", "-n", "preflight")[0]
+		first := r.RunMillwright(t, "explain", "machineset/preflight", "-n", "preflight")[0]
 		column, err := r.Stack.Kubectl(t.Context(), "get", "machineset", "-n", "preflight", "preflight", "--no-headers")
 		require.NoError(t, err)
-		page, _, _ := strings.Cut(r.Details(t, o.WorkflowID), "\n")
+		page, _, _ := strings.Cut(r.WorkflowDetails(t, o.WorkflowID), "\n")
 		if page != blocked.Message ||
 			len(r.Workflows(t, `Stuck = true AND ExecutionStatus = "Running" AND MachineNamespace = "preflight"`)) == 0 {
 			return false, []string{o.WorkflowID, page, "or no open run is Stuck"}

@@ -17,7 +17,7 @@ import (
 // is an event.
 func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "frozen", "")
+	r.CreateNamespace(t, "frozen", "")
 	s := newSet(t, "frozen", "frozen", 3)
 	s.awaitRunning(t, 3)
 	told := func(reason string, times int) {
@@ -44,8 +44,8 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 		r.Machines.MachineV1alpha1().Machines("frozen").Delete(t.Context(), lost.Name, metav1.DeleteOptions{}),
 	)
 	rig.Eventually(t, "the machine is gone, and the set has decided about its new size", func() (bool, any) {
-		status := s.read(t).Status
-		return len(s.machines(t)) == 2 && status.Replicas == 2 && status.ObservedGeneration == s.read(t).Generation, status
+		status := s.readSet(t).Status
+		return len(s.machines(t)) == 2 && status.Replicas == 2 && status.ObservedGeneration == s.readSet(t).Generation, status
 	})
 	s.reconcileAgain(t)
 	require.Len(t, s.machines(t), 2, "a frozen set creates no machine")

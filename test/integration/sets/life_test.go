@@ -18,7 +18,7 @@ import (
 // the set.
 func TestTheWholeLifeOfASet(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "life", "")
+	r.CreateNamespace(t, "life", "")
 	s := newSet(t, "life", "life", 2)
 	s.awaitRunning(t, 2)
 	first := s.machines(t)
@@ -48,8 +48,8 @@ func TestTheWholeLifeOfASet(t *testing.T) {
 	})
 	require.Equal(t, second, machinesWithOwners(t, "life"), "the same machines")
 	rig.Eventually(t, "both are counted as fully labelled", func() (bool, any) {
-		status := s.read(t).Status
-		return status.FullyLabeledReplicas == 2 && status.ObservedGeneration == s.read(t).Generation, status
+		status := s.readSet(t).Status
+		return status.FullyLabeledReplicas == 2 && status.ObservedGeneration == s.readSet(t).Generation, status
 	})
 	created, _ := countCreates(t, "life")
 	require.Equal(t, 3, created)

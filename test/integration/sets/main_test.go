@@ -47,18 +47,23 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// testSet is a MachineSet without a deployment. Several sets may be in one namespace.
-type testSet struct{ namespace, name string }
+// testMachineSet is a MachineSet without a deployment. Several sets may be in one namespace.
+type testMachineSet struct{ namespace, name string }
 
 // newSet makes a set whose machines carry the label pool with the set's name.
-func newSet(t *testing.T, namespace, name string, replicas int32, changes ...func(*v1alpha1.MachineSet)) testSet {
+func newSet(
+	t *testing.T,
+	namespace, name string,
+	replicas int32,
+	changes ...func(*v1alpha1.MachineSet),
+) testMachineSet {
 	t.Helper()
 	labels := map[string]string{"pool": name}
 	s := &v1alpha1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Spec: v1alpha1.MachineSetSpec{
 			Replicas: replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: v1alpha1.MachineTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: rig.Spec()},
+			Template: v1alpha1.MachineTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: rig.NewMachineSpec()},
 		},
 	}
 	for _, change := range changes {
@@ -66,17 +71,17 @@ func newSet(t *testing.T, namespace, name string, replicas int32, changes ...fun
 	}
 	_, err := r.Machines.MachineV1alpha1().MachineSets(namespace).Create(t.Context(), s, metav1.CreateOptions{})
 	require.NoError(t, err)
-	return testSet{namespace, name}
+	return testMachineSet{namespace, name}
 }
 
-func (s testSet) read(t *testing.T) *v1alpha1.MachineSet {
+func (s testMachineSet) readSet(t *testing.T) *v1alpha1.MachineSet {
 	t.Helper()
 	set, err := r.Machines.MachineV1alpha1().MachineSets(s.namespace).Get(t.Context(), s.name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return set
 }
 
-func (s testSet) patch(t *testing.T, patch string) {
+func (s testMachineSet) patch(t *testing.T, patch string) {
 	t.Helper()
 	_, err := r.Machines.MachineV1alpha1().
 		MachineSets(s.namespace).
@@ -84,18 +89,18 @@ func (s testSet) patch(t *testing.T, patch string) {
 	require.NoError(t, err)
 }
 
-func (s testSet) reconcileAgain(t *testing.T) {
+func (s testMachineSet) reconcileAgain(t *testing.T) {
 	t.Helper()
-	r.LookAgain(t, run.KindMachineSet, s.namespace, s.name)
+	r.ReconcileAgain(t, run.KindMachineSet, s.namespace, s.name)
 }
 
-func (s testSet) scale(t *testing.T, replicas int) {
+func (s testMachineSet) scale(t *testing.T, replicas int) {
 	t.Helper()
 	s.patch(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 }
 
 // machines reads the machines that the set controls. If the API server is unavailable, machines returns none.
-func (s testSet) machines(t *testing.T) []v1alpha1.Machine {
+func (s testMachineSet) machines(t *testing.T) []v1alpha1.Machine {
 	t.Helper()
 	list, err := r.Machines.MachineV1alpha1().Machines(s.namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -108,7 +113,7 @@ func (s testSet) machines(t *testing.T) []v1alpha1.Machine {
 }
 
 // awaitRunning waits until the set has exactly n machines, all of them run, and the set's status reports this.
-func (s testSet) awaitRunning(t *testing.T, n int) {
+func (s testMachineSet) awaitRunning(t *testing.T, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of set %s run", n, s.name), func() (bool, any) {
 		machines, running := s.machines(t), 0
@@ -120,15 +125,15 @@ func (s testSet) awaitRunning(t *testing.T, n int) {
 		if len(machines) != n || running != n {
 			return false, []int{len(machines), running}
 		}
-		status := s.read(t).Status
+		status := s.readSet(t).Status
 		return int(status.Replicas) == n && int(status.ReadyReplicas) == n && int(status.AvailableReplicas) == n, status
 	})
 }
 
 // condition returns a condition of the set.
-func (s testSet) condition(t *testing.T, kind v1alpha1.MachineSetConditionType) v1alpha1.MachineSetCondition {
+func (s testMachineSet) condition(t *testing.T, kind v1alpha1.MachineSetConditionType) v1alpha1.MachineSetCondition {
 	t.Helper()
-	for _, c := range s.read(t).Status.Conditions {
+	for _, c := range s.readSet(t).Status.Conditions {
 		if c.Type == kind {
 			return c
 		}
@@ -137,7 +142,7 @@ func (s testSet) condition(t *testing.T, kind v1alpha1.MachineSetConditionType) 
 }
 
 // awaitCondition waits until a condition of the set has this status and this reason.
-func (s testSet) awaitCondition(
+func (s testMachineSet) awaitCondition(
 	t *testing.T,
 	kind v1alpha1.MachineSetConditionType,
 	status v1alpha1.ConditionStatus,
@@ -150,7 +155,7 @@ func (s testSet) awaitCondition(
 	})
 }
 
-func (s testSet) deleteSet(t *testing.T) {
+func (s testMachineSet) deleteSet(t *testing.T) {
 	t.Helper()
 	require.NoError(
 		t,
@@ -174,7 +179,7 @@ func cloudStats(t *testing.T) admin.Stats {
 // refused, from its audit log. Dry runs are not counted.
 func countCreates(t *testing.T, namespace string) (created, refused int) {
 	t.Helper()
-	for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
+	for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 		o := line.ObjectRef
 		return line.Verb == "create" && o.Resource == "machines" && o.Namespace == namespace && o.Subresource == "" && !strings.Contains(line.RequestURI, "dryRun")
 	}) {

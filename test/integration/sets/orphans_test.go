@@ -34,7 +34,7 @@ const confirmTime = 3 * time.Second
 
 func newSweeper(t *testing.T, namespace string) *sweeper {
 	t.Helper()
-	return &sweeper{handle: r.Sweeps(t, namespace, confirmTime)}
+	return &sweeper{handle: r.CreateSweepSchedule(t, namespace, confirmTime)}
 }
 
 // startSweep triggers a sweep and returns the workflow ID of the sweep.
@@ -55,8 +55,8 @@ func (s *sweeper) startSweep(t *testing.T) string {
 	return id
 }
 
-// sweep runs a sweep and waits for its result.
-func (s *sweeper) sweep(t *testing.T) workflowsorphan.Result {
+// runSweep runs a sweep and waits for its result.
+func (s *sweeper) runSweep(t *testing.T) workflowsorphan.Result {
 	t.Helper()
 	var result workflowsorphan.Result
 	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), s.startSweep(t), "").Get(t.Context(), &result))
@@ -92,7 +92,7 @@ func instanceIDs(t *testing.T, namespace string) []string {
 
 func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "swept", "")
+	r.CreateNamespace(t, "swept", "")
 	set := newSet(t, "swept", "swept", 3)
 	set.awaitRunning(t, 3)
 	healthy := instanceIDs(t, "swept")
@@ -100,7 +100,7 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	lost := r.CreateByHand(t, "swept", "swept-lost")
 	s := newSweeper(t, "swept")
 
-	first := s.sweep(t)
+	first := s.runSweep(t)
 	require.Equal(
 		t,
 		[]any{workflowsorphan.OutcomeSwept, 4, 3, 1},
@@ -113,7 +113,7 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	require.Len(t, instanceIDs(t, "swept"), 4)
 
 	awaitConfirmTime(first)
-	second := s.sweep(t)
+	second := s.runSweep(t)
 	require.Equal(t, []string{lost.ProviderID}, second.Collected, "%+v", second)
 	require.Empty(t, second.Sightings)
 	require.Equal(t, healthy, instanceIDs(t, "swept"))
@@ -129,7 +129,7 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 		return false, len(events.Items)
 	})
 
-	third := s.sweep(t)
+	third := s.runSweep(t)
 	require.Zero(t, third.Orphans, "%+v", third)
 	set.deleteSet(t)
 }
@@ -137,20 +137,20 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 // A machine was restored into another namespace. The class and its instances stayed in the old namespace.
 func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "left", "")
-	r.Namespace(t, "moved-to", "")
+	r.CreateNamespace(t, "left", "")
+	r.CreateNamespace(t, "moved-to", "")
 	set := newSet(t, "left", "left", 2)
 	set.awaitRunning(t, 2)
 	moved := r.CreateByHand(t, "left", "left-moved")
 	machines := r.Machines.MachineV1alpha1().Machines("moved-to")
-	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "left-moved"}, Spec: rig.Spec()}
+	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "left-moved"}, Spec: rig.NewMachineSpec()}
 	m.Spec.ProviderID = moved.ProviderID
 	_, err := machines.Create(t.Context(), m, metav1.CreateOptions{})
 	require.NoError(t, err)
 	s := newSweeper(t, "left")
 	lost := r.CreateByHand(t, "left", "left-lost") // younger than the instance moved
 	for range 2 {
-		result := s.sweep(t)
+		result := s.runSweep(t)
 		require.Equal(
 			t,
 			[]any{workflowsorphan.OutcomeSwept, 4, 2, 1},
@@ -174,7 +174,7 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 // Another controller made the instance and was stopped before it recorded the instance.
 func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "taken-over", "")
+	r.CreateNamespace(t, "taken-over", "")
 	set := newSet(t, "taken-over", "taken-over", 1) // the set's instance has the tag with the cluster's name
 	set.awaitRunning(t, 1)
 	machines := r.Machines.MachineV1alpha1().Machines("taken-over")
@@ -182,7 +182,7 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	before := instanceIDs(t, "taken-over")
 	_, err := machines.Create(
 		t.Context(),
-		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "adopted"}, Spec: rig.Spec()},
+		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "adopted"}, Spec: rig.NewMachineSpec()},
 		metav1.CreateOptions{},
 	)
 	require.NoError(t, err)
@@ -194,7 +194,7 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	require.Equal(t, before, instanceIDs(t, "taken-over"), "no second one")
 
 	left := r.CreateByHandTagged(t, "taken-over", "left", "")
-	result := newSweeper(t, "taken-over").sweep(t)
+	result := newSweeper(t, "taken-over").runSweep(t)
 	require.Equal(
 		t,
 		[]string{
@@ -213,7 +213,7 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 // The bridge maintains a schedule for each class.
 func TestBridgeMaintainsASweepSchedule(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "scheduled", "")
+	r.CreateNamespace(t, "scheduled", "")
 	class, err := r.Machines.MachineV1alpha1().MachineClasses("scheduled").Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
 	id := rig.Installation.ID(
@@ -237,14 +237,14 @@ func TestBridgeMaintainsASweepSchedule(t *testing.T) {
 
 func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "moved", "")
-	r.Namespace(t, "moved-from", "") // the instance of its set has the tag with the cluster's name
+	r.CreateNamespace(t, "moved", "")
+	r.CreateNamespace(t, "moved-from", "") // the instance of its set has the tag with the cluster's name
 	set := newSet(t, "moved-from", "moved-from", 1)
 	set.awaitRunning(t, 1)
 	lost := []string{r.CreateByHand(t, "moved", "moved-a").ProviderID, r.CreateByHand(t, "moved", "moved-b").ProviderID}
 	s := newSweeper(t, "moved")
 	for range 2 {
-		result := s.sweep(t)
+		result := s.runSweep(t)
 		require.Equal(t, workflowsorphan.OutcomeHeld, result.Outcome, "%+v", result)
 		require.Contains(t, result.Why, "no machine at all")
 		require.Empty(t, result.Sightings)
@@ -262,10 +262,10 @@ func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 	)
 	require.NoError(t, err)
 	time.Sleep(confirmTime) // if held sweeps had recorded sightings, these sightings would be old enough by now
-	sighted := s.sweep(t)
+	sighted := s.runSweep(t)
 	require.Empty(t, sighted.Collected, "what was seen while it was held is no sighting")
 	awaitConfirmTime(sighted)
-	require.ElementsMatch(t, lost, s.sweep(t).Collected, "a person said so")
+	require.ElementsMatch(t, lost, s.runSweep(t).Collected, "a person said so")
 	require.Empty(t, instanceIDs(t, "moved"))
 	set.deleteSet(t)
 }
@@ -273,18 +273,18 @@ func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 // The API server dies during a sweep. The sweep lists the instances in the cloud first, and then cannot list the
 // machines: the sweep must delete no instance.
 func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
-	r.Namespace(t, "dying", "")
+	r.CreateNamespace(t, "dying", "")
 	set := newSet(t, "dying", "dying", 3)
 	set.awaitRunning(t, 3)
 	r.CreateByHand(t, "dying", "dying-lost")
 	s := newSweeper(t, "dying")
-	sighted := s.sweep(t)
+	sighted := s.runSweep(t)
 	require.Len(t, sighted.Sightings, 1)
 	awaitConfirmTime(sighted)
 	before := instanceIDs(t, "dying")
 
 	hang := func(point admin.HangPoint) {
-		require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
+		require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 			b.Hangs = map[admin.Operation]admin.HangPoint{}
 			if point != "" {
 				b.Hangs[admin.List] = point
@@ -298,7 +298,7 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 		calls := cloudStats(t).Calls[admin.List]
 		return calls > asked, calls
 	})
-	require.NoError(t, r.Stack.Kill(t.Context(), component.APIServer))
+	require.NoError(t, r.Stack.KillComponent(t.Context(), component.APIServer))
 	hang("")
 	rig.Eventually(t, "the sweep has asked the API server in vain", func() (bool, any) {
 		shown, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
@@ -307,7 +307,7 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 		return len(pending) == 1 && pending[0].Attempt > 1, pending
 	})
 	assert.Equal(t, before, instanceIDs(t, "dying"), "nobody said that there is no machine")
-	require.NoError(t, r.Stack.Start(t.Context(), component.APIServer))
+	require.NoError(t, r.Stack.StartComponent(t.Context(), component.APIServer))
 
 	var result workflowsorphan.Result
 	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), id, "").Get(t.Context(), &result), "it has five minutes")

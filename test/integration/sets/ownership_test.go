@@ -19,7 +19,7 @@ import (
 func createOrphan(t *testing.T, namespace, name string, labels map[string]string) {
 	t.Helper()
 	_, err := r.Machines.MachineV1alpha1().Machines(namespace).Create(t.Context(), &v1alpha1.Machine{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}, Spec: rig.Spec(),
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}, Spec: rig.NewMachineSpec(),
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
@@ -38,7 +38,7 @@ func patchMachine(t *testing.T, namespace, name, patch string) {
 func TestFiftyOrphansAreAdopted(t *testing.T) {
 	t.Parallel()
 	const wanted = 50
-	r.Namespace(t, "orphans", "")
+	r.CreateNamespace(t, "orphans", "")
 	before := cloudStats(t)
 	for i := range wanted {
 		createOrphan(t, "orphans", fmt.Sprintf("orphan-%02d", i), map[string]string{"pool": "orphans"})
@@ -75,7 +75,7 @@ func TestFiftyOrphansAreAdopted(t *testing.T) {
 // machine changes its owner repeatedly.
 func TestTwoSetsWithOverlappingSelectors(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "overlap", "")
+	r.CreateNamespace(t, "overlap", "")
 	both := func(s *v1alpha1.MachineSet) {
 		s.Spec.Selector.MatchLabels = map[string]string{"app": "web"}
 		s.Spec.Template.Labels = map[string]string{"app": "web"}

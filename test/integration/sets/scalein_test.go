@@ -19,7 +19,7 @@ import (
 // machines are deleted.
 func TestExactlyTheMarkedMachinesGo(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "marked", "")
+	r.CreateNamespace(t, "marked", "")
 	s := newSet(t, "marked", "marked", 8)
 	s.awaitRunning(t, 8)
 	now := time.Now().UTC().Truncate(time.Second)
@@ -49,7 +49,7 @@ func TestExactlyTheMarkedMachinesGo(t *testing.T) {
 // A machine counts as available when it has been ready for minReadySeconds of the set.
 func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "minready", "")
+	r.CreateNamespace(t, "minready", "")
 	const wait = 8 * time.Second
 	s := newSet(
 		t,
@@ -61,7 +61,7 @@ func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 	// by machine: the first transition of its node to Ready, in whole seconds as in the status
 	readyFrom := map[string]time.Time{}
 	rig.Eventually(t, "three are available", func() (bool, any) {
-		status := s.read(t).Status
+		status := s.readSet(t).Status
 		for _, m := range s.machines(t) {
 			i := slices.IndexFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool {
 				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -90,7 +90,7 @@ func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 // template that do not need a new machine are applied to live machines.
 func TestPausedSetDoesNothingAndChosenMachineIsDeletedFirst(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "paused", "")
+	r.CreateNamespace(t, "paused", "")
 	s := newSet(t, "paused", "paused", 3)
 	s.awaitRunning(t, 3)
 	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)

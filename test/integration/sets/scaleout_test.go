@@ -18,7 +18,7 @@ import (
 // 150 machines are ever created, and no instance is made twice.
 func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	const wanted = 150
-	r.Namespace(t, "many", "")
+	r.CreateNamespace(t, "many", "")
 	before := cloudStats(t)
 	s := newSet(t, "many", "many", wanted)
 	var most atomic.Int64
@@ -36,8 +36,8 @@ func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	}()
 	for _, when := range []int{30, 90} {
 		rig.Eventually(t, "machines are being made", func() (bool, any) { n := len(s.machines(t)); return n >= when, n })
-		require.NoError(t, r.Stack.Kill(t.Context(), component.APIServer))
-		require.NoError(t, r.Stack.Start(t.Context(), component.APIServer))
+		require.NoError(t, r.Stack.KillComponent(t.Context(), component.APIServer))
+		require.NoError(t, r.Stack.StartComponent(t.Context(), component.APIServer))
 	}
 	s.awaitRunning(t, wanted)
 	close(stop)
@@ -50,7 +50,7 @@ func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	// The audit log lacks a creation whose answer was lost with the API server. The API server itself ensures that each
 	// name is created only once.
 	require.LessOrEqual(t, created, wanted)
-	require.Zero(t, s.read(t).Status.Overshoot)
+	require.Zero(t, s.readSet(t).Status.Overshoot)
 	s.awaitCondition(t, v1alpha1.MachineSetMachinesReady, v1alpha1.ConditionTrue, "Ready")
 	s.deleteSet(t)
 }
@@ -60,8 +60,8 @@ func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 func TestCreateThatIsRefusedForSomeMachines(t *testing.T) {
 	t.Parallel()
 	const wanted = 8
-	r.Namespace(t, "refused", "")
-	r.Refuse(
+	r.CreateNamespace(t, "refused", "")
+	r.RefuseMachines(
 		t,
 		"refused",
 		`object.metadata.namespace != "refused" || !object.metadata.name.matches("[bcdfghjklmn24]$")`,

@@ -56,21 +56,21 @@ const (
 func startComponents(t *testing.T, components ...string) {
 	t.Helper()
 	for _, name := range components {
-		require.NoError(t, r.Stack.Start(t.Context(), name))
+		require.NoError(t, r.Stack.StartComponent(t.Context(), name))
 	}
 }
 
 func stopComponents(t *testing.T, components ...string) {
 	t.Helper()
 	for _, name := range components {
-		require.NoError(t, r.Stack.Stop(t.Context(), name))
+		require.NoError(t, r.Stack.StopComponent(t.Context(), name))
 	}
 }
 
 func killComponents(t *testing.T, components ...string) {
 	t.Helper()
 	for _, name := range components {
-		require.NoError(t, r.Stack.Kill(t.Context(), name))
+		require.NoError(t, r.Stack.KillComponent(t.Context(), name))
 	}
 }
 
@@ -121,12 +121,12 @@ func newNamespace(t *testing.T) *poolsOfMCM {
 		Namespaces().
 		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = r.Kube.CoreV1().Secrets(namespace).Create(ctx, rig.Credentials(namespace), metav1.CreateOptions{})
+	_, err = r.Kube.CoreV1().Secrets(namespace).Create(ctx, rig.NewCredentials(namespace), metav1.CreateOptions{})
 	require.NoError(t, err)
 	for name, behaves := range map[string]string{
 		classSmall: "", classSlow: `,"createLatency":"20s"`, classLate: `,"bootLatency":"75s"`, classFull: `,"quota":0`, classBroken: "", classGone: "",
 	} {
-		c := rig.Class(namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"`+behaves+`}`)
+		c := rig.NewClass(namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"`+behaves+`}`)
 		c.Name = name
 		c.NodeTemplate = &v1alpha1.NodeTemplate{
 			InstanceType: "small",
@@ -162,7 +162,7 @@ func refuseCreations(t *testing.T) {
 // 500, which MCM ignores.
 func newPool(t *testing.T, name, class string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
-	return r.Pool(
+	return r.CreatePool(
 		t,
 		namespace,
 		name,
@@ -205,14 +205,14 @@ func (n *poolsOfMCM) createPools(t *testing.T) {
 		d.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveWhenFailed}
 		d.Spec.Template.Spec.MachineCreationTimeout = &metav1.Duration{Duration: 5 * time.Second}
 	})
-	n.rolledPool.AwaitRunning(t, rolledSize)
+	n.rolledPool.AwaitRunningMachines(t, rolledSize)
 	n.rolledPool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 	for p, size := range map[*rig.Pool]int{n.runningPool: runningSize, n.rollingPool: rollingSize, n.drainingPool: 2, n.deletingPool: 1, n.unknownPool: 1} {
-		p.AwaitRunning(t, size)
+		p.AwaitRunningMachines(t, size)
 	}
-	n.runningPool.Deploy(t, runningApp, runningSize)
-	n.drainingPool.Deploy(t, drainingApp, 2)
-	n.drainingPool.Budget(t, drainingApp, 2)
+	n.runningPool.DeployPods(t, runningApp, runningSize)
+	n.drainingPool.DeployPods(t, drainingApp, 2)
+	n.drainingPool.CreateBudget(t, drainingApp, 2)
 	kept := n.runningPool.Machines(t)[0].Name
 	_, err := r.Stack.Kubectl(
 		t.Context(),
@@ -226,10 +226,10 @@ func (n *poolsOfMCM) createPools(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// awaitSettled returns when MCM has preserved a machine, rolled out a pool, and put its finalizer on the nodes.
-// awaitSettled restarts MCM: without a restart, MCM would put the finalizer on most nodes only three minutes after they
-// have joined.
-func (n *poolsOfMCM) awaitSettled(t *testing.T) {
+// awaitSettledPools returns when MCM has preserved a machine, rolled out a pool, and put its finalizer on the nodes.
+// awaitSettledPools restarts MCM: without a restart, MCM would put the finalizer on most nodes only three minutes after
+// they have joined.
+func (n *poolsOfMCM) awaitSettledPools(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "MCM has preserved a machine, and rolled a pool", func() (bool, any) {
 		machines := n.rolledPool.Machines(t)
@@ -240,7 +240,7 @@ func (n *poolsOfMCM) awaitSettled(t *testing.T) {
 		)
 		return kept && !old && len(machines) == rolledSize, []bool{kept, old}
 	})
-	require.NoError(t, r.Stack.Restart(t.Context(), component.MCMMachines))
+	require.NoError(t, r.Stack.RestartComponent(t.Context(), component.MCMMachines))
 	rig.Eventually(t, "the nodes have MCM's finalizer", func() (bool, any) {
 		var without []string
 		for _, p := range []*rig.Pool{n.runningPool, n.rolledPool, n.rollingPool, n.drainingPool, n.unknownPool} {
@@ -271,7 +271,7 @@ func (n *poolsOfMCM) beginWorkOfMCM(t *testing.T) {
 		),
 	)
 	n.deletingPool.Scale(t, 0)
-	host, _ := n.drainingPool.Host(t, drainingApp)
+	host, _ := n.drainingPool.MachineWithPods(t, drainingApp)
 	_, err := r.Stack.Kubectl(
 		ctx,
 		"annotate",
@@ -311,7 +311,7 @@ func (n *poolsOfMCM) beginWorkOfMCM(t *testing.T) {
 		}
 		return !slices.ContainsFunc(slices.Collect(maps.Values(saw)), func(n int) bool { return n != 1 }), saw
 	})
-	n.awaitSettled(t)
+	n.awaitSettledPools(t)
 	n.pendingPool = newPool(t, "pending", classLate, 1)
 	n.creatingPool = newPool(t, "slow", classSlow, 2)
 	n.rollingPool.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"`+classSlow+`"}}}}}`)
@@ -543,7 +543,7 @@ func (n *poolsOfMCM) requireUnchanged(t *testing.T, before poolsState, pools ...
 		assert.Contains(t, before.Instances, id, "a new instance of %s", name)
 	}
 	written := map[string]int{}
-	for _, a := range r.Audit(t, func(a rig.AuditedRequest) bool {
+	for _, a := range r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		writes := []string{"create", "update", "patch", "delete"}
 		return a.RequestReceivedTimestamp.After(before.At) && a.ObjectRef.Resource == "nodes" && mine(a.ObjectRef.Name) && slices.Contains(writes, a.Verb) &&
 			slices.Contains([]string{component.WorkerIdentity, component.BridgeIdentity, component.MCMIdentity}, a.User.Username)

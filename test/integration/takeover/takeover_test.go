@@ -63,7 +63,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	n.createPools(t)
 	n.beginWorkOfMCM(t)
 
-	out, err := r.TryMillwright(t, checkArguments...)
+	out, err := r.TryRunMillwright(t, checkArguments...)
 	require.Error(t, err, "MCM is at work")
 	require.Contains(t, out, "first   machine-controller-manager: it is at work: ")
 	require.Contains(t, out, "first   CRDs: the API server has no machinedrainrules, rolloutpolicies\n")
@@ -72,7 +72,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	_, err = r.Stack.Kubectl(t.Context(), "apply", "-k", repoFolder(t, "deploy/crds"))
 	require.NoError(t, err)
 	rig.Eventually(t, "nothing has to be done first", func() (bool, any) {
-		out, err = r.TryMillwright(t, checkArguments...)
+		out, err = r.TryRunMillwright(t, checkArguments...)
 		return err == nil, out
 	})
 	n.requireFindings(t, out)
@@ -83,14 +83,14 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 
 	startComponents(t, component.Worker, component.Bridge)
 	rig.Eventually(t, "worker and bridge are at work", func() (bool, any) {
-		_, err := r.TryMillwright(t, "heartbeats")
+		_, err := r.TryRunMillwright(t, "heartbeats")
 		return err == nil, err
 	})
 	n.requireMillwrightContinues(t, before)
 	for _, p := range []*rig.Pool{n.runningPool, n.rolledPool, n.failedPool} {
-		p.LookAgain(t)
+		p.ReconcileAgain(t)
 		for _, m := range p.Machines(t) {
-			r.LookAgain(t, run.KindMachine, m.Namespace, m.Name)
+			r.ReconcileAgain(t, run.KindMachine, m.Namespace, m.Name)
 		}
 	}
 	n.requireUnchanged(t, before, n.runningPool, n.rolledPool, n.failedPool)
@@ -116,7 +116,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	n.requireMCMContinues(t, before)
 	n.requireUnchanged(t, before, n.runningPool, n.rolledPool, n.rollingPool, n.creatingPool)
 	rig.Eventually(t, "the guard of the autoscaler is not ready without Millwright", func() (bool, any) {
-		_, err := r.TryMillwright(t, "heartbeats")
+		_, err := r.TryRunMillwright(t, "heartbeats")
 		return err != nil && strings.Contains(err.Error(), "No worker has been at work since "), err
 	})
 }
@@ -141,7 +141,7 @@ func (n *poolsOfMCM) requireFindings(t *testing.T, checked string) {
 	assert.NotContains(t, checked, "with a node that is not as", "no node is to be changed")
 	assert.NotContains(t, checked, "to relabel", "no machine is to be changed")
 	assert.NotContains(t, checked, "calm", "nothing has to be said about it")
-	plan := strings.Join(r.Millwright(t, "migrate", "plan", "--namespace", namespace, "--as-mcm"), "\n")
+	plan := strings.Join(r.RunMillwright(t, "migrate", "plan", "--namespace", namespace, "--as-mcm"), "\n")
 	assert.Contains(t, plan, "kubectl scale deployment machine-controller-manager --namespace "+namespace+" --replicas=0")
 	assert.Contains(t, plan, "It was creating ")
 	assert.Contains(t, plan, "\nThe way back:\n")
@@ -151,16 +151,16 @@ func (n *poolsOfMCM) requireFindings(t *testing.T, checked string) {
 func (n *poolsOfMCM) requireMillwrightContinues(t *testing.T, before poolsState) {
 	t.Helper()
 	n.removeObstacles(t)
-	n.creatingPool.AwaitRunning(t, 2)
-	n.pendingPool.AwaitRunning(t, 1)
-	n.unknownPool.AwaitRunning(t, 1)
-	n.quotaPool.AwaitRunning(t, 1)
-	n.drainingPool.AwaitRunning(t, 1)
+	n.creatingPool.AwaitRunningMachines(t, 2)
+	n.pendingPool.AwaitRunningMachines(t, 1)
+	n.unknownPool.AwaitRunningMachines(t, 1)
+	n.quotaPool.AwaitRunningMachines(t, 1)
+	n.drainingPool.AwaitRunningMachines(t, 1)
 	rig.Eventually(t, "the deletion that the cloud refused is over", func() (bool, any) {
 		left := []int{len(n.deletingPool.Machines(t)), len(n.deletingPool.Nodes(t)), len(n.deletingPool.Instances(t))}
 		return slices.Max(left) == 0, left
 	})
-	n.rollingPool.AwaitRunning(t, rollingSize)
+	n.rollingPool.AwaitRunningMachines(t, rollingSize)
 	after := n.readState(t)
 	for _, pool := range []*rig.Pool{n.creatingPool, n.pendingPool, n.unknownPool} {
 		for name, was := range before.Instances {
@@ -237,8 +237,8 @@ func (n *poolsOfMCM) requireMCMContinues(t *testing.T, before poolsState) {
 		left := []int{len(n.drainingPool.Machines(t)), len(n.drainingPool.Nodes(t)), len(n.drainingPool.Instances(t))}
 		return slices.Max(left) == 0, left
 	})
-	n.unknownPool.AwaitRunning(t, 2)
-	n.millwrightPool.AwaitRunning(t, 1)
+	n.unknownPool.AwaitRunningMachines(t, 2)
+	n.millwrightPool.AwaitRunningMachines(t, 1)
 	assert.Contains(
 		t,
 		before.Instances,

@@ -31,11 +31,11 @@ const neighbourNamespace = "neighbour"
 // this shoot's cluster.
 func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	killComponents(t, component.Bridge, component.Worker, component.MCMMachines, component.MCMManager)
-	mcm := append(flagsOfMCM(neighbourNamespace), "--control-kubeconfig", r.Stack.Kubeconfig(component.MCMIdentity))
+	mcm := append(flagsOfMCM(neighbourNamespace), "--control-kubeconfig", r.Stack.KubeconfigPath(component.MCMIdentity))
 	parts := slices.DeleteFunc(component.Names(), func(name string) bool {
 		return name == component.Worker || name == component.Bridge
 	})
-	other, err := rig.Up(t.Context(), t.TempDir(), stack.Options{
+	other, err := rig.StartRig(t.Context(), t.TempDir(), stack.Options{
 		Components: append(parts, component.MCMManager, component.MCMMachines),
 		Args:       map[string][]string{component.MCMManager: mcm, component.MCMMachines: mcm},
 	})
@@ -49,10 +49,10 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 		})
 		require.NoError(t, err)
 	}
-	require.NoError(t, other.Cloud.Reset(t.Context()))
-	r.Namespace(t, neighbourNamespace, "")
-	theirs := r.Pool(t, neighbourNamespace, neighbourNamespace, 3)
-	theirs.AwaitRunning(t, 3)
+	require.NoError(t, other.Cloud.ResetCloud(t.Context()))
+	r.CreateNamespace(t, neighbourNamespace, "")
+	theirs := r.CreatePool(t, neighbourNamespace, neighbourNamespace, 3)
+	theirs.AwaitRunningMachines(t, 3)
 	require.Empty(t, theirs.Nodes(t))
 	for _, m := range theirs.Machines(t) {
 		_, err := other.Kube.CoreV1().Nodes().Get(t.Context(), m.Name, metav1.GetOptions{})
@@ -64,13 +64,13 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	}
 	startComponents(t, component.MCMManager, component.MCMMachines)
 	p := newPool(t, "taken", classSmall, 2)
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	killComponents(t, component.MCMMachines, component.MCMManager)
-	all, err := r.TryMillwright(t, "migrate", "check", "--namespace", namespace, "--as-mcm")
+	all, err := r.TryRunMillwright(t, "migrate", "check", "--namespace", namespace, "--as-mcm")
 	require.Error(t, err)
 	require.Contains(t, all, neighbourNamespace)
 	rig.Eventually(t, "nothing has to be done first in this namespace", func() (bool, any) {
-		out, err := r.TryMillwright(t, checkArguments...)
+		out, err := r.TryRunMillwright(t, checkArguments...)
 		return err == nil, out
 	})
 
@@ -81,26 +81,26 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 		old := slices.ContainsFunc(machines, func(m v1alpha1.Machine) bool { return m.Labels["version"] != "2" })
 		return len(machines) == 2 && !old, machines
 	})
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	theirs.Scale(t, 4)
-	theirs.AwaitRunning(t, 4)
+	theirs.AwaitRunningMachines(t, 4)
 	m := theirs.Machines(t)[0]
 	require.NoError(
 		t,
 		r.Machines.MachineV1alpha1().Machines(neighbourNamespace).Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
 	)
-	theirs.AwaitDeleted(t, m)
-	theirs.AwaitRunning(t, 4)
+	theirs.AwaitDeletedMachine(t, m)
+	theirs.AwaitRunningMachines(t, 4)
 	time.Sleep(settleTime)
 
-	assert.Empty(t, r.OpenWorkflows(t, neighbourNamespace))
+	assert.Empty(t, r.CountOpenWorkflows(t, neighbourNamespace))
 	ours := func(a rig.AuditedRequest) bool { return strings.HasPrefix(a.User.Username, "millwright") }
-	assert.Empty(t, r.Audit(t, func(a rig.AuditedRequest) bool {
+	assert.Empty(t, r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		return ours(a) && a.ObjectRef.Namespace == neighbourNamespace &&
 			!slices.Contains([]string{"get", "list", "watch"}, a.Verb)
 	}))
-	assert.NotEmpty(t, r.Audit(t, func(a rig.AuditedRequest) bool {
+	assert.NotEmpty(t, r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		return ours(a) && a.ObjectRef.Namespace == namespace && a.Verb == "patch"
 	}), "the log has what was written in the namespace that was taken over")
-	assert.Empty(t, other.Audit(t, ours))
+	assert.Empty(t, other.AuditedRequests(t, ours))
 }

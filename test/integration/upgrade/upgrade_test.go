@@ -62,17 +62,17 @@ type version struct {
 	hasNamedQueues bool   // its task queues and workflow IDs begin with the name of the installation
 }
 
-func (v version) start(t *testing.T) {
+func (v version) startProcesses(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{v.worker, v.bridge} {
-		require.NoError(t, r.Stack.Start(t.Context(), name))
+		require.NoError(t, r.Stack.StartComponent(t.Context(), name))
 	}
 }
 
-func (v version) stop(t *testing.T) {
+func (v version) stopProcesses(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{v.bridge, v.worker} {
-		require.NoError(t, r.Stack.Stop(t.Context(), name))
+		require.NoError(t, r.Stack.StopComponent(t.Context(), name))
 	}
 }
 
@@ -99,23 +99,23 @@ const overlapTime = 10 * time.Second
 // versions have different names, the first version is stopped before the second version starts, and the first version's
 // runs are terminated, as docs/migration.md says.
 func testTakeOver(t *testing.T, namespace string, from, to version) {
-	to.stop(t)
-	from.start(t)
+	to.stopProcesses(t)
+	from.startProcesses(t)
 	w := beginWork(t, namespace)
 	if from.hasNamedQueues == to.hasNamedQueues {
-		to.start(t)
+		to.startProcesses(t)
 		time.Sleep(overlapTime)
-		from.stop(t)
+		from.stopProcesses(t)
 	} else {
-		from.stop(t)
+		from.stopProcesses(t)
 		terminateRuns(t, from.hasNamedQueues)
-		to.start(t)
+		to.startProcesses(t)
 	}
 	w.finishWork(t, from.hasNamedQueues != to.hasNamedQueues)
 }
 
-// work has the rollout, the creations and the drain that are in progress while the versions change.
-type work struct {
+// runningWork has the rollout, the creations and the drain that are in progress while the versions change.
+type runningWork struct {
 	rolledPool, createdPool, heldPool *rig.Pool
 	watchers                          []*checker.Watcher
 	stopWatchers                      context.CancelFunc
@@ -130,18 +130,18 @@ const (
 
 // beginWork starts a rollout, creations and a drain that a budget blocks. beginWork returns when the rollout, the
 // creations and the drain are in progress.
-func beginWork(t *testing.T, namespace string) *work {
-	w := &work{}
+func beginWork(t *testing.T, namespace string) *runningWork {
+	w := &runningWork{}
 	var ctx context.Context
 	ctx, w.stopWatchers = context.WithCancel(t.Context())
 	for name, spec := range map[string]string{namespace: slowClass, namespace + "-late": lateClass} {
-		r.Namespace(t, name, spec)
+		r.CreateNamespace(t, name, spec)
 		sources := checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}
-		watcher := checker.Watch(sources, name, checker.Bounds{Leaving: true, Nodes: true})
+		watcher := checker.NewWatcher(sources, name, checker.Bounds{JudgesLeavingMachines: true, JudgesNodes: true})
 		w.watchers = append(w.watchers, watcher)
 		go watcher.Run(ctx)
 	}
-	w.rolledPool = r.Pool(t, namespace, namespace+"-rolled", rolledSize, func(d *v1alpha1.MachineDeployment) {
+	w.rolledPool = r.CreatePool(t, namespace, namespace+"-rolled", rolledSize, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
 			RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
@@ -149,12 +149,12 @@ func beginWork(t *testing.T, namespace string) *work {
 			}},
 		}
 	})
-	w.heldPool = r.Pool(t, namespace, namespace+"-held", 1, rig.LabelNodes)
-	w.rolledPool.AwaitRunning(t, rolledSize)
-	w.heldPool.AwaitRunning(t, 1)
-	w.heldPool.AwaitHosts(t, 1)
-	w.heldPool.Deploy(t, "web", 1)
-	w.heldPool.Budget(t, "web", 1)
+	w.heldPool = r.CreatePool(t, namespace, namespace+"-held", 1, rig.LabelNodes)
+	w.rolledPool.AwaitRunningMachines(t, rolledSize)
+	w.heldPool.AwaitRunningMachines(t, 1)
+	w.heldPool.AwaitLabelledNodes(t, 1)
+	w.heldPool.DeployPods(t, "web", 1)
+	w.heldPool.CreateBudget(t, "web", 1)
 	w.heldPool.Scale(t, 0)
 	rig.Eventually(t, "the drain is held by the budget", func() (bool, any) {
 		machines := w.heldPool.Machines(t)
@@ -164,17 +164,17 @@ func beginWork(t *testing.T, namespace string) *work {
 		operation := machines[0].Status.CurrentOperation
 		return len(operation.BlockedBy) > 0, operation
 	})
-	w.createdPool = r.Pool(t, namespace+"-late", namespace+"-late-made", createdSize)
+	w.createdPool = r.CreatePool(t, namespace+"-late", namespace+"-late-made", createdSize)
 	w.rolledPool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
 	rig.Eventually(t, "rollout and creations are in the middle", func() (bool, any) {
-		updated, making := w.countUpdated(t), len(w.createdPool.Machines(t))
+		updated, making := w.countUpdatedMachines(t), len(w.createdPool.Machines(t))
 		return updated >= 1 && updated < rolledSize && making == createdSize, []int{updated, making}
 	})
 	return w
 }
 
-// countUpdated counts the machines of the new template.
-func (w *work) countUpdated(t *testing.T) (n int) {
+// countUpdatedMachines counts the machines of the new template.
+func (w *runningWork) countUpdatedMachines(t *testing.T) (n int) {
 	for _, m := range w.rolledPool.Machines(t) {
 		if m.Labels["edition"] == "2" {
 			n++
@@ -185,12 +185,12 @@ func (w *work) countUpdated(t *testing.T) (n int) {
 
 // finishWork returns when all work is complete and all objects are deleted. finishWork requires that there was no
 // violation.
-func (w *work) finishWork(t *testing.T, terminated bool) {
-	w.createdPool.AwaitRunning(t, createdSize)
+func (w *runningWork) finishWork(t *testing.T, terminated bool) {
+	w.createdPool.AwaitRunningMachines(t, createdSize)
 	require.Len(t, w.createdPool.Instances(t), createdSize)
 	rig.Eventually(t, "the rollout is complete", func() (bool, any) {
 		s := w.rolledPool.Deployment(t).Status
-		return w.countUpdated(t) == rolledSize && len(w.rolledPool.Machines(t)) == rolledSize &&
+		return w.countUpdatedMachines(t) == rolledSize && len(w.rolledPool.Machines(t)) == rolledSize &&
 				s.AvailableReplicas == rolledSize, fmt.Sprintf(
 				"%+v",
 				s,
@@ -208,7 +208,7 @@ func (w *work) finishWork(t *testing.T, terminated bool) {
 		pool.Delete(t)
 	}
 	for _, pool := range []*rig.Pool{w.rolledPool, w.createdPool, w.heldPool} {
-		pool.AwaitGone(t)
+		pool.AwaitPoolGone(t)
 	}
 	r.DeleteClassAndSecret(t, w.rolledPool.Namespace)
 	r.DeleteClassAndSecret(t, w.createdPool.Namespace)
@@ -217,7 +217,8 @@ func (w *work) finishWork(t *testing.T, terminated bool) {
 		violations, snapshots := watcher.Violations()
 		require.NotZero(t, snapshots)
 		for _, v := range violations {
-			if !terminated || v.Check != checker.CheckRun || v.Saw != enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED.String() {
+			if !terminated || v.Check != checker.CheckRun ||
+				v.Observation != enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED.String() {
 				t.Error(v)
 			}
 		}

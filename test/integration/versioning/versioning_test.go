@@ -51,9 +51,9 @@ func makeBuildCurrent(t *testing.T, build string) {
 }
 
 func TestOpenRunsGoOnWithTheNextBuild(t *testing.T) {
-	r.ReadSecrets(t, component.ProviderIdentity)
-	r.Namespace(t, "versioned", "")
-	p := r.Pool(t, "versioned", "versioned", 2)
+	r.LimitSecretReaders(t, component.ProviderIdentity)
+	r.CreateNamespace(t, "versioned", "")
+	p := r.CreatePool(t, "versioned", "versioned", 2)
 	id := ""
 	rig.Eventually(t, "the deployment's workflow is open, and no build works on it", func() (bool, any) {
 		d := p.Deployment(t)
@@ -75,18 +75,18 @@ func TestOpenRunsGoOnWithTheNextBuild(t *testing.T) {
 	})
 	require.Empty(t, p.Machines(t))
 	makeBuildCurrent(t, "old")
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	before, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
 	require.NoError(t, err)
 	require.Equal(t, "old", before.WorkflowExecutionInfo.VersioningInfo.GetDeploymentVersion().GetBuildId())
 
 	makeBuildCurrent(t, "new")
-	require.NoError(t, r.Stack.Stop(t.Context(), component.Worker))
+	require.NoError(t, r.Stack.StopComponent(t.Context(), component.Worker))
 	p.Scale(t, 3)
-	p.AwaitRunning(t, 3)
+	p.AwaitRunningMachines(t, 3)
 	after, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, before.WorkflowExecutionInfo.Execution.RunId)
 	require.NoError(t, err)
 	require.Equal(t, "new", after.WorkflowExecutionInfo.VersioningInfo.GetDeploymentVersion().GetBuildId(), "the same run")
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }

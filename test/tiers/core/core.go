@@ -3,9 +3,9 @@
 // core of Cluster API. All other integration tests run only in make test-all.
 package core
 
-// Tests returns the names of the tests by their package below test/integration. No two tests of the list have the same
-// name.
-func Tests() map[string][]string {
+// TestNamesByPackage returns the names of the tests by their package below test/integration. No two tests of the list
+// have the same name.
+func TestNamesByPackage() map[string][]string {
 	return map[string][]string{
 		"admission": {"TestAdmission"},
 		"rights":    {"TestRolesAreAsSmallAsCanBe"},

@@ -15,15 +15,16 @@ import (
 	"millwright/devstack/lab/isolated/isolatedtest"
 )
 
-// NeedSupport skips a test on a machine that cannot run an engine. In CI (CI=true) NeedSupport fails the test instead.
-func NeedSupport(t testing.TB) {
+// RequireSupport skips a test on a machine that cannot run an engine. In CI (CI=true) RequireSupport fails the test
+// instead.
+func RequireSupport(t testing.TB) {
 	t.Helper()
-	isolatedtest.NeedSupport(t, engine.Supported())
+	isolatedtest.RequireSupport(t, engine.CheckSupport())
 }
 
-// Traces returns a function that lists what exists of an engine on this machine: processes, mounts, cgroups, and
-// Docker's network interfaces. The function may be called after the engine has ended.
-func Traces(t testing.TB, e *engine.Engine) func() []string {
+// LeftoverFinder returns a function that lists what exists of an engine on this machine: processes, mounts, cgroups,
+// and Docker's network interfaces. The function may be called after the engine has ended.
+func LeftoverFinder(t testing.TB, e *engine.Engine) func() []string {
 	t.Helper()
 	var processes []func() []string
 	for _, kind := range []string{"pid", "net", "mnt"} {

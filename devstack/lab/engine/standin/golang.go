@@ -29,24 +29,24 @@ const cacheArchivePath = "build-cache.tar"
 // a cache with all packages of Millwright's images.
 const cacheLimit = 3 << 30
 
-// Program lists the packages that the build of an image compiles. Prepare compiles these packages in advance.
+// Program lists the packages that the build of an image compiles. PrepareCompiler compiles these packages in advance.
 type Program struct {
 	Module   string   // folder of the Go module
 	Packages []string // main packages
 }
 
-// Compiler describes the Go toolchain and caches of this machine, for Golang.
+// Compiler describes the Go toolchain and caches of this machine, for ImportGolangImage.
 type Compiler struct {
-	version string // Go version, for instance go1.26.8
-	root    string // folder of the toolchain
-	modules string // folder of downloaded modules
-	cache   string // build cache with the programs' compiled packages
+	version         string // Go version, for instance go1.26.8
+	toolchainFolder string // folder of the toolchain
+	modules         string // folder of downloaded modules
+	cache           string // build cache with the programs' compiled packages
 }
 
-// Prepare compiles the packages of the programs with the flags of Millwright's Dockerfiles into a separate build cache.
-// Prepare takes some minutes if the cache is empty, and some seconds if packages have changed. Prepare also downloads
-// all modules of the programs. Prepare needs no root privileges.
-func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compiler, error) {
+// PrepareCompiler compiles the packages of the programs with the flags of Millwright's Dockerfiles into a separate
+// build cache. PrepareCompiler takes some minutes if the cache is empty, and some seconds if packages have changed.
+// PrepareCompiler also downloads all modules of the programs. PrepareCompiler needs no root privileges.
+func PrepareCompiler(ctx context.Context, output io.Writer, programs ...Program) (Compiler, error) {
 	var c Compiler
 	out, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOROOT", "GOMODCACHE").Output()
 	if err != nil {
@@ -56,8 +56,8 @@ func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compil
 	if len(answers) < 3 {
 		return c, fmt.Errorf("ask go for its folders: it answers %q", out)
 	}
-	c.version, c.root, c.modules = answers[0], answers[1], answers[2]
-	dir, err := build.Folder(ctx, "image-packages", c.version, output, func(string) error {
+	c.version, c.toolchainFolder, c.modules = answers[0], answers[1], answers[2]
+	dir, err := build.CachedFolder(ctx, "image-packages", c.version, output, func(string) error {
 		_, _ = fmt.Fprintln(output, "compiling the packages of the images: three minutes or so on two cores, once")
 		return nil
 	})
@@ -65,7 +65,7 @@ func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compil
 		return c, err
 	}
 	c.cache = filepath.Join(dir, "go-build")
-	if err := limitFolder(c.cache, cacheLimit); err != nil {
+	if err := limitFolderSize(c.cache, cacheLimit); err != nil {
 		return c, err
 	}
 	for _, program := range programs {
@@ -89,9 +89,9 @@ func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compil
 	return c, nil
 }
 
-// limitFolder removes a folder that is larger than the allowed number of bytes. The go command itself limits only the
-// age of its cache's entries.
-func limitFolder(folder string, allowed int64) error {
+// limitFolderSize removes a folder that is larger than the allowed number of bytes. The go command itself limits only
+// the age of its cache's entries.
+func limitFolderSize(folder string, allowed int64) error {
 	size := int64(0)
 	err := filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -112,11 +112,11 @@ func limitFolder(folder string, allowed int64) error {
 	return nil
 }
 
-// Golang makes the image name with this machine's toolchain, a shell and CA certificates. Containers of the image
-// download modules from a proxy, which serves this machine's modules until ctx ends. Golang also fills the Dockerfiles'
-// cache mount with compiled packages: builds compile few packages again. output receives the progress.
-func Golang(ctx context.Context, e *engine.Engine, name string, c Compiler, output io.Writer) error {
-	root, err := engine.Root(ctx, output)
+// ImportGolangImage makes the image name with this machine's toolchain, a shell and CA certificates. Containers of the
+// image download modules from a proxy, which serves this machine's modules until ctx ends. ImportGolangImage also fills
+// the Dockerfiles' cache mount with compiled packages: builds compile few packages again. output receives the progress.
+func ImportGolangImage(ctx context.Context, e *engine.Engine, name string, c Compiler, output io.Writer) error {
+	root, err := engine.RootFolder(ctx, output)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func Golang(ctx context.Context, e *engine.Engine, name string, c Compiler, outp
 	const home = "/usr/local/go"
 	err = imageRecipe{
 		name: name,
-		changes: []string{
+		instructions: []string{
 			"ENV PATH=/go/bin:" + home + "/bin:/usr/bin", "ENV GOPATH=/go", "ENV GOTOOLCHAIN=local", "WORKDIR /go",
 			"ENV GOPROXY=http://" + proxyAddress,
 		},
@@ -136,7 +136,7 @@ func Golang(ctx context.Context, e *engine.Engine, name string, c Compiler, outp
 				a.addShell(root, "tar", "wget"),
 				a.addText("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\n"), // Dockerfiles mount the cache in /root
 				a.addText("/etc/ssl/certs/ca-certificates.crt", 0o644, authorities),
-				a.addTree(home, c.root, isUnneededFile),
+				a.addTree(home, c.toolchainFolder, isUnneededFile),
 			)
 		},
 	}.importImage(ctx, e)
@@ -203,7 +203,7 @@ func seedBuildCache(ctx context.Context, e *engine.Engine, name string) error {
 	dockerfile := "FROM " + name + "\n" +
 		"RUN --mount=type=cache,target=" + target + " set -o pipefail && wget -q -O - http://" + proxyAddress + "/" +
 		cacheArchivePath + " | tar -x -C " + target + "\n"
-	if _, err := e.Docker(ctx, strings.NewReader(dockerfile), "build", "-"); err != nil {
+	if _, err := e.RunDocker(ctx, strings.NewReader(dockerfile), "build", "-"); err != nil {
 		return fmt.Errorf("fill the cache of builds: %w", err)
 	}
 	return nil

@@ -17,10 +17,10 @@ var postgresScript string
 // postgresUser is the user ID of PostgreSQL in the official image.
 const postgresUser = 999
 
-// Postgres makes the image name with Debian's PostgreSQL. The image reads the variables POSTGRES_USER and
+// ImportPostgresImage makes the image name with Debian's PostgreSQL. The image reads the variables POSTGRES_USER and
 // POSTGRES_PASSWORD and keeps its data in the volume /var/lib/postgresql/data. output receives the progress.
-func Postgres(ctx context.Context, e *engine.Engine, name string, output io.Writer) error {
-	root, err := engine.Root(ctx, output)
+func ImportPostgresImage(ctx context.Context, e *engine.Engine, name string, output io.Writer) error {
+	root, err := engine.RootFolder(ctx, output)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func Postgres(ctx context.Context, e *engine.Engine, name string, output io.Writ
 	bin := filepath.Join("/usr/lib/postgresql", filepath.Base(server), "bin")
 	return imageRecipe{
 		name: name,
-		changes: []string{
+		instructions: []string{
 			"ENV PATH=" + bin + ":/usr/bin",
 			fmt.Sprintf("USER %[1]d:%[1]d", postgresUser),
 			"VOLUME /var/lib/postgresql/data",

@@ -15,9 +15,9 @@ import (
 
 // imageRecipe describes an image: its name, its settings and its files.
 type imageRecipe struct {
-	name     string
-	changes  []string // Dockerfile instructions that add no file, such as ENV and USER
-	addFiles func(*archive) error
+	name         string
+	instructions []string // Dockerfile instructions that add no file, such as ENV and USER
+	addFiles     func(*archive) error
 }
 
 // importImage imports the image into the engine.
@@ -34,10 +34,10 @@ func (i imageRecipe) importImage(ctx context.Context, e *engine.Engine) error {
 		filled <- err
 	}()
 	arguments := []string{"import"}
-	for _, change := range i.changes {
+	for _, change := range i.instructions {
 		arguments = append(arguments, "--change", change)
 	}
-	_, err := e.Docker(ctx, reader, append(arguments, "-", i.name)...)
+	_, err := e.RunDocker(ctx, reader, append(arguments, "-", i.name)...)
 	_ = reader.CloseWithError(err) // docker may end before it has read the whole archive
 	if err = errors.Join(err, <-filled); err != nil {
 		return fmt.Errorf("make image %s: %w", i.name, err)

@@ -28,11 +28,17 @@ exec busybox nc "$@"
 // TemporalNames are the names of Temporal's images.
 type TemporalNames struct{ Server, AdminTools, UI string }
 
-// Temporal makes Temporal's images with these names. The images have the official programs, server entrypoint and UI
-// configuration, in the versions of devstack/temporal. Temporal builds the programs unless the cache has them. repo is
-// the root of the clone; output receives the progress.
-func Temporal(ctx context.Context, e *engine.Engine, repo string, names TemporalNames, output io.Writer) error {
-	root, err := engine.Root(ctx, output)
+// ImportTemporalImages makes Temporal's images with these names. The images have the official programs, server
+// entrypoint and UI configuration, in the versions of devstack/temporal. Temporal builds the programs unless the cache
+// has them. repo is the root of the clone; output receives the progress.
+func ImportTemporalImages(
+	ctx context.Context,
+	e *engine.Engine,
+	repo string,
+	names TemporalNames,
+	output io.Writer,
+) error {
+	root, err := engine.RootFolder(ctx, output)
 	if err != nil {
 		return err
 	}
@@ -53,7 +59,7 @@ func Temporal(ctx context.Context, e *engine.Engine, repo string, names Temporal
 	return importImages(ctx, e,
 		imageRecipe{
 			name: names.Server,
-			changes: []string{
+			instructions: []string{
 				environment,
 				temporalUserInstruction,
 				"WORKDIR /etc/temporal",
@@ -71,8 +77,8 @@ func Temporal(ctx context.Context, e *engine.Engine, repo string, names Temporal
 			},
 		},
 		imageRecipe{
-			name:    names.AdminTools,
-			changes: []string{environment, temporalUserInstruction},
+			name:         names.AdminTools,
+			instructions: []string{environment, temporalUserInstruction},
 			addFiles: func(a *archive) error {
 				return errors.Join(
 					a.addShell(root),
@@ -82,7 +88,7 @@ func Temporal(ctx context.Context, e *engine.Engine, repo string, names Temporal
 		},
 		imageRecipe{
 			name: names.UI,
-			changes: []string{
+			instructions: []string{
 				"ENV PATH=/usr/bin",
 				temporalUserInstruction,
 				"WORKDIR /home/ui-server",

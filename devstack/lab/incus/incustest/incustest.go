@@ -15,15 +15,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// NeedSupport skips a test on a machine that cannot run a server. In CI (CI=true) NeedSupport fails the test instead.
-func NeedSupport(t testing.TB) {
+// RequireSupport skips a test on a machine that cannot run a server. In CI (CI=true) RequireSupport fails the test
+// instead.
+func RequireSupport(t testing.TB) {
 	t.Helper()
-	isolatedtest.NeedSupport(t, incus.Supported())
+	isolatedtest.RequireSupport(t, incus.CheckSupport())
 }
 
-// Traces returns a function that lists what exists of a server on this machine: processes, mounts, loop devices, the
-// network interface and cgroups. The function may be called after the server has ended.
-func Traces(t testing.TB, s *incus.Server) func() []string {
+// LeftoverFinder returns a function that lists what exists of a server on this machine: processes, mounts, loop
+// devices, the network interface and cgroups. The function may be called after the server has ended.
+func LeftoverFinder(t testing.TB, s *incus.Server) func() []string {
 	t.Helper()
 	// Processes of instances have their own namespaces, but are in the server's cgroups.
 	processes := isolatedtest.Processes(t, s.PID, "pid")
@@ -53,6 +54,6 @@ func Traces(t testing.TB, s *incus.Server) func() []string {
 
 // isNetworkName reports whether a cgroup has a network's name: the cgroups of Incus servers have these names.
 func isNetworkName(name string) bool {
-	_, err := incus.NetworkNamed(name)
+	_, err := incus.NetworkByName(name)
 	return err == nil
 }

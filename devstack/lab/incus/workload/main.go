@@ -30,14 +30,14 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if filepath.Base(os.Args[0]) == "pause" {
-		pause(ctx)
+		waitForSignal(ctx)
 		return nil
 	}
-	return serve(ctx, *address, *linger)
+	return serveRequests(ctx, *address, *linger)
 }
 
-// pause waits for SIGTERM or SIGINT. In a pod with a shared process namespace, pause reaps orphaned processes.
-func pause(ctx context.Context) {
+// waitForSignal waits for SIGTERM or SIGINT. In a pod with a shared process namespace, pause reaps orphaned processes.
+func waitForSignal(ctx context.Context) {
 	orphans := make(chan os.Signal, 1)
 	signal.Notify(orphans, syscall.SIGCHLD)
 	for {
@@ -54,7 +54,7 @@ func pause(ctx context.Context) {
 	}
 }
 
-func serve(ctx context.Context, address string, linger time.Duration) error {
+func serveRequests(ctx context.Context, address string, linger time.Duration) error {
 	name, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("find the name of the pod: %w", err)

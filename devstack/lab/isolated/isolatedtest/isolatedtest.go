@@ -18,9 +18,9 @@ import (
 	"millwright/devstack/lab/cgroup"
 )
 
-// NeedSupport skips a test if unsupported is not nil, with this error as the reason. In CI (CI=true) NeedSupport fails
-// the test instead.
-func NeedSupport(t testing.TB, unsupported error) {
+// RequireSupport skips a test if unsupported is not nil, with this error as the reason. In CI (CI=true) RequireSupport
+// fails the test instead.
+func RequireSupport(t testing.TB, unsupported error) {
 	t.Helper()
 	if unsupported != nil && os.Getenv("CI") == "true" {
 		t.Fatalf("CI must run this test: %v", unsupported)

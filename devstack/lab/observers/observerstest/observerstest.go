@@ -15,7 +15,7 @@ import (
 // it in CI (CI=true).
 func Run(t *testing.T, tool string, arguments ...string) {
 	t.Helper()
-	program, err := observers.Program(t.Context(), tool, t.Output())
+	program, err := observers.ProgramPath(t.Context(), tool, t.Output())
 	if err != nil && os.Getenv("CI") != "true" {
 		t.Skipf("needs %s: %s", tool, err)
 	}

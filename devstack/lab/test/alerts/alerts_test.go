@@ -27,12 +27,12 @@ func TestEveryQueryIsValid(t *testing.T) {
 		Record string `json:"record"`
 		Expr   string `json:"expr"`
 	}
-	all, err := queries.All(repoRoot)
+	all, err := queries.ReadAllQueries(repoRoot)
 	require.NoError(t, err)
 	require.NotEmpty(t, all)
 	var records []record
 	for _, q := range all {
-		records = append(records, record{"checked:" + regexp.MustCompile(`\W+`).ReplaceAllString(q.Where, "_"), q.Expr})
+		records = append(records, record{"checked:" + regexp.MustCompile(`\W+`).ReplaceAllString(q.Location, "_"), q.Expr})
 	}
 	content, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "queries", "rules": records}}})
 	require.NoError(t, err)

@@ -25,11 +25,11 @@ const providerModule = "provider/incus"
 // TestDockerComposeRunsMillwright follows the README's Docker section in order: build the images, start the compose
 // file, run the demo, stop.
 func TestDockerComposeRunsMillwright(t *testing.T) {
-	enginetest.NeedSupport(t)
+	enginetest.RequireSupport(t)
 	began := time.Now()
 	after := func(what string) { t.Logf("%s: %s", what, time.Since(began).Round(100*time.Millisecond)) }
 	h := newHost(t)
-	traces := h.engineTraces(t)
+	traces := h.engineLeftoverFinder(t)
 	after("cluster, engine and stand-ins")
 
 	_, err := h.tryCompose(t, nil, "config")
@@ -69,13 +69,13 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	})
 	t.Run("our containers have no rights", func(t *testing.T) {
 		for _, name := range []string{"worker", "bridge"} {
-			h.testConfinement(t, h.listContainers(t)[name])
+			h.testContainerRestrictions(t, h.listContainers(t)[name])
 		}
 	})
 	t.Run("ports are on loopback", func(t *testing.T) {
 		for _, port := range []string{"7233", "8233", "9464", "9465"} {
-			require.NoError(t, h.connect("127.0.0.1", port))
-			assert.Error(t, h.connect(engine.HostAddress, port), port)
+			require.NoError(t, h.connectInEngine("127.0.0.1", port))
+			assert.Error(t, h.connectInEngine(engine.HostAddress, port), port)
 		}
 	})
 	t.Run("the UI shows the namespace", func(t *testing.T) {
@@ -166,8 +166,8 @@ func (h *host) testImage(t *testing.T, name string, programs ...string) {
 	assert.ElementsMatch(t, append(programs, "etc/ssl/certs/ca-certificates.crt"), files, name)
 }
 
-// testConfinement checks the user, the capabilities and the mounts of a container's process in /proc.
-func (h *host) testConfinement(t *testing.T, c container) {
+// testContainerRestrictions checks the user, the capabilities and the mounts of a container's process in /proc.
+func (h *host) testContainerRestrictions(t *testing.T, c container) {
 	t.Helper()
 	pid := h.runDocker(t, "inspect", "--format", "{{.State.Pid}}", c.ID)
 	read := func(file string) string {
@@ -187,8 +187,8 @@ func (h *host) testConfinement(t *testing.T, c container) {
 	}
 }
 
-// connect connects to a port in the engine's network namespace.
-func (h *host) connect(address, port string) error {
+// connectInEngine connects to a port in the engine's network namespace.
+func (h *host) connectInEngine(address, port string) error {
 	connection, err := h.engine.Dial(context.Background(), net.JoinHostPort(address, port))
 	if err != nil {
 		return err

@@ -66,16 +66,16 @@ func newHost(t *testing.T) *host {
 	})
 	group, ctx := errgroup.WithContext(t.Context())
 	group.Go(func() (err error) {
-		compiler, err = standin.Prepare(ctx, os.Stderr, programs...)
+		compiler, err = standin.PrepareCompiler(ctx, os.Stderr, programs...)
 		return err
 	})
 	group.Go(func() error { // engine.Start then finds the root folder in the cache
-		_, err := engine.Root(ctx, os.Stderr)
+		_, err := engine.RootFolder(ctx, os.Stderr)
 		return err
 	})
 	group.Go(func() (err error) {
 		h.stack, err = stack.Up(ctx, stack.Options{
-			Dir: t.TempDir(), FreePorts: true, Attached: true, Output: os.Stderr,
+			Dir: t.TempDir(), UseFreePorts: true, Attached: true, Output: os.Stderr,
 			Components: []string{component.ControllerManager, component.Kwok, component.VirtualCloud, component.Bootstrap},
 		})
 		return err
@@ -91,17 +91,17 @@ func newHost(t *testing.T) *host {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(h.engine.Log())
+			t.Log(h.engine.EndOfLog())
 			h.logContainers(t)
 		}
 		assert.NoError(t, h.engine.Stop(context.Background()))
 	})
-	for _, url := range []string{h.stack.APIServer(), h.stack.CloudAddress()} {
+	for _, url := range []string{h.stack.APIServerURL(), h.stack.CloudAddress()} {
 		// The stack listens on this machine's loopback: forward the port from the engine's loopback.
 		_, address, _ := strings.Cut(url, "//")
-		h.forwardConnections(t, h.listenInEngine(t, address), forward.To(address))
+		h.forwardConnections(t, h.listenInEngine(t, address), forward.DialerToAddress(address))
 	}
-	h.makeStandins(t, compiler)
+	h.importStandinImages(t, compiler)
 	h.composeVariables = []string{"KUBECONFIG=" + h.kubeconfig, "VIRTUALCLOUD_ADDRESS=" + h.stack.CloudAddress()}
 	return h
 }
@@ -116,9 +116,9 @@ func (h *host) writeKubeconfig(t *testing.T) {
 	require.NoError(t, os.Chown(h.kubeconfig, imageUserID, imageUserID))
 }
 
-// makeStandins makes stand-ins for all images that docker-compose.yml and Millwright's Dockerfiles take from
+// importStandinImages makes stand-ins for all images that docker-compose.yml and Millwright's Dockerfiles take from
 // registries, under the official names.
-func (h *host) makeStandins(t *testing.T, compiler standin.Compiler) {
+func (h *host) importStandinImages(t *testing.T, compiler standin.Compiler) {
 	t.Helper()
 	image := map[string]string{}
 	for name, s := range h.composeConfig(t).Services {
@@ -126,9 +126,9 @@ func (h *host) makeStandins(t *testing.T, compiler standin.Compiler) {
 	}
 	golang := regexp.MustCompile(`golang:\S+`).FindString(readDockerfile(t, "Dockerfile"))
 	ctx := t.Context()
-	require.NoError(t, standin.Golang(ctx, h.engine, golang, compiler, os.Stderr))
-	require.NoError(t, standin.Postgres(ctx, h.engine, image["postgres"], os.Stderr))
-	require.NoError(t, standin.Temporal(ctx, h.engine, h.repo, standin.TemporalNames{
+	require.NoError(t, standin.ImportGolangImage(ctx, h.engine, golang, compiler, os.Stderr))
+	require.NoError(t, standin.ImportPostgresImage(ctx, h.engine, image["postgres"], os.Stderr))
+	require.NoError(t, standin.ImportTemporalImages(ctx, h.engine, h.repo, standin.TemporalNames{
 		Server: image["temporal"], AdminTools: image["schema"], UI: image["ui"],
 	}, os.Stderr))
 }
@@ -204,7 +204,7 @@ func (h *host) listContainers(t *testing.T) map[string]container {
 func (h *host) logContainers(t *testing.T) {
 	t.Helper()
 	ctx := context.Background() // the context of a failed test is canceled
-	ids, err := h.engine.Docker(ctx, nil, "ps", "--all", "--format", "{{.Names}}")
+	ids, err := h.engine.RunDocker(ctx, nil, "ps", "--all", "--format", "{{.Names}}")
 	t.Log("containers:", string(ids), err)
 	for name := range strings.FieldsSeq(string(ids)) {
 		logs, err := h.engine.Run(ctx, nil, nil, "busybox", "sh", "-c", "docker logs --tail 30 "+name+" 2>&1")
@@ -215,7 +215,7 @@ func (h *host) logContainers(t *testing.T) {
 // runDocker runs the docker command, requires that it succeeds, and returns the standard output.
 func (h *host) runDocker(t *testing.T, arguments ...string) string {
 	t.Helper()
-	out, err := h.engine.Docker(t.Context(), nil, arguments...)
+	out, err := h.engine.RunDocker(t.Context(), nil, arguments...)
 	require.NoError(t, err)
 	return strings.TrimSpace(string(out))
 }
@@ -259,10 +259,10 @@ func compiledPackages(t *testing.T, name string) []string {
 	return strings.Fields(line[1])
 }
 
-// engineTraces calls enginetest.Traces and requires that the running engine has traces.
-func (h *host) engineTraces(t *testing.T) func() []string {
+// engineLeftoverFinder calls enginetest.LeftoverFinder and requires that the running engine has traces.
+func (h *host) engineLeftoverFinder(t *testing.T) func() []string {
 	t.Helper()
-	traces := enginetest.Traces(t, h.engine)
+	traces := enginetest.LeftoverFinder(t, h.engine)
 	require.NotEmpty(t, traces(), "the test sees what exists of an engine")
 	return traces
 }

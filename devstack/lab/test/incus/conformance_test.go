@@ -45,11 +45,11 @@ import (
 // server is the Incus server of all tests in this package.
 var server *devstack.Server
 
-const sleeperImage = "sleeper"
+const sleepImage = "sleeper"
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		if devstack.Supported() != nil {
+		if devstack.CheckSupport() != nil {
 			return m.Run() // each test is skipped with a reason, or fails in CI
 		}
 		dir, err := os.MkdirTemp("", "millwright-incus-")
@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 		}
 		if err == nil {
 			defer func() { _ = server.Stop(context.Background()) }()
-			err = importSleeper(dir)
+			err = importSleepImage(dir)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -69,9 +69,9 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// importSleeper imports an image whose only program sleeps: instances of this image start quickly and use little
+// importSleepImage imports an image whose only program sleeps: instances of this image start quickly and use little
 // memory.
-func importSleeper(dir string) error {
+func importSleepImage(dir string) error {
 	binary := filepath.Join(dir, "init")
 	build := exec.Command("go", "build", "-o", binary, "./testdata/sleeper")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -115,7 +115,7 @@ func importSleeper(dir string) error {
 	if err := os.WriteFile(path, unified.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("write the image: %w", err)
 	}
-	_, err = server.Run(context.Background(), "image", "import", "/var/lib/incus/sleeper.tar", "--alias", sleeperImage)
+	_, err = server.Run(context.Background(), "image", "import", "/var/lib/incus/sleeper.tar", "--alias", sleepImage)
 	return err
 }
 
@@ -125,7 +125,7 @@ var projectCount atomic.Int64
 // project.
 func newClass(t *testing.T, changes ...func(spec map[string]any)) provider.Class {
 	t.Helper()
-	incustest.NeedSupport(t)
+	incustest.RequireSupport(t)
 	project := fmt.Sprintf("p%d", projectCount.Add(1))
 	_, err := server.Run(
 		t.Context(),
@@ -138,7 +138,7 @@ func newClass(t *testing.T, changes ...func(spec map[string]any)) provider.Class
 		"features.profiles=false",
 	)
 	require.NoError(t, err)
-	spec := map[string]any{"endpoint": server.Address, "project": project, "image": map[string]any{"alias": sleeperImage}}
+	spec := map[string]any{"endpoint": server.Address, "project": project, "image": map[string]any{"alias": sleepImage}}
 	for _, change := range changes {
 		change(spec)
 	}
@@ -173,7 +173,7 @@ func readFile(t *testing.T, path string) []byte {
 }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Harness{New: newConformanceCloud})
+	conformance.Run(t, conformance.Harness{NewCloud: newConformanceCloud})
 }
 
 // httpStatuses maps error codes to the HTTP status with which a server reports them.
@@ -198,22 +198,22 @@ func newConformanceCloud(t *testing.T) conformance.Cloud {
 	denied.Secret["clientCert"], denied.Secret["clientKey"] = newUntrustedClient(t)
 	planted := 0
 	return conformance.Cloud{
-		Provider: incus.New(driver.WithRequestLife(100*time.Millisecond), driver.WithSearchInterval(20*time.Millisecond)),
-		Class:    of,
-		Denied:   &denied,
-		Fail: func(method provider.Method, err *provider.Error) {
+		Provider:    incus.New(driver.WithRequestLife(100*time.Millisecond), driver.WithSearchInterval(20*time.Millisecond)),
+		Class:       of,
+		DeniedClass: &denied,
+		FailNextCall: func(method provider.Method, err *provider.Error) {
 			between.refuseNext(method, httpStatuses[err.Code], err.Message)
 		},
-		Codes: slices.Sorted(maps.Keys(httpStatuses)),
-		Answers: func(method provider.Method, code provider.Code) bool {
+		SupportedCodes: slices.Sorted(maps.Keys(httpStatuses)),
+		IsRegularAnswer: func(method provider.Method, code provider.Code) bool {
 			return method == provider.MethodCreateInstance && code == provider.NotFound // the image or project is missing
 		},
-		Timeless: true,
-		Hang:     between.holdRequests,
+		LacksRetryDelays: true,
+		HangCalls:        between.holdRequests,
 		CreateByHand: func(m provider.Machine) {
 			planted++
 			arguments := []string{
-				"launch", sleeperImage, fmt.Sprintf("planted-%d", planted), "--project", projectName(t, of),
+				"launch", sleepImage, fmt.Sprintf("planted-%d", planted), "--project", projectOfClass(t, of),
 				"--config", "user.millwright-cluster=" + m.Cluster, "--config", "user.millwright-class=shop/small",
 				"--config", "user.millwright-machine=" + m.Name,
 			}
@@ -226,7 +226,7 @@ func newConformanceCloud(t *testing.T) conformance.Cloud {
 	}
 }
 
-func projectName(t *testing.T, of provider.Class) string {
+func projectOfClass(t *testing.T, of provider.Class) string {
 	t.Helper()
 	var spec incus.Spec
 	require.NoError(t, json.Unmarshal(of.Spec, &spec))
@@ -264,7 +264,7 @@ type refusal struct {
 
 func newProxy(t *testing.T) *proxy {
 	t.Helper()
-	incustest.NeedSupport(t)
+	incustest.RequireSupport(t)
 	p := &proxy{refusals: map[provider.Method][]refusal{}, heldMethods: map[provider.Method]bool{}}
 	through := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "incus"}) },

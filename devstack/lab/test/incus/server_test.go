@@ -41,11 +41,11 @@ func TestServerErrorsGetCodes(t *testing.T) {
 			of := newClass(t, row.spec)
 			p := incus.New()
 			if row.quota {
-				_, err := server.Run(t.Context(), "project", "set", projectName(t, of), "limits.containers=0")
+				_, err := server.Run(t.Context(), "project", "set", projectOfClass(t, of), "limits.containers=0")
 				require.NoError(t, err)
 			}
 			_, err := p.CreateInstance(t.Context(), of, newMachine(t))
-			assert.Equal(t, row.want, provider.CodeOf(err), "%v", err)
+			assert.Equal(t, row.want, provider.CodeOfError(err), "%v", err)
 			assert.ErrorContains(t, err, row.says)
 		})
 	}
@@ -57,7 +57,7 @@ func TestACreatorThatDies(t *testing.T) {
 	ctx, die := context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, die)
 	_, err := incus.New().CreateInstance(ctx, of, newMachine(t))
-	require.Equal(t, provider.Canceled, provider.CodeOf(err), "%v", err)
+	require.Equal(t, provider.Canceled, provider.CodeOfError(err), "%v", err)
 	m := newMachine(t)
 	m.NeverTried = false
 	made, err := incus.New().CreateInstance(t.Context(), of, m)
@@ -80,10 +80,10 @@ func TestAStoppedInstanceIsInitialized(t *testing.T) {
 	_, err := server.Run(
 		t.Context(),
 		"init",
-		sleeperImage,
+		sleepImage,
 		newMachine(t).Name,
 		"--project",
-		projectName(t, of),
+		projectOfClass(t, of),
 		"--config",
 		"user.millwright-cluster=c",
 		"--config",
@@ -119,7 +119,7 @@ func TestADeletionNeedsEndpointAndProjectOnly(t *testing.T) {
 	m.ProviderID = made.ProviderID
 	require.NoError(t, p.DeleteInstance(t.Context(), of, m))
 	_, err = p.InstanceStatus(t.Context(), of, m)
-	assert.Equal(t, provider.NotFound, provider.CodeOf(err))
+	assert.Equal(t, provider.NotFound, provider.CodeOfError(err))
 }
 
 // A later instance of the same name is a different instance.

@@ -38,12 +38,12 @@ import (
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	_, err := observers.Program(context.Background(), observers.Prometheus, os.Stderr)
+	_, err := observers.ProgramPath(context.Background(), observers.Prometheus, os.Stderr)
 	if err != nil && os.Getenv("CI") != "true" {
 		fmt.Fprintln(os.Stderr, "skipped, because Debian's package of Prometheus cannot be had:", err)
 		os.Exit(0)
 	}
-	options, err := parts.Parts{Observe: true}.Add(context.Background(), stack.Options{})
+	options, err := parts.Parts{WithObservers: true}.AddToOptions(context.Background(), stack.Options{})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -84,54 +84,54 @@ func countSeries(t *testing.T, query string) (n int) {
 }
 
 func TestEveryQueryHasAnAnswer(t *testing.T) {
-	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
+	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		b.Quotas, b.Tokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
 	}))
 
 	// A MachineDeployment is rolled, and its nodes are drained.
-	r.Namespace(t, "rolled", "")
-	rolled := r.Pool(t, "rolled", "rolled", 2, rig.LabelNodes)
-	rolled.AwaitRunning(t, 2)
-	rolled.AwaitHosts(t, 2)
-	rolled.Deploy(t, "api", 2)
+	r.CreateNamespace(t, "rolled", "")
+	rolled := r.CreatePool(t, "rolled", "rolled", 2, rig.LabelNodes)
+	rolled.AwaitRunningMachines(t, 2)
+	rolled.AwaitLabelledNodes(t, 2)
+	rolled.DeployPods(t, "api", 2)
 	rolled.Scale(t, 1)
-	rolled.AwaitRunning(t, 1)
+	rolled.AwaitRunningMachines(t, 1)
 	rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"second"}}}}}`)
 
 	// Three of four machines have no quota and are replaced after their creation timeout.
-	r.Namespace(t, "late", `{"region":"eu","zone":"eu-q","instanceType":"small"}`)
-	r.Pool(t, "late", "late", 4, func(d *v1alpha1.MachineDeployment) {
+	r.CreateNamespace(t, "late", `{"region":"eu","zone":"eu-q","instanceType":"small"}`)
+	r.CreatePool(t, "late", "late", 4, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineCreationTimeout: &metav1.Duration{Duration: 15 * time.Second},
 		}
 	})
 
 	// A PodDisruptionBudget blocks a drain.
-	r.Namespace(t, "held", "")
-	held := r.Pool(t, "held", "held", 1, rig.LabelNodes)
-	held.AwaitRunning(t, 1)
-	held.AwaitHosts(t, 1)
-	held.Deploy(t, "web", 1)
-	held.Budget(t, "web", 1)
+	r.CreateNamespace(t, "held", "")
+	held := r.CreatePool(t, "held", "held", 1, rig.LabelNodes)
+	held.AwaitRunningMachines(t, 1)
+	held.AwaitLabelledNodes(t, 1)
+	held.DeployPods(t, "web", 1)
+	held.CreateBudget(t, "web", 1)
 	held.Scale(t, 0)
 
 	// An instance has no machine.
 	r.CreateByHand(t, "held", "orphan")
-	sweeps := r.Sweeps(t, "held", time.Second)
+	sweeps := r.CreateSweepSchedule(t, "held", time.Second)
 	rig.Eventually(t, "the orphan is collected", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
-		n := r.Metric(t, component.Worker, "millwright_orphans_collected_total")
+		n := r.ReadMetric(t, component.Worker, "millwright_orphans_collected_total")
 		return n > 0, n
 	})
 
 	// Temporal is down for a moment while an object changes.
-	require.NoError(t, r.Stack.Kill(t.Context(), component.Temporal))
+	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Temporal))
 	rolled.Scale(t, 2)
 	rig.Eventually(t, "a signal is refused", func() (bool, any) {
-		n := r.Metric(t, component.Bridge, "millwright_bridge_signal_failures_total")
+		n := r.ReadMetric(t, component.Bridge, "millwright_bridge_signal_failures_total")
 		return n > 0, n
 	})
-	require.NoError(t, r.Stack.Start(t.Context(), component.Temporal))
+	require.NoError(t, r.Stack.StartComponent(t.Context(), component.Temporal))
 
 	t.Run("Prometheus answers every query", func(t *testing.T) {
 		wanted := allQueries(t)

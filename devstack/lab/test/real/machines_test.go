@@ -23,10 +23,10 @@ import (
 // no container is left when the machines are deleted. A test that kills the provider's worker must not be parallel: the
 // parallel tests need the worker.
 func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
-	incustest.NeedSupport(t)
+	incustest.RequireSupport(t)
 	p := newPool(t, "killed", 6)
 	rig.Eventually(t, "the first container exists", func() (bool, any) { return len(listInstances(t, p)) > 0, nil })
-	require.NoError(t, r.Stack.Kill(t.Context(), parts.IncusWorker))
+	require.NoError(t, r.Stack.KillComponent(t.Context(), parts.IncusWorker))
 	known := 0
 	for _, m := range p.Machines(t) {
 		if m.Spec.ProviderID != "" {
@@ -35,8 +35,8 @@ func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 	}
 	t.Logf("killed with %d containers made, of which %d were on record", len(listInstances(t, p)), known)
 	require.Less(t, known, 6, "it was killed too late to be in the middle of its calls")
-	require.NoError(t, r.Stack.Start(t.Context(), parts.IncusWorker))
-	p.AwaitRunning(t, 6)
+	require.NoError(t, r.Stack.StartComponent(t.Context(), parts.IncusWorker))
+	p.AwaitRunningMachines(t, 6)
 	of, ids := map[string]string{}, map[string]bool{}
 	for _, m := range p.Machines(t) {
 		of[string(m.UID)] = m.Spec.ProviderID
@@ -49,7 +49,7 @@ func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 		assert.Equal(t, i.Config["user.provider-id"], of[i.Config["user.millwright-uid"]], i.Name)
 	}
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 	assert.Empty(t, listInstances(t, p))
 }
 
@@ -58,11 +58,11 @@ func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 	runParallel(t)
 	p := newRunningPool(t, "budget", 2)
-	p.Deploy(t, "web", 2, withWorkload(2*time.Second, corev1.DoNotSchedule))
-	awaitReady(t, p, 2)
-	p.Budget(t, "web", 2)
-	m, pods := p.Host(t, "web")
-	p.Remove(t, m.Name)
+	p.DeployPods(t, "web", 2, withWorkload(2*time.Second, corev1.DoNotSchedule))
+	awaitReadyPods(t, p, 2)
+	p.CreateBudget(t, "web", 2)
+	m, pods := p.MachineWithPods(t, "web")
+	p.DeleteMachine(t, m.Name)
 	rig.Eventually(t, "the drain is blocked", func() (bool, any) {
 		now, err := r.Machines.MachineV1alpha1().Machines(p.Namespace).Get(t.Context(), m.Name, metav1.GetOptions{})
 		require.NoError(t, err)
@@ -78,9 +78,9 @@ func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 		assert.Equal(t, pod.Name, name)
 	}
 	p.RelaxBudget(t, "web", 1)
-	p.AwaitDeleted(t, m)
-	p.AwaitRunning(t, 2)
-	awaitReady(t, p, 2)
+	p.AwaitDeletedMachine(t, m)
+	p.AwaitRunningMachines(t, 2)
+	awaitReadyPods(t, p, 2)
 }
 
 // A container is frozen: its node becomes Unknown, its machine fails after the health timeout and is replaced.
@@ -95,7 +95,7 @@ func TestAFrozenMachineIsReplaced(t *testing.T) {
 	for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed, v1alpha1.MachineTerminating} {
 		assert.Contains(t, phases, phase)
 	}
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	assert.NotContains(t, instanceNames(listInstances(t, p)), m.Name)
 	assert.Len(t, listInstances(t, p), 2)
 }
@@ -112,7 +112,7 @@ func TestAMachineWhoseInstanceVanishedIsReplaced(t *testing.T) {
 	phases := phasesUntilGone(t, p, m)
 	t.Logf("phases of the machine: %v, gone after %s", phases, time.Since(began).Round(time.Second))
 	assert.Contains(t, phases, v1alpha1.MachineFailed)
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	assert.Len(t, listInstances(t, p), 2)
 }
 

@@ -46,10 +46,10 @@ const (
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	if incus.Supported() != nil {
+	if incus.CheckSupport() != nil {
 		os.Exit(m.Run()) // each test is skipped with a reason
 	}
-	options, err := parts.Parts{Nodes: true}.Add(context.Background(), stack.Options{
+	options, err := parts.Parts{WithNodes: true}.AddToOptions(context.Background(), stack.Options{
 		Components: []string{component.ControllerManager, component.Scheduler, component.Worker, component.Bridge},
 		Output:     os.Stderr,
 	})
@@ -67,7 +67,7 @@ func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha
 		Namespaces().
 		Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	text, err := parts.MachineClass(r.Stack, name, rig.Spec().Class.Name)
+	text, err := parts.MachineClassManifest(r.Stack, name, rig.NewMachineSpec().Class.Name)
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "class.yaml")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
@@ -78,7 +78,7 @@ func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha
 			logInstances(t, name)
 		}
 	})
-	return r.Pool(t, name, name, replicas, append(changes, func(d *v1alpha1.MachineDeployment) {
+	return r.CreatePool(t, name, name, replicas, append(changes, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": name}
 	})...)
 }
@@ -87,8 +87,8 @@ func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha
 func newRunningPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
 	p := newPool(t, name, replicas, changes...)
-	p.AwaitRunning(t, int(replicas))
-	p.AwaitHosts(t, int(replicas))
+	p.AwaitRunningMachines(t, int(replicas))
+	p.AwaitLabelledNodes(t, int(replicas))
 	return p
 }
 
@@ -104,7 +104,7 @@ func logInstances(t *testing.T, pool string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	s, err := parts.Incus(r.Stack)
+	s, err := parts.OpenIncus(r.Stack)
 	if err != nil {
 		t.Log(err)
 		return
@@ -147,7 +147,7 @@ func listInstances(t *testing.T, p *rig.Pool) []instance {
 // incusServer returns the stack's Incus server.
 func incusServer(t *testing.T) *incus.Server {
 	t.Helper()
-	s, err := parts.Incus(r.Stack)
+	s, err := parts.OpenIncus(r.Stack)
 	require.NoError(t, err)
 	return s
 }
@@ -155,7 +155,7 @@ func incusServer(t *testing.T) *incus.Server {
 // runParallel runs a test in parallel with others, and skips it on a machine that cannot run real nodes.
 func runParallel(t *testing.T) {
 	t.Helper()
-	incustest.NeedSupport(t)
+	incustest.RequireSupport(t)
 	t.Parallel()
 }
 
@@ -177,8 +177,8 @@ func withWorkload(linger time.Duration, spread corev1.UnsatisfiableConstraintAct
 	}
 }
 
-// awaitReady waits until exactly n pods of the app "web" are ready, and returns these pods.
-func awaitReady(t *testing.T, p *rig.Pool, n int) []corev1.Pod {
+// awaitReadyPods waits until exactly n pods of the app "web" are ready, and returns these pods.
+func awaitReadyPods(t *testing.T, p *rig.Pool, n int) []corev1.Pod {
 	t.Helper()
 	var ready []corev1.Pod
 	rig.Eventually(t, fmt.Sprintf("%d pods are ready", n), func() (bool, any) {

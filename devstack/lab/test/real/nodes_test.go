@@ -35,8 +35,8 @@ func TestRealNodesRunRealPods(t *testing.T) {
 		assert.Equal(t, m.Spec.ProviderID, node.Spec.ProviderID, "the kubelet has it from its instance")
 		assert.NotEmpty(t, node.Spec.ProviderID)
 	}
-	p.Deploy(t, "web", 3, withWorkload(10*time.Second, corev1.DoNotSchedule))
-	pods := awaitReady(t, p, 3)
+	p.DeployPods(t, "web", 3, withWorkload(10*time.Second, corev1.DoNotSchedule))
+	pods := awaitReadyPods(t, p, 3)
 	on := map[string]bool{}
 	for _, pod := range pods {
 		on[pod.Spec.NodeName] = true
@@ -73,10 +73,10 @@ func TestRealNodesRunRealPods(t *testing.T) {
 
 	for _, size := range []int{4, 2} {
 		p.Scale(t, size)
-		p.AwaitRunning(t, size)
+		p.AwaitRunningMachines(t, size)
 		assert.Len(t, listInstances(t, p), size)
 	}
-	awaitReady(t, p, 3)
+	awaitReadyPods(t, p, 3)
 }
 
 // A machine with a wrong or expired token is refused and gets no Node. A machine with a valid token joins at the same
@@ -86,11 +86,11 @@ func TestAWrongTokenDoesNotJoin(t *testing.T) {
 	c := cluster{r.Stack, incusServer(t), r.Kube}
 	expired := c.createToken(t, "expird", -time.Minute)
 	good := c.createToken(t, "abcdef", time.Hour)
-	c.launch(t, "wrong", "abcdef.0000000000000000")
-	c.launch(t, "expired", expired)
+	c.launchMachine(t, "wrong", "abcdef.0000000000000000")
+	c.launchMachine(t, "expired", expired)
 	for _, name := range []string{"wrong", "expired"} { // both machines asked and were refused
 		require.Eventually(t, func() bool {
-			_, err := c.incus.Run(
+			_, err := c.incusServer.Run(
 				t.Context(),
 				"exec",
 				name,
@@ -103,8 +103,8 @@ func TestAWrongTokenDoesNotJoin(t *testing.T) {
 			return err == nil
 		}, 2*stepTimeout, pollInterval, name)
 	}
-	c.launch(t, "good", good)
-	c.awaitReady(t, "good")
+	c.launchMachine(t, "good", good)
+	c.awaitReadyNode(t, "good")
 	for _, name := range []string{"wrong", "expired"} {
 		_, err := c.clients.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 		assert.True(t, apierrors.IsNotFound(err), name)
@@ -116,15 +116,15 @@ func TestAWrongTokenDoesNotJoin(t *testing.T) {
 func TestNothingOutlivesTheStack(t *testing.T) {
 	runParallel(t)
 	c := startCluster(t, t.TempDir())
-	traces := incustest.Traces(t, c.incus)
-	c.launch(t, "m-1", c.createToken(t, "abcdef", time.Hour))
-	c.awaitReady(t, "m-1")
+	traces := incustest.LeftoverFinder(t, c.incusServer)
+	c.launchMachine(t, "m-1", c.createToken(t, "abcdef", time.Hour))
+	c.awaitReadyNode(t, "m-1")
 	require.NotEmpty(t, traces())
-	require.NoError(t, parts.Down(t.Context(), c.stack.Dir()))
+	require.NoError(t, parts.StopStack(t.Context(), c.stack.Dir()))
 	require.Empty(t, traces())
 
 	c = startCluster(t, c.stack.Dir()) // the machine starts again
-	traces = incustest.Traces(t, c.incus)
+	traces = incustest.LeftoverFinder(t, c.incusServer)
 	state, err := c.stack.State()
 	require.NoError(t, err)
 	supervisor, err := os.FindProcess(state.Supervisor.PID)
@@ -138,31 +138,31 @@ func TestNothingOutlivesTheStack(t *testing.T) {
 		}
 		return true
 	}, 2*stepTimeout, pollInterval, "all but cgroups")
-	require.NoError(t, parts.Down(t.Context(), c.stack.Dir()))
+	require.NoError(t, parts.StopStack(t.Context(), c.stack.Dir()))
 	assert.Empty(t, traces())
 }
 
 // cluster is a running stack whose machines are created by the test itself.
 type cluster struct {
-	stack   *stack.Stack
-	incus   *incus.Server
-	clients kubernetes.Interface
+	stack       *stack.Stack
+	incusServer *incus.Server
+	clients     kubernetes.Interface
 }
 
 // startCluster starts a small stack in a folder.
 func startCluster(t *testing.T, dir string) cluster {
 	t.Helper()
-	options, err := parts.Parts{Nodes: true}.Add(t.Context(), stack.Options{
-		Dir: dir, FreePorts: true, Attached: true, Output: os.Stderr,
+	options, err := parts.Parts{WithNodes: true}.AddToOptions(t.Context(), stack.Options{
+		Dir: dir, UseFreePorts: true, Attached: true, Output: os.Stderr,
 		Components: []string{component.ControllerManager, component.Bootstrap},
 	})
 	require.NoError(t, err)
 	s, err := stack.Up(t.Context(), options)
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, parts.Down(context.Background(), dir)) })
-	server, err := parts.Incus(s)
+	t.Cleanup(func() { assert.NoError(t, parts.StopStack(context.Background(), dir)) })
+	server, err := parts.OpenIncus(s)
 	require.NoError(t, err)
-	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(component.Test))
+	config, err := clientcmd.BuildConfigFromFlags("", s.KubeconfigPath(component.Test))
 	require.NoError(t, err)
 	clients, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
@@ -191,17 +191,25 @@ func (c cluster) createToken(t *testing.T, id string, expires time.Duration) str
 	return id + "." + secret
 }
 
-// launch creates a container with the stack's user data, like a provider.
-func (c cluster) launch(t *testing.T, name, token string) {
+// launchMachine creates a container with the stack's user data, like a provider.
+func (c cluster) launchMachine(t *testing.T, name, token string) {
 	t.Helper()
 	text, err := parts.UserData(c.stack)
 	require.NoError(t, err)
 	text = strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(text)
-	_, err = c.incus.Run(t.Context(), "launch", "--quiet", incus.ImageAlias, name, "--config", "user.user-data="+text)
+	_, err = c.incusServer.Run(
+		t.Context(),
+		"launch",
+		"--quiet",
+		incus.ImageAlias,
+		name,
+		"--config",
+		"user.user-data="+text,
+	)
 	require.NoError(t, err)
 }
 
-func (c cluster) awaitReady(t *testing.T, name string) {
+func (c cluster) awaitReadyNode(t *testing.T, name string) {
 	t.Helper()
 	began := time.Now()
 	require.Eventually(t, func() bool {

@@ -39,9 +39,9 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 			}},
 		}
 	})
-	p.Deploy(t, "web", 4, withWorkload(linger, corev1.ScheduleAnyway))
-	awaitReady(t, p, 4)
-	p.Budget(t, "web", 3)
+	p.DeployPods(t, "web", 4, withWorkload(linger, corev1.ScheduleAnyway))
+	awaitReadyPods(t, p, 4)
+	p.CreateBudget(t, "web", 3)
 	_, err := r.Kube.CoreV1().Services(p.Namespace).Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: corev1.ServiceSpec{
@@ -75,9 +75,9 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 		}
 		return left == 0, left
 	})
-	p.AwaitRunning(t, 6)
+	p.AwaitRunningMachines(t, 6)
 	took := time.Since(began)
-	last := awaitReady(t, p, 4)
+	last := awaitReadyPods(t, p, 4)
 	cancel()
 
 	requests, failures := asked()

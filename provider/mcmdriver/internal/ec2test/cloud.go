@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// pageSize is the maximum number of instances in one answer of Describe. The number is small, so that tests need
-// several pages.
+// pageSize is the maximum number of instances in one answer of DescribeInstances. The number is small, so that tests
+// need several pages.
 const pageSize = 5
 
 // The states of an instance, with EC2's names. A terminated instance remains in the state StateShuttingDown. No Filter
@@ -43,12 +43,13 @@ type API interface {
 	// RunInstances creates an instance.
 	RunInstances(Instance) (Instance, error)
 
-	// Describe returns a page of the instances that match a filter. An empty token requests the first page. Result next
-	// is the token of the next page, or empty for the last page.
-	Describe(filter Filter, token string) (page []Instance, next string, err error)
+	// DescribeInstances returns a page of the instances that match a filter. An empty token requests the first page.
+	// Result next is the token of the next page, or empty for the last page.
+	DescribeInstances(filter Filter, token string) (page []Instance, next string, err error)
 
-	// Terminate terminates an instance of any cluster. Terminate has no effect on a terminated or unknown instance.
-	Terminate(id string) error
+	// TerminateInstance terminates an instance of any cluster. TerminateInstance has no effect on a terminated or unknown
+	// instance.
+	TerminateInstance(id string) error
 
 	// SetUpNetwork configures the network interface of an instance. The first call for an instance returns false: the
 	// interface is not attached yet.
@@ -63,7 +64,7 @@ type Filter struct {
 	Name    string // value of the tag Name; empty: any name
 }
 
-func (f Filter) matches(i Instance) bool {
+func (f Filter) matchesInstance(i Instance) bool {
 	for _, key := range f.TagKeys {
 		if _, has := i.Tags[key]; !has {
 			return false
@@ -74,13 +75,13 @@ func (f Filter) matches(i Instance) bool {
 
 // Cloud is a region of EC2. A Cloud is safe for concurrent use; the zero value is a valid Cloud without instances.
 type Cloud struct {
-	// Consistency is the time after the creation of an instance in which no read shows the instance. Consistency must
+	// ReadDelay is the time after the creation of an instance in which no read shows the instance. ReadDelay must
 	// be set before the first call.
-	Consistency time.Duration
+	ReadDelay time.Duration
 
-	// Changed, if set, is called after each creation or termination of an instance. Changed must be set before the
-	// first call.
-	Changed func(Instance)
+	// OnInstanceChange, if set, is called after each creation or termination of an instance. OnInstanceChange must be set
+	// before the first call.
+	OnInstanceChange func(Instance)
 
 	mu        sync.Mutex
 	instances []*Instance
@@ -94,7 +95,7 @@ func (c *Cloud) RunInstances(i Instance) (Instance, error) {
 	n := len(c.instances) + 1
 	i.ID = fmt.Sprintf("i-%08x", n)
 	i.PrivateDNSName = fmt.Sprintf("ip-10-250-%d-%d.eu-west-1.compute.internal", n/256, n%256)
-	i.State, i.Tags, i.visibleFrom = StateRunning, maps.Clone(i.Tags), time.Now().Add(c.Consistency)
+	i.State, i.Tags, i.visibleFrom = StateRunning, maps.Clone(i.Tags), time.Now().Add(c.ReadDelay)
 	c.instances = append(c.instances, &i)
 	made := i
 	c.mu.Unlock()
@@ -103,13 +104,13 @@ func (c *Cloud) RunInstances(i Instance) (Instance, error) {
 }
 
 func (c *Cloud) notifyChange(i Instance) {
-	if c.Changed != nil {
-		c.Changed(i)
+	if c.OnInstanceChange != nil {
+		c.OnInstanceChange(i)
 	}
 }
 
-// All returns all instances, including terminated instances, in the order of creation.
-func (c *Cloud) All() []Instance {
+// AllInstances returns all instances, including terminated instances, in the order of creation.
+func (c *Cloud) AllInstances() []Instance {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := make([]Instance, 0, len(c.instances))
@@ -121,11 +122,11 @@ func (c *Cloud) All() []Instance {
 	return all
 }
 
-// Describe implements API.
-func (c *Cloud) Describe(filter Filter, token string) (page []Instance, next string, err error) {
+// DescribeInstances implements API.
+func (c *Cloud) DescribeInstances(filter Filter, token string) (page []Instance, next string, err error) {
 	all := slices.DeleteFunc(
-		c.All(),
-		func(i Instance) bool { return time.Now().Before(i.visibleFrom) || !filter.matches(i) },
+		c.AllInstances(),
+		func(i Instance) bool { return time.Now().Before(i.visibleFrom) || !filter.matchesInstance(i) },
 	)
 	begin, _ := slices.BinarySearchFunc(all, token, func(i Instance, token string) int {
 		if i.ID <= token {
@@ -140,8 +141,8 @@ func (c *Cloud) Describe(filter Filter, token string) (page []Instance, next str
 	return all[begin:end], next, nil
 }
 
-// Terminate implements API.
-func (c *Cloud) Terminate(id string) error {
+// TerminateInstance implements API.
+func (c *Cloud) TerminateInstance(id string) error {
 	c.changeInstance(id, func(i *Instance) { i.State = StateShuttingDown })
 	return nil
 }

@@ -46,12 +46,12 @@ type Spec struct {
 type Driver struct {
 	Cloud API
 
-	// NameOnly makes GetMachineStatus ignore the provider ID, as older releases of the driver for AWS do.
-	NameOnly bool
+	// IgnoresProviderID makes GetMachineStatus ignore the provider ID, as older releases of the driver for AWS do.
+	IgnoresProviderID bool
 
-	// NoStatus makes GetMachineStatus return Unimplemented and NodeName equal to the machine's name, as in older
+	// LacksStatus makes GetMachineStatus return Unimplemented and NodeName equal to the machine's name, as in older
 	// releases of the driver for OpenStack.
-	NoStatus bool
+	LacksStatus bool
 }
 
 var _ mcm.Driver = (*Driver)(nil)
@@ -99,7 +99,7 @@ func (s Spec) scopeTags() (cluster, role string) {
 func (d *Driver) findInstances(spec Spec, id, name string) (found []Instance, err error) {
 	cluster, role := spec.scopeTags()
 	for token := ""; ; {
-		page, next, err := d.Cloud.Describe(Filter{TagKeys: []string{cluster, role}, ID: id, Name: name}, token)
+		page, next, err := d.Cloud.DescribeInstances(Filter{TagKeys: []string{cluster, role}, ID: id, Name: name}, token)
 		if err != nil {
 			return nil, status.Error(codes.Unavailable, err.Error())
 		}
@@ -116,7 +116,7 @@ func ProviderID(region, id string) string { return fmt.Sprintf("aws:///%s/%s", r
 func instanceID(providerID string) string { return providerID[strings.LastIndex(providerID, "/")+1:] }
 
 func (d *Driver) nodeName(i Instance) string {
-	if d.NoStatus {
+	if d.LacksStatus {
 		return i.Tags["Name"]
 	}
 	return i.PrivateDNSName
@@ -201,7 +201,7 @@ func (d *Driver) DeleteMachine(_ context.Context, r *mcm.DeleteMachineRequest) (
 		}
 	}
 	for _, i := range doomed {
-		if err := d.Cloud.Terminate(i.ID); err != nil {
+		if err := d.Cloud.TerminateInstance(i.ID); err != nil {
 			return nil, status.Error(codes.Unavailable, err.Error())
 		}
 	}
@@ -213,7 +213,7 @@ func (d *Driver) GetMachineStatus(
 	_ context.Context,
 	r *mcm.GetMachineStatusRequest,
 ) (*mcm.GetMachineStatusResponse, error) {
-	if d.NoStatus {
+	if d.LacksStatus {
 		return nil, status.Error(codes.Unimplemented, "GetMachineStatus is not implemented")
 	}
 	spec, err := parseRequest(r.MachineClass, r.Secret)
@@ -221,7 +221,7 @@ func (d *Driver) GetMachineStatus(
 		return nil, err
 	}
 	id, name := "", r.Machine.Name
-	if r.Machine.Spec.ProviderID != "" && !d.NameOnly {
+	if r.Machine.Spec.ProviderID != "" && !d.IgnoresProviderID {
 		id, name = instanceID(r.Machine.Spec.ProviderID), ""
 	}
 	found, err := d.findInstances(spec, id, name)

@@ -20,7 +20,7 @@ const (
 type remoteMessage struct {
 	Instances []Instance
 	Filter    Filter
-	Token     string // token of a page of Describe
+	Token     string // token of a page of DescribeInstances
 	ID        string
 	Ready     bool
 }
@@ -50,10 +50,13 @@ func (c *Cloud) Handler() http.Handler {
 		return remoteMessage{Instances: []Instance{made}}, err
 	})
 	handle(pathDescribe, func(m remoteMessage) (remoteMessage, error) {
-		page, next, err := c.Describe(m.Filter, m.Token)
+		page, next, err := c.DescribeInstances(m.Filter, m.Token)
 		return remoteMessage{Instances: page, Token: next}, err
 	})
-	handle(pathTerminate, func(m remoteMessage) (remoteMessage, error) { return remoteMessage{}, c.Terminate(m.ID) })
+	handle(
+		pathTerminate,
+		func(m remoteMessage) (remoteMessage, error) { return remoteMessage{}, c.TerminateInstance(m.ID) },
+	)
 	handle(pathNetwork, func(m remoteMessage) (remoteMessage, error) {
 		ready, err := c.SetUpNetwork(m.ID)
 		return remoteMessage{Ready: ready}, err
@@ -66,7 +69,7 @@ type Client struct{ URL string }
 
 var _ API = Client{}
 
-func (c Client) post(path string, m remoteMessage) (answer remoteMessage, err error) {
+func (c Client) postMessage(path string, m remoteMessage) (answer remoteMessage, err error) {
 	body, err := json.Marshal(m)
 	if err != nil {
 		return answer, err
@@ -84,7 +87,7 @@ func (c Client) post(path string, m remoteMessage) (answer remoteMessage, err er
 
 // RunInstances implements API.
 func (c Client) RunInstances(i Instance) (Instance, error) {
-	answer, err := c.post(PathRun, remoteMessage{Instances: []Instance{i}})
+	answer, err := c.postMessage(PathRun, remoteMessage{Instances: []Instance{i}})
 	if err == nil && len(answer.Instances) != 1 {
 		err = fmt.Errorf("%s: %d instances instead of one", PathRun, len(answer.Instances))
 	}
@@ -94,20 +97,20 @@ func (c Client) RunInstances(i Instance) (Instance, error) {
 	return answer.Instances[0], nil
 }
 
-// Describe implements API.
-func (c Client) Describe(filter Filter, token string) (page []Instance, next string, err error) {
-	answer, err := c.post(pathDescribe, remoteMessage{Filter: filter, Token: token})
+// DescribeInstances implements API.
+func (c Client) DescribeInstances(filter Filter, token string) (page []Instance, next string, err error) {
+	answer, err := c.postMessage(pathDescribe, remoteMessage{Filter: filter, Token: token})
 	return answer.Instances, answer.Token, err
 }
 
-// Terminate implements API.
-func (c Client) Terminate(id string) error {
-	_, err := c.post(pathTerminate, remoteMessage{ID: id})
+// TerminateInstance implements API.
+func (c Client) TerminateInstance(id string) error {
+	_, err := c.postMessage(pathTerminate, remoteMessage{ID: id})
 	return err
 }
 
 // SetUpNetwork implements API.
 func (c Client) SetUpNetwork(id string) (ready bool, err error) {
-	answer, err := c.post(pathNetwork, remoteMessage{ID: id})
+	answer, err := c.postMessage(pathNetwork, remoteMessage{ID: id})
 	return answer.Ready, err
 }

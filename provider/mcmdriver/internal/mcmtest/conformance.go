@@ -13,11 +13,14 @@ import (
 	"millwright/provider/mcmdriver"
 )
 
-// Quick returns options that shorten the waits for earlier creations.
-func Quick(window time.Duration) []mcmdriver.Option {
+// OptionsWithShortWaits returns options that shorten the waits for earlier creations.
+func OptionsWithShortWaits(window time.Duration) []mcmdriver.Option {
 	return []mcmdriver.Option{
 		mcmdriver.WithWindow(window),
-		mcmdriver.WithAdapter(driver.WithRequestLife(20*time.Millisecond), driver.WithSearchInterval(5*time.Millisecond)),
+		mcmdriver.WithDriverOptions(
+			driver.WithRequestLife(20*time.Millisecond),
+			driver.WithSearchInterval(5*time.Millisecond),
+		),
 	}
 }
 
@@ -29,26 +32,26 @@ var mcmMethodNames = map[provider.Method]string{
 	provider.MethodListInstances:      "ListMachines",
 }
 
-// Cloud returns a conformance.Cloud with the fields that are common to all drivers of MCM. The caller sets the other
-// fields.
-func Cloud(t *testing.T, d *Driver, class provider.Class, csiDriver string) conformance.Cloud {
+// NewConformanceCloud returns a conformance.Cloud with the fields that are common to all drivers of MCM. The caller
+// sets the other fields.
+func NewConformanceCloud(t *testing.T, d *Driver, class provider.Class, csiDriver string) conformance.Cloud {
 	return conformance.Cloud{
-		Provider: mcmdriver.New(d, Quick(20*time.Millisecond)...),
+		Provider: mcmdriver.New(d, OptionsWithShortWaits(20*time.Millisecond)...),
 		Class:    class,
-		OwnVolume: func(handle string) provider.Volume {
+		VolumeOfCloud: func(handle string) provider.Volume {
 			return provider.Volume{CSIDriver: csiDriver, Handle: handle}
 		},
-		Fail: func(m provider.Method, err *provider.Error) {
-			d.Fail(mcmMethodNames[m], status.Error(codes.Code(err.Code), err.Message))
+		FailNextCall: func(m provider.Method, err *provider.Error) {
+			d.FailNextCall(mcmMethodNames[m], status.Error(codes.Code(err.Code), err.Message))
 		},
-		Answers: func(m provider.Method, code provider.Code) bool {
+		IsRegularAnswer: func(m provider.Method, code provider.Code) bool {
 			return m == provider.MethodInstanceStatus &&
 				(code == provider.NotFound || code == provider.Unimplemented || code == provider.OutOfRange)
 		},
-		Timeless:  true,
-		CreatesOn: true,
-		Hang: func(m provider.Method) {
-			d.Hang(mcmMethodNames[m], t.Context().Done())
+		LacksRetryDelays:   true,
+		CannotCancelCreate: true,
+		HangCalls: func(m provider.Method) {
+			d.HangCalls(mcmMethodNames[m], t.Context().Done())
 		},
 	}
 }

@@ -24,21 +24,23 @@ func New(d mcm.Driver) *Driver {
 	return &Driver{Driver: d, errorsByMethod: map[string]error{}, hangsByMethod: map[string]<-chan struct{}{}}
 }
 
-// Fail makes the next call of a method return an error.
-func (d *Driver) Fail(method string, err error) {
+// FailNextCall makes the next call of a method return an error.
+func (d *Driver) FailNextCall(method string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.errorsByMethod[method] = err
 }
 
-// Hang makes each call of a method wait until the channel until is closed, even after the end of the call's context.
-func (d *Driver) Hang(method string, until <-chan struct{}) {
+// HangCalls makes each call of a method wait until the channel until is closed, even after the end of the call's
+// context.
+func (d *Driver) HangCalls(method string, until <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hangsByMethod[method] = until
 }
 
-// failOrHang hangs or fails if Hang or Fail was called for the method. Every method calls failOrHang first.
+// failOrHang hangs or fails if HangCalls or FailNextCall was called for the method. Every method calls failOrHang
+// first.
 func (d *Driver) failOrHang(method string) error {
 	d.mu.Lock()
 	err, hang := d.errorsByMethod[method], d.hangsByMethod[method]

@@ -56,40 +56,40 @@ const (
 	Failure  = "the hypervisor has lost its disk"
 )
 
-// Call is a call of a hook. Calls are stored in their order.
-type Call struct {
+// HookCall is a call of a hook. Calls are stored in their order.
+type HookCall struct {
 	Hook       string
 	Deployment string // name of the deployment of the Machine or the MachineSets
 	Name       string // name of the Machine (UpdateMachine) or of the former MachineSet (CanUpdateMachineSet)
 	// spec of the infrastructure machine as JSON (UpdateMachine), or name of the new MachineSet (CanUpdateMachineSet)
-	Desired string
+	DesiredState string
 }
 
 // Server is the extension. A Server is safe for concurrent use.
 type Server struct {
 	server *httptest.Server
 
-	mu           sync.Mutex
-	behaviours   map[string]Behaviour // by the key of hook and deployment
-	begunUpdates map[string]bool      // updates for which the core has made one call so far, by Machine and desired spec
-	calls        []Call
-	refused      []error // an error for each request that is not a valid call of a hook
+	mu              sync.Mutex
+	behaviours      map[string]Behaviour // by the key of hook and deployment
+	begunUpdates    map[string]bool      // updates for which the core has made one call so far, by Machine and desired spec
+	calls           []HookCall
+	refusedRequests []error // an error for each request that is not a valid call of a hook
 }
 
 // New starts the extension on a port of the loopback interface. The caller of New must call Close.
 func New() *Server {
 	s := &Server{behaviours: map[string]Behaviour{}, begunUpdates: map[string]bool{}}
-	s.server = httptest.NewTLSServer(http.HandlerFunc(s.serve))
+	s.server = httptest.NewTLSServer(http.HandlerFunc(s.serveHook))
 	return s
 }
 
 // Close stops the extension. A second call of Close does nothing.
 func (s *Server) Close() { s.server.Close() }
 
-// Config returns the ExtensionConfig that registers the extension for objects of one namespace. The ExtensionConfig has
-// the name of the namespace. Cluster API's core reconciles the ExtensionConfig only if it has the label of the core's
-// watch filter.
-func (s *Server) Config(namespace, filterLabel, filter string) *unstructured.Unstructured {
+// ExtensionConfig returns the ExtensionConfig that registers the extension for objects of one namespace. The
+// ExtensionConfig has the name of the namespace. Cluster API's core reconciles the ExtensionConfig only if it has the
+// label of the core's watch filter.
+func (s *Server) ExtensionConfig(namespace, filterLabel, filter string) *unstructured.Unstructured {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.server.Certificate().Raw})
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": runtimev1.GroupVersion.String(), "kind": "ExtensionConfig",
@@ -103,29 +103,29 @@ func (s *Server) Config(namespace, filterLabel, filter string) *unstructured.Uns
 
 func behaviourKey(hook, deployment string) string { return hook + " " + deployment }
 
-// Behave sets how the next calls of a hook for a deployment are answered. The default behaviour is Works.
-func (s *Server) Behave(hook, deployment string, b Behaviour) {
+// SetBehaviour sets how the next calls of a hook for a deployment are answered. The default behaviour is Works.
+func (s *Server) SetBehaviour(hook, deployment string, b Behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.behaviours[behaviourKey(hook, deployment)] = b
 }
 
 // Calls returns the calls of a hook for a deployment until now, in their order.
-func (s *Server) Calls(hook, deployment string) []Call {
+func (s *Server) Calls(hook, deployment string) []HookCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(
 		slices.Clone(s.calls),
-		func(c Call) bool { return c.Hook != hook || c.Deployment != deployment },
+		func(c HookCall) bool { return c.Hook != hook || c.Deployment != deployment },
 	)
 }
 
-// Refused returns an error that joins an error for each request that was not a valid call of a hook; nil if all
-// requests were valid.
-func (s *Server) Refused() error {
+// RefusedRequestsError returns an error that joins an error for each request that was not a valid call of a hook; nil
+// if all requests were valid.
+func (s *Server) RefusedRequestsError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return errors.Join(s.refused...)
+	return errors.Join(s.refusedRequests...)
 }
 
 // handlerNames has the name of the handler of each hook.
@@ -135,23 +135,23 @@ func hookPath(hook, handler string) string {
 	return strings.TrimSuffix(strings.ToLower(fmt.Sprintf("/%s/%s/%s", runtimehooksv1.GroupVersion, hook, handler)), "/")
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveHook(w http.ResponseWriter, r *http.Request) {
 	var answer any
 	var err error
 	switch r.URL.Path {
 	case hookPath("Discovery", ""):
 		answer = discoveryAnswer()
 	case hookPath(CanUpdateMachineSet, handlerNames[CanUpdateMachineSet]):
-		answer, err = s.canUpdateSet(r)
+		answer, err = s.answerCanUpdateSet(r)
 	case hookPath(UpdateMachine, handlerNames[UpdateMachine]):
-		answer, err = s.updateMachine(r)
+		answer, err = s.answerUpdateMachine(r)
 	default:
 		err = errors.New("no hook has this path")
 	}
 	if err != nil && !errors.Is(err, errBroken) {
 		err = fmt.Errorf("%s %s: %w", r.Method, r.URL, err)
 		s.mu.Lock()
-		s.refused = append(s.refused, err)
+		s.refusedRequests = append(s.refusedRequests, err)
 		s.mu.Unlock()
 	}
 	if err != nil {
@@ -183,7 +183,7 @@ func successAnswer() runtimehooksv1.CommonResponse {
 
 // recordCall stores a call and returns the behaviour for its answer. recordCall returns an error if the behaviour is
 // Breaks.
-func (s *Server) recordCall(c Call) (Behaviour, error) {
+func (s *Server) recordCall(c HookCall) (Behaviour, error) {
 	s.mu.Lock()
 	s.calls = append(s.calls, c)
 	b := s.behaviours[behaviourKey(c.Hook, c.Deployment)]
@@ -197,14 +197,14 @@ func (s *Server) recordCall(c Call) (Behaviour, error) {
 	return b, nil
 }
 
-func (s *Server) canUpdateSet(r *http.Request) (*runtimehooksv1.CanUpdateMachineSetResponse, error) {
+func (s *Server) answerCanUpdateSet(r *http.Request) (*runtimehooksv1.CanUpdateMachineSetResponse, error) {
 	var in runtimehooksv1.CanUpdateMachineSetRequest
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		return nil, err
 	}
 	former, wanted := &in.Current.MachineSet, &in.Desired.MachineSet
 	b, err := s.recordCall(
-		Call{CanUpdateMachineSet, former.Labels[clusterv1.MachineDeploymentNameLabel], former.Name, wanted.Name},
+		HookCall{CanUpdateMachineSet, former.Labels[clusterv1.MachineDeploymentNameLabel], former.Name, wanted.Name},
 	)
 	if err != nil {
 		return nil, err
@@ -267,7 +267,7 @@ func newPatch(kind runtimehooksv1.PatchType, content any) (runtimehooksv1.Patch,
 	return runtimehooksv1.Patch{PatchType: kind, Patch: text}, err
 }
 
-func (s *Server) updateMachine(r *http.Request) (*runtimehooksv1.UpdateMachineResponse, error) {
+func (s *Server) answerUpdateMachine(r *http.Request) (*runtimehooksv1.UpdateMachineResponse, error) {
 	var in runtimehooksv1.UpdateMachineRequest
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		return nil, err
@@ -281,7 +281,7 @@ func (s *Server) updateMachine(r *http.Request) (*runtimehooksv1.UpdateMachineRe
 		return nil, err
 	}
 	m := &in.Desired.Machine
-	b, err := s.recordCall(Call{UpdateMachine, m.Labels[clusterv1.MachineDeploymentNameLabel], m.Name, string(spec)})
+	b, err := s.recordCall(HookCall{UpdateMachine, m.Labels[clusterv1.MachineDeploymentNameLabel], m.Name, string(spec)})
 	if err != nil {
 		return nil, err
 	}
@@ -308,9 +308,9 @@ func (s *Server) isFirstCall(update string) bool {
 	return s.begunUpdates[update]
 }
 
-// Discovered reports whether Cluster API's core has discovered the hooks of an ExtensionConfig, and returns the message
-// of the discovery condition.
-func Discovered(config *unstructured.Unstructured) (bool, string) {
+// IsDiscovered reports whether Cluster API's core has discovered the hooks of an ExtensionConfig, and returns the
+// message of the discovery condition.
+func IsDiscovered(config *unstructured.Unstructured) (bool, string) {
 	var c runtimev1.ExtensionConfig
 	text, err := config.MarshalJSON()
 	if err == nil {
