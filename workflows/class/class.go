@@ -22,7 +22,7 @@ type machineClass struct {
 func MachineClass(ctx workflow.Context, in run.Input) (run.Result, error) {
 	c := &machineClass{run.NewWorkflowState(ctx, run.KindMachineClass, class.ClassesResource, in)}
 	c.Live, c.IdleBeforeEnd = !in.Continued, true
-	return run.RunLoop(ctx, c)
+	return run.ExecuteLoop(ctx, c)
 }
 
 // Decide returns the missing finalizers and the finalizers to remove. Decide decides removals only from a live read,

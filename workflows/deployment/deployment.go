@@ -38,7 +38,7 @@ func runDeployment(ctx workflow.Context, a adapter, in run.Input) (run.Result, e
 		setWriter: setWriter{WorkflowState: run.NewWorkflowState(ctx, a.deploymentKind, a.resource, in), adapter: a},
 	}
 	m.Live, m.ContinuesAsNew = !in.Continued, true
-	return run.RunLoop(ctx, m)
+	return run.ExecuteLoop(ctx, m)
 }
 
 // Step carries out a decision, or waits for a change. A calm run with changes continues as new after SettledAfter.

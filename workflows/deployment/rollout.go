@@ -86,7 +86,7 @@ func runRollout(ctx workflow.Context, a adapter, in RolloutInput) (RolloutResult
 	if now := workflow.Now(ctx); r.figures.Began.IsZero() {
 		r.figures.Began, r.figures.Seen = now, now
 	}
-	return run.RunLoop(ctx, r)
+	return run.ExecuteLoop(ctx, r)
 }
 
 func (r *rolloutState) NextInput() any {

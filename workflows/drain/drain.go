@@ -91,7 +91,7 @@ func runDrain(ctx workflow.Context, a adapter, in Input) (Result, error) {
 	); err != nil {
 		return Result{}, err
 	}
-	result, err := run.RunLoop(ctx, d)
+	result, err := run.ExecuteLoop(ctx, d)
 	if temporal.IsCanceledError(err) {
 		return result, cmp.Or(d.holdCancelledDrain(ctx), err)
 	}

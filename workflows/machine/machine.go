@@ -48,7 +48,10 @@ type machine struct {
 // machine is calm or gone. A deletion can interrupt every step. A run may be terminated at any time: the next run
 // continues from the state of the object and the provider.
 func Machine(ctx workflow.Context, in run.Input) (run.Result, error) {
-	return run.RunLoop(ctx, &machine{WorkflowState: run.NewWorkflowState(ctx, run.KindMachine, kube.MachinesResource, in)})
+	return run.ExecuteLoop(
+		ctx,
+		&machine{WorkflowState: run.NewWorkflowState(ctx, run.KindMachine, kube.MachinesResource, in)},
+	)
 }
 
 // FinishOpenWork waits for the end of an unfinished call before the run continues as new, because the next run would

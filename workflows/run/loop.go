@@ -28,10 +28,10 @@ type runResult interface {
 	IsCalm() bool // true: no work is left, so a signal that arrives before the end makes the run continue
 }
 
-// RunLoop runs the workflow of one object: it receives signals, decides and carries out steps. A step that ends the
+// ExecuteLoop runs the workflow of one object: it receives signals, decides and carries out steps. A step that ends the
 // run, or a long history, ends the loop; the run then ends or continues as new. No signal or operator request is lost:
 // the workflow does not yield between the last check for signals and requests and the return.
-func RunLoop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (ended R, err error) {
+func ExecuteLoop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (ended R, err error) {
 	o := p.BaseObject()
 	if err := o.acceptRequests(ctx); err != nil {
 		return ended, err

@@ -87,7 +87,7 @@ func (w *loopWorld) runWorkflow(ctx workflow.Context, in Input) (Result, error) 
 		firstStep:     w.firstStep,
 	}
 	w.procedure.ContinuesAsNew, w.procedure.IdleBeforeEnd = w.continuesAsNew, w.idleBeforeEnd
-	return RunLoop(ctx, w.procedure)
+	return ExecuteLoop(ctx, w.procedure)
 }
 
 // execute calls lastMoment just before the first step ends, and returns the result of the run.

@@ -37,7 +37,7 @@ func ClusterAPISet(ctx workflow.Context, in run.Input) (run.Result, error) {
 func runSet(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
 	s := &machineSet{WorkflowState: run.NewWorkflowState(ctx, a.kind, a.resource, in), adapter: a}
 	s.Live, s.IdleBeforeEnd = !in.Continued, true
-	return run.RunLoop(ctx, s)
+	return run.ExecuteLoop(ctx, s)
 }
 
 func (s *machineSet) Decide(ctx workflow.Context) (set.Decision, error) {
