@@ -233,7 +233,7 @@ func (f *Flags) Start(ctx context.Context) (*Process, error) {
 		ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 		defer cancel()
 		if err := (*health)(ctx); err != nil {
-			return fmt.Errorf("Temporal at %s does not answer: %w", f.Connection.Address, err)
+			return fmt.Errorf("the Temporal server at %s does not answer: %w", f.Connection.Address, err)
 		}
 		return nil
 	})

@@ -121,7 +121,7 @@ func TestServe(t *testing.T) {
 	temporal.isDown.Store(true)
 	code, body = get("/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
-	assert.Equal(t, "Temporal at temporal:7233 does not answer: connection refused\n", body)
+	assert.Equal(t, "the Temporal server at temporal:7233 does not answer: connection refused\n", body)
 	temporal.isDown.Store(false)
 	code, _ = get("/readyz")
 	assert.Equal(t, http.StatusOK, code, "as soon as it answers again")

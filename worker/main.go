@@ -25,20 +25,20 @@ import (
 // options are the flags of the worker.
 type options struct {
 	process.Flags
-	formerName          string
-	queues              string
-	virtualCloudAddress string
-	adoptBeforeCreate   bool
-	guardSecrets        bool
-	tokenGroups         string
-	draining            drain.Settings
-	maxDrains           int
-	cloud               serve.CloudFlags
-	preflight           process.PreflightFlags
-	rollout             process.RolloutFlags
-	mcm                 process.MCMFlags
-	scope               process.ScopeFlags
-	clusterAPI          process.ClusterAPIFlags
+	formerName           string
+	queues               string
+	virtualCloudAddress  string
+	adoptBeforeCreate    bool
+	guardSecrets         bool
+	bootstrapTokenGroups string
+	draining             drain.Settings
+	maxDrains            int
+	cloud                serve.CloudFlags
+	preflight            process.PreflightFlags
+	rollout              process.RolloutFlags
+	mcm                  process.MCMFlags
+	scope                process.ScopeFlags
+	clusterAPI           process.ClusterAPIFlags
 }
 
 func main() {
@@ -93,7 +93,7 @@ func newCommand() *cobra.Command {
 		"put a finalizer on each Secret that a MachineClass names; requires the rights to list, watch and patch Secrets; set the same value on worker and bridge",
 	)
 	set.StringVar(
-		&o.tokenGroups,
+		&o.bootstrapTokenGroups,
 		"bootstrap-token-auth-extra-groups",
 		"",
 		"additional groups of bootstrap tokens, separated by commas; each must begin with system:bootstrappers:",
@@ -189,7 +189,7 @@ func runWorker(ctx context.Context, o options) error {
 
 // validate returns an error if a flag has an invalid value.
 func (o *options) validate() error {
-	for group := range strings.SplitSeq(o.tokenGroups, ",") {
+	for group := range strings.SplitSeq(o.bootstrapTokenGroups, ",") {
 		if group != "" && !strings.HasPrefix(group, "system:bootstrappers:") {
 			return fmt.Errorf(
 				"--bootstrap-token-auth-extra-groups: %q does not begin with system:bootstrappers:, and the API server takes no other",

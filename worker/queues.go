@@ -54,7 +54,7 @@ func serveQueues(
 	k := &kube.Kube{
 		Cluster:     in.cluster,
 		Recorder:    clients.events,
-		TokenGroups: o.tokenGroups,
+		TokenGroups: o.bootstrapTokenGroups,
 		Draining:    o.draining,
 		FreshTokens: &kube.FreshTokens{},
 		Metrics:     kube.NewMetrics(registry),

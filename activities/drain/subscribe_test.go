@@ -28,7 +28,7 @@ func TestBurstOfChangesCausesFewLooks(t *testing.T) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
 			d.SetRequestError(budgetRefusal("all"), "a")
 			e := d.StartEvictPods(in)
-			activitiestest.AdvanceTime(time.Second) // the first looks of the drain use up part of the rate limit
+			activitiestest.AdvanceTime(time.Second) // the first reads of the drain use up part of the rate limit
 			e.AssertRunning(t)
 			d.TakeNewRequests()
 			current := func(b *policyv1.PodDisruptionBudget) { b.ResourceVersion = "" } // no precondition

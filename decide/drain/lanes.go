@@ -186,7 +186,7 @@ func awaitedVolumes(o Facts) []awaitedVolume {
 // not wait for the attachment.
 func nextAwaitedVolume(d DepartedPod, o Facts, used map[string]bool) (awaitedVolume, bool) {
 	if TreatmentOfPod(d.Pod).Do == Skip || d.Pod.Finished && d.Pod.DeletedAt.IsZero() {
-		// a pod that finished without a deletion used no volume
+		// a pod that finished without being deleted blocks no volume
 		return awaitedVolume{}, false
 	}
 	first := func(is func(Volume) bool) string {

@@ -257,8 +257,8 @@ func (r *grantReview) reviewExistingMachine(g ReplacementGrant, m Machine) {
 // grant, and a repeated review keeps the same grants. The zone of a missing machine is not known yet, so grants of
 // every domain may wait for it.
 func (r *grantReview) reviewGoneMachines(gone []ReplacementGrant, o Facts) {
-	// Machines that may still join. A due machine needs its own grant: if another grant waited for a due machine, a
-	// budget of one would stay used without end.
+	// Machines that may still join. A due machine gets a grant of its own: if a grant that is in use had to wait for the due
+	// machine, a budget of one would never be free again.
 	making := map[string][]time.Time{} // creation times by domain
 	for _, m := range o.Machines {
 		if !m.Joined && !m.Failed && !m.Deleting && !m.Due && !m.Granted && !m.Preserved {

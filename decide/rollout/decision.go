@@ -153,7 +153,7 @@ func (p *planner) addResizes(d *Decision) {
 			continue
 		}
 		stale := (set.size > 0 || set == p.current) && (set.Desired != p.facts.Replicas || set.Max != maxReplicas(p.facts))
-		if stale || set.size != set.Replicas || set.transfer != set.MachineSet.machineTransfer() {
+		if stale || set.size != set.Replicas || set.transfer != set.machineTransfer() {
 			appendBounded(&d.Resize, SetResize{
 				Name:     set.Name,
 				UID:      set.UID,

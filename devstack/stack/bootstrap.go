@@ -77,7 +77,7 @@ func productObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 		}
 		objects = append(objects, found...)
 	}
-	replaceCoreUser(objects)
+	replaceUserOfClusterAPICore(objects)
 	bindings, err := roleBindings(objects)
 	if err != nil {
 		return nil, err
@@ -93,8 +93,8 @@ func productObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 	return slices.Concat(objects, bindings, flows, upstream), nil
 }
 
-// replaceCoreUser replaces the user of Cluster API's core in admission policies by core's user in the stack.
-func replaceCoreUser(objects []*unstructured.Unstructured) {
+// replaceUserOfClusterAPICore replaces the user of Cluster API's core in admission policies by core's user in the stack.
+func replaceUserOfClusterAPICore(objects []*unstructured.Unstructured) {
 	for _, o := range objects {
 		if o.GetKind() != "ValidatingAdmissionPolicy" {
 			continue

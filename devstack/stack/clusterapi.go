@@ -36,7 +36,7 @@ func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the CA of Cluster API's webhooks: %w", err)
 		}
-		w := programWebhooks{name: name, url: p.ClusterAPIWebhooksURL(name), caCertificate: authority}
+		w := webhooksOfProgram{name: name, url: p.ClusterAPIWebhooksURL(name), caCertificate: authority}
 		for _, object := range objects {
 			if err := w.redirectToProgram(object, labels); err != nil {
 				return nil, fmt.Errorf("direct %s %s to %s: %w", object.GetKind(), object.GetName(), name, err)
@@ -67,8 +67,8 @@ func readCRDLabels(path string) (map[string]string, error) {
 	return labels, nil
 }
 
-// programWebhooks describes the webhook server of one program of Cluster API.
-type programWebhooks struct {
+// webhooksOfProgram describes the webhook server of one program of Cluster API.
+type webhooksOfProgram struct {
 	name          string // name of the program
 	url           string // base URL of the webhooks
 	caCertificate []byte // CA certificate of the webhooks, as PEM
@@ -77,7 +77,7 @@ type programWebhooks struct {
 // redirectToProgram changes an object of upstream's manifests so that the API server calls the program: for conversions
 // of a CRD with several versions, and for each webhook of a webhook configuration. Every CRD gets the labels. A webhook
 // configuration gets the program's name as a prefix, because the manifests of all programs use the same name.
-func (w programWebhooks) redirectToProgram(object *unstructured.Unstructured, labels map[string]string) error {
+func (w webhooksOfProgram) redirectToProgram(object *unstructured.Unstructured, labels map[string]string) error {
 	switch kind := object.GetKind(); kind {
 	case "CustomResourceDefinition":
 		object.SetLabels(labels)
@@ -110,6 +110,6 @@ func (w programWebhooks) redirectToProgram(object *unstructured.Unstructured, la
 	}
 }
 
-func (w programWebhooks) clientConfig(path string) map[string]any {
+func (w webhooksOfProgram) clientConfig(path string) map[string]any {
 	return map[string]any{"url": w.url + path, "caBundle": base64.StdEncoding.EncodeToString(w.caCertificate)}
 }

@@ -19,7 +19,7 @@ type TemporalFlags struct{ connection.Flags }
 
 // RegisterFlags adds the flags to a command and its subcommands.
 func (f *TemporalFlags) RegisterFlags(c *cobra.Command) {
-	f.Flags.Register(c.PersistentFlags())
+	f.Register(c.PersistentFlags())
 }
 
 // Dial returns a client that connects with its first request. The client logs nothing, because the commands return all

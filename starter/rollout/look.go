@@ -31,7 +31,7 @@ type rolloutCommand struct {
 // reader reads one deployment for the rollout commands.
 type reader struct {
 	key       types.NamespacedName
-	group     string // API group that the user named; empty if the user named none
+	apiGroup  string // API group that the user named; empty if the user named none
 	clients   kubecli.Clients
 	nodes     typedcorev1.NodesGetter // nil if nodes are not read
 	actsAsMCM bool
@@ -44,7 +44,7 @@ func (f *rolloutCommand) newReader(c *cobra.Command, name string) (l reader, err
 	if l.key, err = f.ParseKey(c, name); err != nil {
 		return l, err
 	}
-	l.group = f.Group
+	l.apiGroup = f.Group
 	if l.clients, err = f.Clients(f.Access); err != nil || f.targetKubeconfig == "" {
 		return l, err
 	}
@@ -153,7 +153,7 @@ func (l reader) readSource(ctx context.Context) (deploymentSource, []*v1alpha1.R
 // returns the only deployment with the name, and an error if Millwright reconciles a deployment with the name in each
 // group. If the objects of Cluster API cannot be read, findDeployment returns the deployment of machine.sapcloud.io.
 func (l reader) findDeployment(ctx context.Context) (deploymentSource, error) {
-	switch l.group {
+	switch l.apiGroup {
 	case v1alpha1.GroupName:
 		return l.readNative(ctx)
 	case clusterv1.GroupVersion.Group:

@@ -46,9 +46,9 @@ type Sources struct {
 // instance of the namespace, or if the node's name begins with the name of the namespace. The names of the namespace's
 // deployments must begin with the name of the namespace.
 type Watcher struct {
-	sources        Sources
-	namespace      string
-	boundsTemplate Bounds // template of the bounds of each deployment: says which properties JudgeSnapshot judges
+	sources                Sources
+	namespace              string
+	boundsOfEachDeployment Bounds // template of the bounds of each deployment: says which properties JudgeSnapshot judges
 
 	mu                 sync.Mutex
 	nodeNames          map[string]bool // names of nodes that the cloud has reported for the namespace's instances
@@ -68,14 +68,14 @@ type Watcher struct {
 // NewWatcher returns a watcher. The argument strict says which properties of each deployment are judged.
 func NewWatcher(sources Sources, namespace string, strict Bounds) *Watcher {
 	return &Watcher{
-		sources:            sources,
-		namespace:          namespace,
-		boundsTemplate:     strict,
-		persistentFindings: NewPersistentFindings(),
-		nodeNames:          map[string]bool{},
-		bounds:             map[string]*Bounds{},
-		excusedMachines:    map[string]bool{},
-		reportedRuns:       map[string]bool{},
+		sources:                sources,
+		namespace:              namespace,
+		boundsOfEachDeployment: strict,
+		persistentFindings:     NewPersistentFindings(),
+		nodeNames:              map[string]bool{},
+		bounds:                 map[string]*Bounds{},
+		excusedMachines:        map[string]bool{},
+		reportedRuns:           map[string]bool{},
 	}
 }
 
@@ -156,10 +156,10 @@ func (w *Watcher) judgeSnapshot(s Snapshot) {
 	w.lastSnapshot, w.isBlind, w.maxMachines = s, false, max(w.maxMachines, len(s.Machines))
 	found := append(DuplicateInstances(s), OrphanedInstances(s, w.excusedMachines)...)
 	found = append(found, MissingInstances(s)...)
-	if !w.areAllDeleted && !w.boundsTemplate.IgnoresBudgets {
+	if !w.areAllDeleted && !w.boundsOfEachDeployment.IgnoresBudgets {
 		found = append(found, BrokenBudgets(s)...)
 	}
-	if w.boundsTemplate.JudgesNodeLoss {
+	if w.boundsOfEachDeployment.JudgesNodeLoss {
 		found = append(found, append(WronglyDrainedNodes(s), VanishedInstances(s)...)...)
 	}
 	if !w.areAllDeleted {
@@ -173,7 +173,10 @@ func (w *Watcher) judgeBounds(s Snapshot) (found []Finding) {
 	for _, d := range s.Deployments {
 		b := w.bounds[d.Name]
 		if b == nil {
-			b = &Bounds{JudgesLeavingMachines: w.boundsTemplate.JudgesLeavingMachines, JudgesNodes: w.boundsTemplate.JudgesNodes}
+			b = &Bounds{
+				JudgesLeavingMachines: w.boundsOfEachDeployment.JudgesLeavingMachines,
+				JudgesNodes:           w.boundsOfEachDeployment.JudgesNodes,
+			}
 			w.bounds[d.Name] = b
 		}
 		found = append(found, b.JudgeSnapshot(s, &d)...)

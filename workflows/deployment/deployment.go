@@ -41,7 +41,8 @@ func runDeployment(ctx workflow.Context, a adapter, in run.Input) (run.Result, e
 	return run.ExecuteLoop(ctx, m)
 }
 
-// Step carries out a decision, or waits for a change. A calm run with changes continues as new after SettledAfter.
+// Step carries out a decision, or waits for a change. A run that has changed something, and then
+// had nothing to do for SettledAfter, continues as new.
 func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*run.Result, error) {
 	if d.Gone {
 		return run.GoneResult(d.Pending.Why)

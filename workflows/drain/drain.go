@@ -117,7 +117,7 @@ func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Resul
 		}
 		return nil, err
 	}
-	if begun, err := d.recordMeans(ctx, next); err != nil || begun {
+	if begun, err := d.recordDrainMeans(ctx, next); err != nil || begun {
 		return nil, err
 	}
 	outcome, err := d.runEviction(ctx, next)
@@ -206,9 +206,9 @@ func (d *nodeDrain) holdEventReason(what string) string {
 	return "Drain" + what
 }
 
-// recordMeans records the drain's means, which starts the timeout of the means. recordMeans reports whether there was
+// recordDrainMeans records the drain's means, which starts the timeout of the means. recordDrainMeans reports whether there was
 // anything to record.
-func (d *nodeDrain) recordMeans(ctx workflow.Context, next activities.Decision) (bool, error) {
+func (d *nodeDrain) recordDrainMeans(ctx workflow.Context, next activities.Decision) (bool, error) {
 	if next.Recorded == string(next.Step.Means) {
 		d.writtenMeans = ""
 		return false, nil

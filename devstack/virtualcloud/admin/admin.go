@@ -191,7 +191,7 @@ type Stats struct {
 	Creating int `json:"creating"`
 	// TokenReplays counts create requests whose client token returned an earlier instance.
 	TokenReplays int               `json:"tokenReplays"`
-	Expired      int               `json:"expired"`      // create requests refused because they came after NotAfter
+	Expired      int               `json:"expired"`      // number of create requests that were refused because they came after NotAfter
 	Nodes        int               `json:"nodes"`        // Nodes created
 	NodesCleaned int               `json:"nodesCleaned"` // Nodes deleted because their instance was gone
 	Calls        map[Operation]int `json:"calls"`

@@ -25,7 +25,7 @@ func TestNodeMissingInAllCachesIsDrained(t *testing.T) {
 	r.CreateNamespace(t, name, "")
 	verify := watchNamespace(t, name)
 	r.Proxies.SetFaults(rig.APIFaults{WatchDelay: time.Hour, DelayedResource: "nodes"})
-	t.Cleanup(func() { // delayed events never arrive; new watches list the objects
+	t.Cleanup(func() { // open watches never get the held events; a new watch lists the objects first
 		r.Proxies.SetFaults(rig.APIFaults{})
 		r.Proxies.CutWatches(0)
 	})

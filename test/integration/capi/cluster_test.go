@@ -103,8 +103,8 @@ func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 			func(m unstructured.Unstructured) bool { return m.GetDeletionTimestamp() != nil },
 		), len(all)
 	})
-	killAndRestart(t, component.Worker)
-	killAndRestart(t, component.Bridge)
+	killAndRestartProcess(t, component.Worker)
+	killAndRestartProcess(t, component.Bridge)
 	p.awaitPoolGone(t)
 	f.awaitPoolGone(t)
 	p.awaitCounts(t, 0)

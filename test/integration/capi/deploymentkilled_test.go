@@ -105,7 +105,7 @@ func TestADeploymentIsRolledOutWhileProcessesDie(t *testing.T) {
 			return made["doomed-2"] > i, fmt.Sprint(made, f.conditionLines(t))
 		})
 		t.Logf("%s is killed when %v machines are there", name, f.machinesByTemplate(t))
-		killAndRestart(t, name)
+		killAndRestartProcess(t, name)
 	}
 	f.awaitMachinesOfTemplate(t, "doomed-2", 5)
 	verdict()

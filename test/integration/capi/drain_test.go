@@ -214,7 +214,7 @@ func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, cordoned.Spec.Unschedulable)
 
-	killAndRestart(t, component.Worker)
+	killAndRestartProcess(t, component.Worker)
 	text := strings.Join(r.RunMillwright(t, "drain", "explain", p.name+"/"+name), "\n")
 	assert.Contains(t, text, budget)
 	assert.Contains(t, text, "means Evict")

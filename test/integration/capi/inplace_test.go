@@ -418,14 +418,14 @@ func TestADeploymentIsUpdatedInPlaceWhileProcessesDie(t *testing.T) {
 	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Holds)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	u.awaitAnnotatedMachine(t, updateInProgressAnnotation)
-	killAndRestart(t, component.Worker)
+	killAndRestartProcess(t, component.Worker)
 	u.awaitAnnotatedMachine(t, pendingHooksAnnotation)
-	killAndRestart(t, component.Bridge)
+	killAndRestartProcess(t, component.Bridge)
 	rig.Eventually(t, "the extension is at work", func() (bool, any) {
 		n := len(u.extension.Calls(extension.UpdateMachine, u.setName))
 		return n > 0, n
 	})
-	killAndRestart(t, component.ClusterAPICore)
+	killAndRestartProcess(t, component.ClusterAPICore)
 	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Works)
 	u.awaitUpdatedMachines(t, 2)
 	verdict()

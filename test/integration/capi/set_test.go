@@ -298,7 +298,7 @@ func TestTemplateIsCreatedWhileWorkerAndBridgeAreDown(t *testing.T) {
 	f.setInfraTemplate(t, "late")
 	p.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "late")
 	f.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "late")
-	killAndRestart(t, component.Worker)
+	killAndRestartProcess(t, component.Worker)
 	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Bridge))
 	p.newInfraTemplate(t, "late")
 	require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Bridge))
@@ -334,8 +334,8 @@ func TestInPlaceChangesReachMachinesAndClones(t *testing.T) {
 	assert.Equal(t, uid, p.getObject(t, machines, name).GetUID(), "the same machine")
 }
 
-// killAndRestart kills a process with SIGKILL and restarts the process.
-func killAndRestart(t *testing.T, name string) {
+// killAndRestartProcess kills a process with SIGKILL and restarts the process.
+func killAndRestartProcess(t *testing.T, name string) {
 	t.Helper()
 	require.NoError(t, r.Stack.KillComponent(t.Context(), name))
 	require.NoError(t, r.Stack.RestartComponent(t.Context(), name))
@@ -405,7 +405,7 @@ func TestAnUnhealthyMachineIsReplacedWhileProcessesDie(t *testing.T) {
 	for i, name := range []string{component.Worker, component.Bridge} {
 		bad := p.listMachines(t)[0].GetName()
 		p.requestRemediation(t, bad)
-		killAndRestart(t, name)
+		killAndRestartProcess(t, name)
 		p.awaitRemediatedMachine(t, bad, 2)
 		p.requireCreatedMachinesExactly(t, 2, 2+i+1)
 	}
@@ -458,12 +458,12 @@ func TestTwentyMachinesAndBackToFiveWhileProcessesDie(t *testing.T) {
 			return n > 0, n
 		})
 		t.Logf("%s is killed when there are %d of 20 machines", name, len(p.listMachines(t)))
-		killAndRestart(t, name)
+		killAndRestartProcess(t, name)
 	}
 	p.requireCreatedMachinesExactly(t, 20, 20)
 	p.resize(t, 5)
 	for _, name := range []string{component.Worker, component.Temporal, component.Bridge, component.ClusterAPICore} {
-		killAndRestart(t, name)
+		killAndRestartProcess(t, name)
 	}
 	p.awaitCounts(t, 5)
 	p.awaitStatus(t, 5)

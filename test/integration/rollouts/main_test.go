@@ -138,6 +138,24 @@ func (f fleet) holdDeletions(t *testing.T) (release func()) {
 	return func() { annotate(hook + "-") }
 }
 
+// awaitSettledSets waits until the status of the deployment and of its sets is current, each set has exactly the
+// machines of its size, and no workflow of a machine is open. A pause stops no set from following a size that was
+// decided before the pause.
+func (f fleet) awaitSettledSets(t *testing.T) {
+	t.Helper()
+	rig.Eventually(t, "the sets have the machines of their sizes", func() (bool, any) {
+		d := f.Deployment(t)
+		settled := d.Status.ObservedGeneration == d.Generation
+		var want int32
+		for _, s := range f.Sets(t) {
+			want += s.Spec.Replicas
+			settled = settled && s.Status.ObservedGeneration == s.Generation && s.Status.Replicas == s.Spec.Replicas
+		}
+		machines, open := f.machineNames(t), r.CountOpenWorkflows(t, f.Namespace)["Machine"]
+		return settled && len(machines) == int(want) && open == 0, []any{settled, want, machines, open}
+	})
+}
+
 // machineNames returns the names of the fleet's machines, sorted.
 func (f fleet) machineNames(t *testing.T) []string {
 	t.Helper()
