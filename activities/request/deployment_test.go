@@ -202,8 +202,8 @@ func TestRequestForADeploymentIsRefused(t *testing.T) {
 		},
 		"as it makes no sense": {
 			request.CommandOrder{Command: "burn"},
-			true, `there is no command "burn": the commands are start, pause, resume, cancel, undo, approve`,
-			[]string{`Warning RequestRefused somebody requested burn; refused: there is no command "burn": the commands are start, pause, resume, cancel, undo, approve`},
+			true, `there is no command "burn": the commands are start, pause, resume, cancel, undo, retry, approve`,
+			[]string{`Warning RequestRefused somebody requested burn; refused: there is no command "burn": the commands are start, pause, resume, cancel, undo, retry, approve`},
 		},
 		"as it is for another deployment": {
 			request.CommandOrder{Command: request.Pause, UID: "uid-other"}, false, "the request is for a deployment with UID uid-other, and this one has UID uid-d", []string{},

@@ -235,7 +235,8 @@ func TestEachCommandHasItsAnnotation(t *testing.T) {
 		v1alpha1.AnnotationRolloutApprove:  {request.Approve},
 		v1alpha1.AnnotationRolloutHold:     {request.Resume, request.Cancel},
 		v1alpha1.AnnotationRolloutPausedBy: {request.Pause},
-		"":                                 {request.Undo},
+		v1alpha1.AnnotationRolloutRetry:    {request.Retry},
+		v1alpha1.AnnotationRolloutUndoBy:   {request.Undo},
 	}, of)
 	assert.Empty(t, machine.RequestAnnotation(request.Machine, "burn"))
 }

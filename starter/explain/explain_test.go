@@ -280,10 +280,10 @@ func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
 	const nodes = "The worker cannot watch nodes of the target cluster: etcd is slow (since 13:51:07 UTC (15m)): " +
 		"look at the API server and its webhooks: kubectl get --raw '/readyz?verbose' (in the target cluster)\n"
 	for name, says := range map[string]string{
-		"mc/web-c": nodes + "machine shop/web-c: its status names nothing that it waits for: phase new\n",
+		"mc/web-c": nodes + "machine shop/web-c: phase new; it waits for nothing\n",
 		"mcs/web-1": nodes + "The worker may not update machinesets.machine.sapcloud.io/status: User w cannot update (since 13:51:07 UTC (15m)): " +
-			"is its role bound? kubectl get clusterrolebinding millwright-worker\nmachineset shop/web-1: its status names nothing",
-		"mcc/small": "machineclass shop/small: its status names nothing that it waits for: provider aws\n",
+			"is its role bound? kubectl get clusterrolebinding millwright-worker\nmachineset shop/web-1: 0 of 0 machines available",
+		"mcc/small": "machineclass shop/small: provider aws, used by 4 machines\n",
 	} {
 		out, err := w.Run(t.Context(), Command(w.Environment()), name, "-n", "shop")
 		require.NoError(t, err)
