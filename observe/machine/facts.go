@@ -71,7 +71,8 @@ func (related *RelatedObjects) RecordNode(c *cache.Cluster, m *v1alpha1.Machine,
 // HasUnknownNode reports whether a machine that must be drained has an instance but no known node: the machine has no
 // node name, and no node has its provider ID. The cache may lack a node that has just joined.
 func (related *RelatedObjects) HasUnknownNode(m *v1alpha1.Machine) bool {
-	return m.DeletionTimestamp != nil && !drain.IsDrainOver(m) && m.Spec.ProviderID != "" && cache.NodeNameOfMachine(m) == "" &&
+	return m.DeletionTimestamp != nil && !drain.IsDrainOver(m) && m.Spec.ProviderID != "" &&
+		cache.NodeNameOfMachine(m) == "" &&
 		!related.NoTarget &&
 		related.FoundNode == nil &&
 		related.NodeOwner.Whose == "" &&

@@ -51,11 +51,7 @@ func TestEndurance_ChangesDuringRolloutsOfAHundredMachines(t *testing.T) {
 	said("50 of edition 3; paused")
 	f.sendRequest(t, run.RequestInput{Command: "pause", Reason: "lunch"})
 	f.awaitProgressingReason(t, v1alpha1.ReasonDeploymentPaused)
-	rig.Eventually(
-		t,
-		"what was under way is over",
-		func() (bool, any) { open := r.CountOpenWorkflows(t, f.Namespace); return open["Machine"] == 0, open },
-	)
+	f.awaitSettledSets(t)
 	held := f.machineNames(t)
 	f.ReconcileAgain(t)
 	require.Equal(t, held, f.machineNames(t), "no machine is replaced while it is paused")

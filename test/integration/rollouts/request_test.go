@@ -50,16 +50,14 @@ func TestPausedAndResumed(t *testing.T) {
 	)
 	require.Contains(t, f.sendRequest(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "pause")
 	f.awaitProgressingReason(t, v1alpha1.ReasonDeploymentPaused)
-	rig.Eventually(t, "what was under way is over", func() (bool, any) {
-		open := r.CountOpenWorkflows(t, f.Namespace)
-		return open["Machine"] == 0, open
-	})
+	f.awaitSettledSets(t)
 	before := f.countUpdatedMachines(t, "2")
 	f.Scale(t, 12)
 	rig.Eventually(t, "it is scaled while it is paused", func() (bool, any) {
 		s := f.Deployment(t).Status
 		return s.AvailableReplicas >= 12, s
 	})
+	f.awaitSettledSets(t)
 	require.LessOrEqual(t, f.countUpdatedMachines(t, "2"), before+2)
 	grown := f.machineNames(t)
 	f.ReconcileAgain(t)
@@ -91,10 +89,7 @@ func TestCancelledRolledBackAndUndone(t *testing.T) {
 	f.awaitProgressingReason(t, v1alpha1.ReasonRolloutHeld)
 	f.awaitRolloutOutcomes(t, deployment.OutcomeCancelled)
 	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationRolloutHold], "ann")
-	rig.Eventually(t, "what was under way is over", func() (bool, any) {
-		open := r.CountOpenWorkflows(t, f.Namespace)
-		return open["Machine"] == 0, open
-	})
+	f.awaitSettledSets(t)
 	held := f.machineNames(t)
 	r.ResetTemporal(t)
 	f.ReconcileAgain(t)
