@@ -40,7 +40,7 @@ func (f fleet) requireNoPin(t *testing.T) {
 func TestNothingRollsBackAfterARollout(t *testing.T) {
 	t.Parallel()
 	const deadline = 5
-	f := newFleet(t, "kept", 3, rollingUpdate(2, 0), progressDeadline(deadline))
+	f := newFleet(t, "keptsets", 3, rollingUpdate(2, 0), progressDeadline(deadline))
 	f.rollBackAtOnce(t)
 	f.changeTemplate(t, "2")
 	f.awaitEdition(t, "2", 3)
