@@ -165,7 +165,7 @@ func TestChangeSetsAllowsAndForbidsScaleUp(t *testing.T) {
 	assert.Equal(t, []string{"patch machinesets", "patch machinesets"}, w.WriteRequests())
 }
 
-func TestChangeSetsRevises(t *testing.T) {
+func TestChangeSetsSetsTheRevision(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment(
 		"d",

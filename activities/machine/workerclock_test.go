@@ -17,8 +17,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// withCreationByServerClock gives a machine an age by the clock of the servers.
-func withCreationByServerClock(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.Machine) {
+// withServerAge gives a machine an age by the clock of the servers.
+func withServerAge(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.CreationTimestamp = k.ServerTimestamp(ago) }
 }
 
@@ -49,7 +49,7 @@ func TestTheClockOfAWorkerDoesNotEndAStoppedCreation(t *testing.T) {
 	t.Parallel()
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
 		server := k.ServerTime()
-		m := activitiestest.Machine("m", withCreationByServerClock(k, 15*time.Minute))
+		m := activitiestest.Machine("m", withServerAge(k, 15*time.Minute))
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
 		end := m.CreationTimestamp.Add(20 * time.Minute)
 
@@ -82,7 +82,7 @@ func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
 				"m",
 				activitiestest.WithNode,
 				activitiestest.WithCreateAttempt,
-				withCreationByServerClock(k, time.Hour),
+				withServerAge(k, time.Hour),
 				activitiestest.WithPhase("Running"),
 			)
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
@@ -116,7 +116,7 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 					"m",
 					activitiestest.WithNode,
 					activitiestest.WithCreateAttempt,
-					withCreationByServerClock(k, time.Hour),
+					withServerAge(k, time.Hour),
 				)
 				m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: activitiestest.Duration(timeout)}
 				if purpose == "" {
@@ -159,7 +159,7 @@ func TestTheClockOfAWorkerMakesNoMachineNew(t *testing.T) {
 	for age, never := range map[time.Duration]bool{time.Minute: true, 5 * time.Minute: false} {
 		t.Run(age.String(), func(t *testing.T) {
 			activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
-				m := activitiestest.Machine("m", withCreationByServerClock(k, age))
+				m := activitiestest.Machine("m", withServerAge(k, age))
 				w := activitiestest.NewWorld(t, m, activitiestest.Class())
 				in := creationReport(m)
 				in.Read = k.NewRead(m)
@@ -186,7 +186,7 @@ func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 			"m",
 			activitiestest.WithNode,
 			activitiestest.WithCreateAttempt,
-			withCreationByServerClock(k, 5*time.Hour),
+			withServerAge(k, 5*time.Hour),
 		)
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
 		reportOnWorker(t, w, k, -time.Hour, machine.Report{Phase: "InPlaceUpdating"})
@@ -197,7 +197,7 @@ func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 			activitiestest.Rounding,
 		)
 
-		late := activitiestest.Machine("m", withCreationByServerClock(k, 3*time.Minute))
+		late := activitiestest.Machine("m", withServerAge(k, 3*time.Minute))
 		w = activitiestest.NewWorld(t, late, activitiestest.Class())
 		in := creationReport(late)
 		in.Read = kube.ReadInput{Ref: activitiestest.Ref(late), At: late.CreationTimestamp.Time}
@@ -230,7 +230,7 @@ func TestNoTimeOfAMachineIsBeforeItsCreation(t *testing.T) {
 func TestTheClockOfAWorkerDoesNotExpireABootstrapToken(t *testing.T) {
 	t.Parallel()
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
-		m := activitiestest.Machine("m", withCreationByServerClock(k, 15*time.Minute))
+		m := activitiestest.Machine("m", withServerAge(k, 15*time.Minute))
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
 		issue := func(expires time.Time) (kube.TokenRef, error) {
 			in := machine.TokenRequest{Read: k.NewRead(m), Attempt: "1", Expires: expires}

@@ -11,14 +11,14 @@ import (
 
 // Deployment holds the facts from the status of a deployment, its sets and its machines.
 type Deployment struct {
-	Namespace, Name string
-	Conditions      []Condition
-	Busy            bool      // machines of other templates exist, or the template has no set: a pause prevents changes
-	ClusterAPI      bool      // the deployment is a Cluster API MachineDeployment
-	Resume          string    // command that ends the pause of the deployment or its Cluster; empty: no such pause
-	Pin             WaitState // why the machines stay on a former revision, without Next and Command; zero: they do not
-	Hold            string    // why failed machines are not replaced now; empty: they are replaced, or none failed
-	HoldSince       time.Time // beginning of Hold; zero: now
+	Namespace, Name      string
+	Conditions           []Condition
+	Busy                 bool      // machines of other templates exist, or the template has no set: a pause prevents changes
+	ClusterAPI           bool      // the deployment is a Cluster API MachineDeployment
+	Resume               string    // command that ends the pause of the deployment or its Cluster; empty: no such pause
+	Pin                  WaitState // why the machines stay on a former revision, without Next and Command; zero: they do not
+	ReplacementHold      string    // why failed machines are not replaced now; empty: they are replaced, or none failed
+	ReplacementHoldSince time.Time // beginning of ReplacementHold; zero: now
 	// Step describes, as a clause, the reached rollout step that ends by itself at Until; empty: the rollout waits at no
 	// such step.
 	Step     string
@@ -60,13 +60,13 @@ func (d Deployment) waitsOfDeployment() []WaitState {
 			waits = append(waits, w)
 		}
 	}
-	if d.Hold != "" {
+	if d.ReplacementHold != "" {
 		waits = append(waits, WaitState{
 			Blockers: []string{
 				vocabulary.ConditionReplacementHeld,
 			},
-			Since:   d.HoldSince,
-			Cause:   "failed machines are not replaced: " + d.Hold,
+			Since:   d.ReplacementHoldSince,
+			Cause:   "failed machines are not replaced: " + d.ReplacementHold,
 			Command: "kubectl get machines -n " + d.Namespace,
 		})
 	}

@@ -381,10 +381,10 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 		"no progress":           {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m")}, "ProgressDeadlineExceeded", "no progress for 10m (since 09:00:00 UTC); `millwright rollout status shop/d`"},
 		"it is invalid":         {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
 		"its set is refused":    {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl edit machinedeployment -n shop d`"},
-		"10: the breaker holds": {explain.Deployment{Hold: "3 of 5 nodes look dead", HoldSince: parseClock("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
+		"10: the breaker holds": {explain.Deployment{ReplacementHold: "3 of 5 nodes look dead", ReplacementHoldSince: parseClock("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
 		"10: its machines do not repeat it": {
 			explain.Deployment{
-				Hold: "3 of 5 nodes look dead", HoldSince: parseClock("09:30:00"), Of: 5,
+				ReplacementHold: "3 of 5 nodes look dead", ReplacementHoldSince: parseClock("09:30:00"), Of: 5,
 				Machines: []explain.Machine{waitingMachine(vocabulary.StepAwaitReplacement, "not granted: 3 of 5 nodes look dead", withBlockers("ReplacementHeld"))},
 			}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`",
 		},

@@ -89,7 +89,7 @@ func TestTargetsHaveTheVersionThatWasRead(t *testing.T) {
 }
 
 // A decision adopts at most 50 orphans. The next decision adopts the remaining orphans that still exist.
-func TestFiftyOrphansAreOneBatch(t *testing.T) {
+func TestADecisionAdoptsAtMostFiftyMachines(t *testing.T) {
 	o := newSet(60)
 	for i := range 60 {
 		o.Orphans = append(o.Orphans, newOrphan(fmt.Sprintf("o-%02d", 59-i)))

@@ -46,7 +46,7 @@ func (Driver) Find(ctx context.Context, class provider.Class, machine provider.M
 	}
 	var found driver.SearchResult
 	for _, i := range all {
-		// An instance without a UID counts in its class only.
+		// An instance without a machine's UID is a candidate only in the machine's class.
 		if i.MachineUID != "" || i.ProviderID == machine.ProviderID || i.class == classTag(class) {
 			found.Instances = append(found.Instances, i.Instance)
 		}

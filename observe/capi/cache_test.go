@@ -397,7 +397,7 @@ func TestManagedFieldsInTheCaches(t *testing.T) {
 	assert.Equal(t, capi.FieldManager, m.ManagedFields[0].Manager)
 }
 
-func TestOwners(t *testing.T) {
+func TestOwnerReferences(t *testing.T) {
 	cluster := capi.ClusterReference(capitest.NewCluster())
 	assert.Equal(
 		t,

@@ -20,11 +20,11 @@ import (
 func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, hold string, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
-		Namespace: d.Namespace,
-		Name:      d.Name,
-		Hold:      hold,
-		Busy:      plan.Decision.NoSet || !plan.Decision.Complete,
-		HoldSince: conditionTransitionTime(
+		Namespace:       d.Namespace,
+		Name:            d.Name,
+		ReplacementHold: hold,
+		Busy:            plan.Decision.NoSet || !plan.Decision.Complete,
+		ReplacementHoldSince: conditionTransitionTime(
 			d,
 			string(v1alpha1.MachineDeploymentReplacementHeld),
 			string(v1alpha1.ConditionTrue),

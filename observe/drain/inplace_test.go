@@ -16,8 +16,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// nodeSelectedForUpdate returns a node that is selected for an in-place update and has the update's condition.
-func nodeSelectedForUpdate(change ...func(*corev1.Node)) *corev1.Node {
+// newNodeSelectedForUpdate returns a node that is selected for an in-place update and has the update's condition.
+func newNodeSelectedForUpdate(change ...func(*corev1.Node)) *corev1.Node {
 	n := observetest.NewNode(observetest.NewNodeCondition("Ready", "True"), corev1.NodeCondition{
 		Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: v1alpha1.ReasonSelectedForUpdate, Message: "because",
 		LastTransitionTime: metav1.Unix(1_700_000_000, 0),
@@ -30,7 +30,7 @@ func nodeSelectedForUpdate(change ...func(*corev1.Node)) *corev1.Node {
 }
 
 func TestInPlaceFacts(t *testing.T) {
-	n := nodeSelectedForUpdate(func(n *corev1.Node) {
+	n := newNodeSelectedForUpdate(func(n *corev1.Node) {
 		n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateFailed
 		n.Annotations = map[string]string{v1alpha1.AnnotationUpdateFailedReason: "disk full"}
 		n.Spec.Unschedulable = true
@@ -60,10 +60,10 @@ func TestInPlace(t *testing.T) {
 	}{
 		{"the node is missing", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), nil, inplace.Nothing, ""},
 		{"it has no labels", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), observetest.NewNode(observetest.NewNodeCondition("Ready", "True")), inplace.Nothing, ""},
-		{"it has labels", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), nodeSelectedForUpdate(bare), inplace.Condition, v1alpha1.ReasonSelectedForUpdate},
-		{"it is selected", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), nodeSelectedForUpdate(), inplace.Drain, v1alpha1.ReasonDrainSuccessful},
-		{"it is selected, and its machine has not joined", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachinePending)), nodeSelectedForUpdate(), inplace.Nothing, ""},
-		{"the machine is being deleted", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning), observetest.AsDeletingMachine), nodeSelectedForUpdate(bare), inplace.Nothing, ""},
+		{"it has labels", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), newNodeSelectedForUpdate(bare), inplace.Condition, v1alpha1.ReasonSelectedForUpdate},
+		{"it is selected", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), newNodeSelectedForUpdate(), inplace.Drain, v1alpha1.ReasonDrainSuccessful},
+		{"it is selected, and its machine has not joined", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachinePending)), newNodeSelectedForUpdate(), inplace.Nothing, ""},
+		{"the machine is being deleted", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning), observetest.AsDeletingMachine), newNodeSelectedForUpdate(bare), inplace.Nothing, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := attention.PlanMachine(machine.Facts(row.machine, machine.RelatedObjects{Node: row.node}, time.Time{})).InPlace

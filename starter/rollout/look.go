@@ -126,7 +126,7 @@ type snapshot struct {
 
 // readSnapshot reads a deployment with its sets, machines and nodes, and computes the decision.
 func (l reader) readSnapshot(ctx context.Context) (snapshot, error) {
-	from, policies, err := l.readSource(ctx)
+	from, policies, err := l.readDeploymentWithPolicies(ctx)
 	if err != nil {
 		return snapshot{}, err
 	}
@@ -135,9 +135,9 @@ func (l reader) readSnapshot(ctx context.Context) (snapshot, error) {
 	return s, nil
 }
 
-// readSource reads a deployment with its sets and machines from the API server, and the policies of its namespace. An
-// object that is created between two requests may be missing until the next read.
-func (l reader) readSource(ctx context.Context) (deploymentSource, []*v1alpha1.RolloutPolicy, error) {
+// readDeploymentWithPolicies reads a deployment with its sets and machines from the API server, and the policies of its
+// namespace. An object that is created between two requests may be missing until the next read.
+func (l reader) readDeploymentWithPolicies(ctx context.Context) (deploymentSource, []*v1alpha1.RolloutPolicy, error) {
 	from, err := l.findDeployment(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -137,7 +137,7 @@ func (f *rolloutCommand) readSubject(
 	key types.NamespacedName,
 	r kubecli.Request,
 ) (s kubecli.Subject, err error) {
-	from, _, err := reader{key: key, apiGroup: f.Group, clients: clients}.readSource(ctx)
+	from, _, err := reader{key: key, apiGroup: f.Group, clients: clients}.readDeploymentWithPolicies(ctx)
 	if err != nil {
 		return s, err
 	}

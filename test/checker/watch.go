@@ -55,9 +55,9 @@ type Watcher struct {
 	persistentFindings *PersistentFindings
 	bounds             map[string]*Bounds // bounds in force, by name of the deployment
 	excusedMachines    map[string]bool    // UIDs of machines whose instance a person has orphaned
-	lastSnapshot       Snapshot           // lastSnapshot successful snapshot; compared with the next one
+	lastSnapshot       Snapshot           // last successful snapshot; compared with the next one
 	isBlind            bool               // no snapshot has succeeded for blindTimeout
-	areAllDeleted      bool               // SetAllDeleted was called
+	isTearingDown      bool               // BeginTeardown was called
 	snapshotCount      int
 	maxMachines        int // largest number of machines in one snapshot, including machines that are being deleted
 	departures         []Departure
@@ -150,19 +150,19 @@ func (w *Watcher) forgetBounds() {
 
 // judgeSnapshot applies all checks to a snapshot.
 func (w *Watcher) judgeSnapshot(s Snapshot) {
-	if w.snapshotCount++; !w.areAllDeleted && w.snapshotCount > 1 {
+	if w.snapshotCount++; !w.isTearingDown && w.snapshotCount > 1 {
 		w.departures = append(w.departures, Departures(w.lastSnapshot, s)...)
 	}
 	w.lastSnapshot, w.isBlind, w.maxMachines = s, false, max(w.maxMachines, len(s.Machines))
 	found := append(DuplicateInstances(s), OrphanedInstances(s, w.excusedMachines)...)
 	found = append(found, MissingInstances(s)...)
-	if !w.areAllDeleted && !w.boundsOfEachDeployment.IgnoresBudgets {
+	if !w.isTearingDown && !w.boundsOfEachDeployment.IgnoresBudgets {
 		found = append(found, BrokenBudgets(s)...)
 	}
 	if w.boundsOfEachDeployment.JudgesNodeLoss {
 		found = append(found, append(WronglyDrainedNodes(s), VanishedInstances(s)...)...)
 	}
-	if !w.areAllDeleted {
+	if !w.isTearingDown {
 		found = append(found, w.judgeBounds(s)...)
 	}
 	w.violations = append(w.violations, w.persistentFindings.Add(s.Time, DurationLimits(), found)...)
@@ -198,11 +198,11 @@ func (w *Watcher) ExcusedMachines() map[string]bool {
 	return maps.Clone(w.excusedMachines)
 }
 
-// SetAllDeleted records that all objects are being deleted: from then on, numbers, budgets and pods are not judged.
-func (w *Watcher) SetAllDeleted() {
+// BeginTeardown records that all objects are being deleted: from then on, numbers, budgets and pods are not judged.
+func (w *Watcher) BeginTeardown() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.areAllDeleted = true
+	w.isTearingDown = true
 }
 
 // Departures returns the pods that left the nodes of machines that were being deleted.

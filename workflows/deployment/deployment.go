@@ -90,7 +90,7 @@ func stepDuringRollout(id string) run.Step {
 }
 
 // startAndAwaitRollout starts a rollout and waits until the rollout has ended. If an earlier run of this workflow
-// started the rollout and it is still open, roll waits for the open rollout.
+// started the rollout and the rollout is still open, startAndAwaitRollout waits for it.
 func (m *machineDeployment) startAndAwaitRollout(ctx workflow.Context, d deployment.Decision) error {
 	options := run.RolloutOptions(
 		ctx,

@@ -86,14 +86,14 @@ func (w *setWriter) applyDecision(ctx workflow.Context, d deployment.Decision) (
 			return true, nil
 		}
 	}
-	if w.mustReport(d, workflow.Now(ctx)) {
+	if w.isStatusWriteDue(d, workflow.Now(ctx)) {
 		return true, w.writeReport(ctx, d, nil)
 	}
 	return acted || d.Rollout.Record != nil, nil
 }
 
-// mustReport reports whether the status must be written now although the decision contains no record of the rollout.
-func (w *setWriter) mustReport(d deployment.Decision, now time.Time) bool {
+// isStatusWriteDue reports whether the status must be written now although the decision contains no record of the rollout.
+func (w *setWriter) isStatusWriteDue(d deployment.Decision, now time.Time) bool {
 	return w.isStatusStale(d) && d.Rollout.Record == nil && !w.earliestReportTime(d).After(now)
 }
 

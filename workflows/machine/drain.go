@@ -177,6 +177,6 @@ func (m *machine) awaitDrain(
 // needs the drain first.
 func (m *machine) isDrainStillNeeded(ctx workflow.Context) (d activities.Decision, wanted bool, err error) {
 	d, err = m.Decide(ctx)
-	mustReport := d.Health != nil && (d.Health.Change != nil || d.Health.Due != nil)
-	return d, !mustReport && !d.Gone && d.Need == attention.Drain, err
+	isStatusWriteDue := d.Health != nil && (d.Health.Change != nil || d.Health.Due != nil)
+	return d, !isStatusWriteDue && !d.Gone && d.Need == attention.Drain, err
 }

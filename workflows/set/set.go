@@ -80,7 +80,7 @@ func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, er
 func (s *machineSet) applyDecision(ctx workflow.Context, d set.Decision) (acted bool, err error) {
 	s.ShowStep(ctx, s.stepForDecision(d).WithBlockers(d.Blocked))
 	if d.Prepare || d.Free {
-		// decide again with the object's new version
+		// writing or removing the finalizer makes a new version of the object: the next decision reads that version
 		return true, run.WriteObject(ctx, s.WorkflowState, "finalizer: "+d.Pending.Why, s.finalizeSet, s.NewRead(ctx))
 	}
 	if done, err := s.writeBeforePlan(ctx, d); done {

@@ -109,14 +109,14 @@ func runDecisions(
 	return c.Now.Sub(o.Now), false
 }
 
-// simulatedCluster is a simulated cluster without failures. Each machine is available after creationTime() and gone
-// after deletionTime.
+// simulatedCluster is a simulated cluster without failures. Each machine is available after creationDuration() and gone
+// after deletionDuration.
 type simulatedCluster struct {
 	rollout.Facts
-	creationTime    func() time.Duration // time until a machine is available; called once for each machine
-	deletionTime    time.Duration        // time until a deleted machine is gone
-	readyAt, goneAt map[string]time.Time
-	createdObjects  int
+	creationDuration func() time.Duration // time until a machine is available; called once for each machine
+	deletionDuration time.Duration        // time until a deleted machine is gone
+	readyAt, goneAt  map[string]time.Time
+	createdObjects   int
 }
 
 func newCluster(o rollout.Facts, create func() time.Duration, remove time.Duration) *simulatedCluster {
@@ -232,7 +232,7 @@ func (c *simulatedCluster) changeMachine(d rollout.Decision, m *rollout.Member) 
 		m.MCM.UpdateLabels, m.MCM.Updated, m.MCM.Candidate = false, false, false
 	case containsUID(d.Select, m.UID):
 		m.Updating, m.Available, m.MCM.UpdateLabels = true, false, true
-		c.readyAt[m.UID] = c.Now.Add(c.creationTime())
+		c.readyAt[m.UID] = c.Now.Add(c.creationDuration())
 	}
 }
 
@@ -275,7 +275,7 @@ func (c *simulatedCluster) scaleSet(s *rollout.MachineSet) {
 	})
 	for _, m := range active[:max(len(active)-s.Replicas, 0)] {
 		m.Deleting, m.Available, m.Ready = true, false, false
-		c.goneAt[m.UID] = c.Now.Add(c.deletionTime)
+		c.goneAt[m.UID] = c.Now.Add(c.deletionDuration)
 	}
 	for n := len(active); n < s.Replicas && !s.NoScaleUp; n++ {
 		c.createdObjects++
@@ -288,7 +288,7 @@ func (c *simulatedCluster) scaleSet(s *rollout.MachineSet) {
 			Unhealthy: true,
 			Created:   c.Now.Add(time.Duration(c.createdObjects)),
 		})
-		c.readyAt[id] = c.Now.Add(c.creationTime())
+		c.readyAt[id] = c.Now.Add(c.creationDuration())
 	}
 }
 

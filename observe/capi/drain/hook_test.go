@@ -189,7 +189,7 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 	assert.Nil(t, capidrain.ToMillwrightMachine(m).Status.CurrentOperation, "what nobody can read counts as absent")
 }
 
-func TestTheHookOfAMachine(t *testing.T) {
+func TestDrainHookFacts(t *testing.T) {
 	set := capitest.NewSet("s", 1)
 	infrastructure := func(change ...capitest.ProviderObjectChange) runtime.Object {
 		o := capitest.InfrastructureTemplate()

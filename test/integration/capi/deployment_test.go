@@ -87,13 +87,20 @@ func (f fleet) machinesByTemplate(t *testing.T) map[string]int {
 }
 
 // awaitMachinesOfTemplate waits until exactly n machines are made from a template, no other machines exist, and the
-// status reports these numbers.
+// status reports all of them as available and up to date.
 func (f fleet) awaitMachinesOfTemplate(t *testing.T, template string, n int) {
+	t.Helper()
+	f.awaitUpToDateMachines(t, template, n, n)
+}
+
+// awaitUpToDateMachines waits until exactly n machines are made from a template, no other machines exist, and the
+// status reports n available machines and upToDate machines of the deployment's template.
+func (f fleet) awaitUpToDateMachines(t *testing.T, template string, n, upToDate int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of template %s, and no others", n, template), func() (bool, any) {
 		made, counts := f.machinesByTemplate(t), f.statusCounts(t)
 		return len(made) == 1 && made[template] == n &&
-				slices.Equal(counts, []int64{int64(n), int64(n), int64(n), int64(n)}), fmt.Sprint(
+				slices.Equal(counts, []int64{int64(n), int64(n), int64(n), int64(upToDate)}), fmt.Sprint(
 				made,
 				counts,
 				f.conditionLines(t),

@@ -129,7 +129,7 @@ func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 	pool.AwaitRunningMachines(t, size+more)
 	w.requireCreateCount(t, 2*size+drained+more)
 
-	watcher.SetAllDeleted()
+	watcher.BeginTeardown()
 	pool.Delete(t)
 	pool.AwaitPoolGone(t)
 	durable, err := watcher.WorkflowState(t.Context())

@@ -121,7 +121,7 @@ func awaitProblem(t *testing.T, process, text, remedy string) {
 		doctor, failed := r.TryRunMillwright(t, "doctor")
 		top, exits := r.TryRunMillwright(t, "top", "-A")
 		return failed != nil && strings.Contains(doctor, "FAILED  "+process+" ") && strings.Contains(doctor, text) &&
-			strings.Contains(doctor, remedy) && exits != nil && strings.HasPrefix(top, process+" ") &&
+			strings.Contains(doctor, remedy) && exits != nil && strings.Contains("\n"+top, "\n"+process+" ") &&
 			strings.Contains(top, text), []string{doctor, top}
 	})
 }

@@ -512,8 +512,9 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Without Millwright's finalizer a deleted Node is gone at once. The instance of a deleted Node still runs, so its
-// machine could only wait for the health timeout. The tests TestEveryFactOf... of k8sbridge/watch prove that each of
+// Without Millwright's finalizer a deleted Node is gone at once. The instance of a deleted Node still runs, so
+// the provider does not report it as gone: the missing Node alone makes Millwright replace the machine, long before the
+// health timeout. The tests TestEveryFactOf... of k8sbridge/watch prove that each of
 // the four workflows is woken by a write of the workflow before it, and not by the resync.
 func TestMachineWithoutNodeIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()

@@ -114,7 +114,7 @@ func (a *seedRun) run() (violations []checker.Violation) {
 	if a.plan.earlyDeletionTime == 0 {
 		violations = append(violations, a.restlessViolations(ctx)...)
 		violations = append(violations, a.collectOrphans()...)
-		a.watcher.SetAllDeleted()
+		a.watcher.BeginTeardown()
 	}
 	violations = append(violations, a.findUnevictedPods()...)
 	if a.plan.earlyDeletionTime == 0 {
@@ -225,7 +225,7 @@ func (a *seedRun) runSteps(ctx context.Context) {
 	if a.plan.earlyDeletionTime > 0 {
 		all.Go(func() {
 			time.Sleep(time.Until(begun.Add(a.plan.earlyDeletionTime)))
-			a.watcher.SetAllDeleted()
+			a.watcher.BeginTeardown()
 			a.isEnding.Store(true)
 			a.retryUntilDone("delete the namespace", func(ctx context.Context) error { return a.deleteAll(ctx) })
 		})

@@ -71,7 +71,7 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 		a.writeToken("wrong")
 		time.Sleep(s.Duration)
 		a.writeToken(rig.Canary)
-	case faultRestore:
+	case faultRestoreEtcd:
 		a.restoreStore(s)
 	case faultWipeTemporal:
 		a.retryUntilDone(

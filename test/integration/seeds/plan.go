@@ -57,7 +57,7 @@ const (
 	faultCloudQuota  = "cloud-quota"   // the cloud allows no more instances
 	faultNoBoot      = "cloud-no-boot" // new instances get no node
 	faultCredentials = "wrong-secret"  // the Secret has credentials that the cloud refuses
-	faultRestore     = "restore-etcd"  // the API server's store is restored from an older copy
+	faultRestoreEtcd = "restore-etcd"  // the API server's store is restored from an older copy
 
 	// Faults between workers or bridges and the API server. planStep.FaultTarget is the identity.
 	faultAPIUnavailable = "api-away"         // all requests get 503, and watches break
@@ -155,7 +155,7 @@ func newPlan(seed uint64, l planLimits) plan {
 			planStep{
 				BeginOffset: m.randomMoment() / 2,
 				Duration:    m.randomSeconds(125, 140),
-				Kind:        faultRestore,
+				Kind:        faultRestoreEtcd,
 				FaultTarget: component.Etcd,
 			},
 		)
@@ -204,9 +204,9 @@ func (m *planMaker) possibleLoads(kinds ...string) []string {
 		switch kind {
 		case loadOrphanInstance, loadRemoveFinalizer:
 			// the class is deleted before the orphan is found; a restored machine is not an orphan
-			return m.plan.earlyDeletionTime > 0 || m.plan.restoresStore()
+			return m.plan.earlyDeletionTime > 0 || m.plan.restoresEtcd()
 		case loadDeleteSecret, faultCredentials:
-			return m.plan.earlyDeletionTime > 0 || m.plan.restoresStore() // without credentials no instance can be deleted
+			return m.plan.earlyDeletionTime > 0 || m.plan.restoresEtcd() // without credentials no instance can be deleted
 		case loadRemoveLabel,
 			loadPauseRollout,
 			loadStagedRollout,
@@ -214,7 +214,7 @@ func (m *planMaker) possibleLoads(kinds ...string) []string {
 			faultRevokeRights,
 			faultRefuseWrites,
 			faultQuota:
-			return m.plan.restoresStore() // a restore after the end of the load could bring the load's effect back
+			return m.plan.restoresEtcd() // a restore after the end of the load could bring the load's effect back
 		case faultNoBoot:
 			return !m.plan.shortTimeouts // each of these machines would wait for its creation timeout of 20 minutes
 		default:
@@ -342,15 +342,15 @@ func (m *planMaker) chooseProcessToKill() string {
 		component.Temporal,
 		component.VirtualCloud,
 	}
-	if !m.plan.restoresStore() {
+	if !m.plan.restoresEtcd() {
 		victims = append(victims, component.APIServer, component.Etcd, component.ControllerManager)
 	}
 	return m.pickRandomItem(victims)
 }
 
-// restoresStore reports whether the API server's store is restored from a copy.
-func (p plan) restoresStore() bool {
-	return slices.ContainsFunc(p.faults, func(s planStep) bool { return s.Kind == faultRestore })
+// restoresEtcd reports whether the API server's store is restored from a copy.
+func (p plan) restoresEtcd() bool {
+	return slices.ContainsFunc(p.faults, func(s planStep) bool { return s.Kind == faultRestoreEtcd })
 }
 
 // hasOnlyLoads reports whether all loads of the plan are among these loads.
@@ -361,7 +361,7 @@ func (p plan) hasOnlyLoads(loads ...string) bool {
 // judgesLeavingMachines reports whether only rollouts delete machines. If only rollouts delete machines, the checker
 // can also judge the number of machines that are being deleted.
 func (p plan) judgesLeavingMachines() bool {
-	return !p.shortTimeouts && !p.restoresStore() && p.hasOnlyLoads(loadRollOut, loadStagedRollout, loadHandOver)
+	return !p.shortTimeouts && !p.restoresEtcd() && p.hasOnlyLoads(loadRollOut, loadStagedRollout, loadHandOver)
 }
 
 // judgesNodes reports whether only rollouts and changes of size remove nodes, and no fault affects a part that nodes
@@ -381,7 +381,7 @@ func (p plan) judgesNodes() bool {
 
 // judgesNodeLoss reports whether only Millwright removes nodes and instances.
 func (p plan) judgesNodeLoss() bool {
-	return !p.restoresStore() && !p.hurtsNodes() &&
+	return !p.restoresEtcd() && !p.hurtsNodes() &&
 		!slices.ContainsFunc(p.loads, func(s planStep) bool { return s.Kind == loadDeleteNode })
 }
 

@@ -27,7 +27,7 @@ func TestLoadsThatDoNotFitARestore(t *testing.T) {
 	restores := 0
 	for seed := range uint64(500) {
 		p := newPlan(seed, planLimits{loads: 9, faults: 6, beginWindow: time.Minute, allowsLongFaults: true})
-		if !p.restoresStore() {
+		if !p.restoresEtcd() {
 			continue
 		}
 		restores++
@@ -37,7 +37,7 @@ func TestLoadsThatDoNotFitARestore(t *testing.T) {
 		for _, s := range p.faults {
 			assert.True(
 				t,
-				s.Kind == faultRestore ||
+				s.Kind == faultRestoreEtcd ||
 					s.FaultTarget != component.Etcd && s.FaultTarget != component.APIServer &&
 						s.FaultTarget != component.ControllerManager,
 				s,
