@@ -147,7 +147,9 @@ func (s snapshot) deadlineText() string {
 		return text + ": it passes at " + phrase.TimeText(d.Recheck, s.now)
 	default:
 		return text + "; not running" + cmp.Or(
-			phrase.TextIf(d.Complete, ": the rollout is complete"), phrase.TextIf(d.Hold != "", ": the rollout waits"),
+			phrase.TextIf(d.Pin != nil, ": the rollout is rolled back"),
+			phrase.TextIf(d.Complete, ": the rollout is complete"),
+			phrase.TextIf(d.Hold != "", ": the rollout waits"),
 		)
 	}
 }

@@ -222,6 +222,7 @@ func TestStatusLines(t *testing.T) {
 		{"all stages", waitingPool(reached(7, 1)).addPolicy(policyWithSteps(approvalStep(1))), "step       all 1 are passed\n"},
 		{"a deadline that has passed", waitingPool(withProgressDeadline(600)), "deadline   10m without progress: it has passed\n"},
 		{"a deadline that stands still", waitingPool(withProgressDeadline(600), setPaused), "deadline   10m without progress; not running: the rollout waits\n"},
+		{"a deadline after a rollback", waitingPool(withProgressDeadline(600), reached(7, 0), pinned).addPolicy(automatic), "deadline   10m without progress; not running: the rollout is rolled back\n"},
 		{"automatic rollback", waitingPool(reached(7, 0)).addPolicy(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 1 have\n"},
 		{"failures of another revision", waitingPool(reached(6, 0)).addPolicy(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 0 have\n"},
 		{"pinned by a rollback", waitingPool(reached(7, 0), pinned).addPolicy(automatic), "rollback   done, or pinned by a person: see above\n"},
