@@ -23,9 +23,9 @@ import (
 var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // set returns a set of three machines, of which the first available machines are available.
-func set(revision int64, current bool, replicas, available int) rollout.Set {
+func set(revision int64, current bool, replicas, available int) rollout.MachineSet {
 	name := map[bool]string{true: "new", false: "old"}[current]
-	s := rollout.Set{
+	s := rollout.MachineSet{
 		Name: name, UID: "uid-" + name, Version: "1", Current: current, Replicas: replicas, ActedOn: replicas,
 		Revision: revision, Desired: 3, Max: 4, Created: now.Add(time.Duration(revision) * time.Minute),
 	}
@@ -38,13 +38,13 @@ func set(revision int64, current bool, replicas, available int) rollout.Set {
 }
 
 // facts returns a deployment of three machines whose rollout is complete, with changes.
-func facts(changes ...func(*rollout.Observed)) rollout.Observed {
-	o := rollout.Observed{
+func facts(changes ...func(*rollout.Facts)) rollout.Facts {
+	o := rollout.Facts{
 		Now: now, Generation: 1, ObservedGeneration: 1,
 		Settings: rollout.Settings{
-			Replicas: 3, Strategy: rollout.RollingUpdate, Surge: rollout.Bound{Value: 1}, Unavailable: rollout.Bound{},
+			Replicas: 3, Strategy: rollout.RollingUpdate, Surge: rollout.IntOrPercent{Value: 1}, Unavailable: rollout.IntOrPercent{},
 		},
-		Sets:     []rollout.Set{set(2, true, 3, 3)},
+		Sets:     []rollout.MachineSet{set(2, true, 3, 3)},
 		Progress: rollout.Progress{Revision: 2, Completed: now, Good: "uid-new"},
 	}
 	for _, change := range changes {
@@ -54,16 +54,16 @@ func facts(changes ...func(*rollout.Observed)) rollout.Observed {
 }
 
 // rolling makes revision 2 new: one of its machines exists, and two old machines are left.
-func rolling(available int) func(*rollout.Observed) {
-	return func(o *rollout.Observed) {
-		o.Sets = []rollout.Set{set(1, false, 3, 3), set(2, true, 1, available)}
+func rolling(available int) func(*rollout.Facts) {
+	return func(o *rollout.Facts) {
+		o.Sets = []rollout.MachineSet{set(1, false, 3, 3), set(2, true, 1, available)}
 		o.Progress = rollout.Progress{Revision: 2, Good: "uid-old"}
 	}
 }
 
-func pinned(old, fresh int) func(*rollout.Observed) {
-	return func(o *rollout.Observed) {
-		o.Sets = []rollout.Set{set(1, false, old, old), set(2, true, fresh, 0)}
+func pinned(old, fresh int) func(*rollout.Facts) {
+	return func(o *rollout.Facts) {
+		o.Sets = []rollout.MachineSet{set(1, false, old, old), set(2, true, fresh, 0)}
 		o.Progress = rollout.Progress{Revision: 2, Good: "uid-old", Pin: &rollout.Pin{
 			Failed: "uid-new", Set: "uid-old", Revision: 1, Since: now, Why: "1 machine of it failed, 0 allowed",
 		}}
@@ -71,16 +71,16 @@ func pinned(old, fresh int) func(*rollout.Observed) {
 }
 
 // late makes the progress deadline of a minute pass.
-func late(o *rollout.Observed) {
+func late(o *rollout.Facts) {
 	o.Deadline = new(time.Minute)
-	o.Reported.Counts = rollout.Report(*o).Counts
+	o.Reported.Counts = rollout.PlannedStatus(*o).Counts
 	o.Reported.Conditions = []rollout.Condition{
 		{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: now.Add(-time.Hour)},
 	}
 }
 
 // object returns the deployment with the status that Millwright writes for the facts.
-func object(t *testing.T, o rollout.Observed) *unstructured.Unstructured {
+func object(t *testing.T, o rollout.Facts) *unstructured.Unstructured {
 	t.Helper()
 	d := &v1alpha1.MachineDeployment{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: "MachineDeployment"},
@@ -89,7 +89,7 @@ func object(t *testing.T, o rollout.Observed) *unstructured.Unstructured {
 	if o.Deleting {
 		d.DeletionTimestamp = &metav1.Time{Time: now}
 	}
-	deployment.ApplyStatus(&d.Status, rollout.Report(o), metav1.NewTime(now))
+	deployment.ApplyStatus(&d.Status, rollout.PlannedStatus(o), metav1.NewTime(now))
 	d.Status.ObservedGeneration = o.ObservedGeneration
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
 	require.NoError(t, err)
@@ -142,30 +142,30 @@ func luaValue(l *lua.LState, value any) lua.LValue {
 }
 
 func TestVerdictsOfGitOpsTools(t *testing.T) {
-	approval := func(o *rollout.Observed) {
-		o.Steps = []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}}
+	approval := func(o *rollout.Facts) {
+		o.Steps = []rollout.Step{{Size: rollout.IntOrPercent{Value: 1}, Approve: true}}
 		o.Progress.Reached = now
 		o.Sets[0].Replicas, o.Sets[0].ActedOn, o.Sets[0].Machines = 2, 2, o.Sets[0].Machines[:2]
 	}
 	for _, row := range []struct {
 		name    string
-		facts   rollout.Observed
+		facts   rollout.Facts
 		argo    string
 		kstatus status.Status
 		message string
 	}{
 		{"complete", facts(), "Healthy", status.CurrentStatus, ""},
-		{"a change that Millwright has not seen", facts(func(o *rollout.Observed) { o.Generation = 2 }), "Progressing", status.InProgressStatus, ""},
+		{"a change that Millwright has not seen", facts(func(o *rollout.Facts) { o.Generation = 2 }), "Progressing", status.InProgressStatus, ""},
 		{"a new machine boots", facts(rolling(0)), "Progressing", status.InProgressStatus, "1 of 3 machines up to date"},
-		{"scaled up", facts(func(o *rollout.Observed) { o.Replicas = 4 }), "Progressing", status.InProgressStatus, ""},
+		{"scaled up", facts(func(o *rollout.Facts) { o.Replicas = 4 }), "Progressing", status.InProgressStatus, ""},
 		{"waits for approval", facts(rolling(1), approval), "Suspended", status.InProgressStatus, "waits for approval"},
-		{"paused", facts(rolling(1), func(o *rollout.Observed) { o.Paused = true }), "Suspended", status.InProgressStatus, "paused"},
-		{"held", facts(rolling(1), func(o *rollout.Observed) { o.Held = "ann: no" }), "Suspended", status.InProgressStatus, "ann"},
-		{"paused after the rollout", facts(func(o *rollout.Observed) { o.Paused = true }), "Healthy", status.CurrentStatus, ""},
+		{"paused", facts(rolling(1), func(o *rollout.Facts) { o.Paused = true }), "Suspended", status.InProgressStatus, "paused"},
+		{"held", facts(rolling(1), func(o *rollout.Facts) { o.Held = "ann: no" }), "Suspended", status.InProgressStatus, "ann"},
+		{"paused after the rollout", facts(func(o *rollout.Facts) { o.Paused = true }), "Healthy", status.CurrentStatus, ""},
 		{"late", facts(rolling(0), late), "Degraded", status.FailedStatus, "progress"},
 		{"returns to revision 1", facts(pinned(2, 1)), "Degraded", status.FailedStatus, "revision 2 failed"},
 		{"is back on revision 1", facts(pinned(3, 0)), "Degraded", status.FailedStatus, "revision 2 failed"},
-		{"invalid", facts(func(o *rollout.Observed) { o.Invalid = "the selector is empty" }), "Degraded", status.FailedStatus, "selector"},
+		{"invalid", facts(func(o *rollout.Facts) { o.Invalid = "the selector is empty" }), "Degraded", status.FailedStatus, "selector"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := object(t, row.facts)
@@ -180,7 +180,7 @@ func TestVerdictsOfGitOpsTools(t *testing.T) {
 }
 
 func TestADeletedDeploymentIsTerminating(t *testing.T) {
-	verdict, err := status.Compute(object(t, facts(func(o *rollout.Observed) { o.Deleting = true })))
+	verdict, err := status.Compute(object(t, facts(func(o *rollout.Facts) { o.Deleting = true })))
 	require.NoError(t, err)
 	assert.Equal(t, status.TerminatingStatus, verdict.Status)
 }
