@@ -14,7 +14,7 @@ import (
 // another template. An old set with the current template is not a candidate: its machines are replaced.
 func (p *planner) inPlaceCandidates() []*setPlan {
 	if !p.facts.ClusterAPI.Extension || p.facts.Strategy != RollingUpdate || p.current == nil ||
-		p.current.size >= p.newMachineGoal() {
+		p.current.size >= p.stepTarget {
 		return nil
 	}
 	return list.Filter(
@@ -23,13 +23,10 @@ func (p *planner) inPlaceCandidates() []*setPlan {
 	)
 }
 
-// newMachineGoal returns the number of new machines that the rollout step requires.
-func (p *planner) newMachineGoal() int { return min(p.stepTarget, p.facts.Replicas) }
-
 // remainingTransfers returns how many more machines may move to the current set: the rollout step's number of new
 // machines, minus the current set's size, minus the machines already due to move.
 func (p *planner) remainingTransfers() int {
-	return p.newMachineGoal() - p.current.size - sumOverSets(p.oldSets(), func(set *setPlan) int {
+	return p.stepTarget - p.current.size - sumOverSets(p.oldSets(), func(set *setPlan) int {
 		if set.transfer.To == "" {
 			return 0
 		}

@@ -236,7 +236,7 @@ func appendBounded[T any](list *[]T, entry T) {
 func (p *planner) selectNodesToUpdate(d *Decision) {
 	under := p.updatingOldMachines()
 	waiting := max(p.current.size-p.current.availableMachines, 0)
-	places := min(p.stepTarget, p.facts.Replicas) - p.current.size - under
+	places := p.stepTarget - p.current.size - under
 	free := min(sumOverSets(p.sets, sizeOfSet)-p.minAvailable-waiting-under, places)
 	var unhealthy, healthy []Member
 	p.visitMachines(func(set *setPlan, m Member) {

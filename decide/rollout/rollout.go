@@ -110,8 +110,8 @@ const (
 	HeldByFault    = "Invalid" // the deployment is invalid
 )
 
-// tearDownSets deletes all sets of a deployment that is being deleted. With --cascade=orphan, teardown waits until the
-// garbage collector has removed the sets' owner references.
+// tearDownSets deletes all sets of a deployment that is being deleted. With --cascade=orphan, tearDownSets waits until
+// the garbage collector has removed the sets' owner references.
 func (p *planner) tearDownSets() Decision {
 	if p.facts.Orphaning {
 		return Decision{

@@ -32,7 +32,7 @@ func (p *planner) resizeRolling() {
 // growCurrentSet raises the current set as far as there is room, and returns the reason why the set gets no more
 // machines; empty: the set has all machines.
 func (p *planner) growCurrentSet(surge int) string {
-	current, goal := p.current, p.newMachineGoal()
+	current, goal := p.current, p.stepTarget
 	if current.size > p.facts.Replicas {
 		current.setSize(p.facts.Replicas, fmt.Sprintf("%d wanted in all", p.facts.Replicas))
 	}

@@ -22,7 +22,7 @@ const (
 )
 
 // runGoCommand runs the go command in dir with additional environment variables, and reports progress. If the context
-// is cancelled, compile also kills the compilers.
+// is cancelled, runGoCommand also kills the compilers.
 func runGoCommand(ctx context.Context, dir, what string, environment, arguments []string, progress io.Writer) error {
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir, command.Env = dir, append(os.Environ(), environment...)

@@ -24,9 +24,9 @@ type watchState struct {
 	dueDecisionSince time.Time         // time of the first read at which this decision was due
 }
 
-// recordSnapshot adds a snapshot to the state. If another revision is being rolled out than at the last read, record
-// returns a line about the change; otherwise an empty text. If a decision has been due for longer than drain.Overdue,
-// record sets overdueSince of the snapshot.
+// recordSnapshot adds a snapshot to the state. If another revision is being rolled out than at the last read,
+// recordSnapshot returns a line about the change; otherwise an empty text. If a decision has been due for longer than
+// drain.Overdue, recordSnapshot sets overdueSince of the snapshot.
 func (j *watchState) recordSnapshot(s *snapshot) (change string) {
 	if j.uid == "" {
 		j.startedAt, j.uid = s.now, s.tree.object.GetUID()

@@ -128,7 +128,7 @@ func (m *machine) issueToken(
 }
 
 // recordCreatedInstance writes the instance's names to the object. If the node name already belongs to another node,
-// record deletes the instance and sets the phase Failed; over is then true.
+// recordCreatedInstance deletes the instance and sets the phase Failed; over is then true.
 func (m *machine) recordCreatedInstance(
 	ctx workflow.Context,
 	d activities.Decision,
