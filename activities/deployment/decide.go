@@ -162,7 +162,7 @@ func newPicture(o rollout.Facts, plan rollout.PlanResult) ProgressPicture {
 	slices.SortStableFunc(sets, func(a, b rollout.MachineSet) int { return cmp.Compare(b.Revision, a.Revision) })
 	for _, s := range sets {
 		if pin != nil {
-			s.Current = s.UID == pin.Set
+			s.Current = s.Name == pin.Set
 		}
 		line := PictureOfSet{
 			Name:     s.Name,

@@ -52,8 +52,14 @@ func settledSet(
 // recordCompletion records that the rollout to the deployment's set was complete.
 func recordCompletion(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
 	d.Status.Rollout = &v1alpha1.RolloutStatus{
-		Revision: max(observedeployment.Revision(set), 1), CompletedAt: &activitiestest.LongAgo, LastGoodSet: set.UID,
-		Steps: []v1alpha1.RolloutStep{},
+		Revision: max(
+			observedeployment.Revision(set),
+			1,
+		),
+		CompletedAt: &activitiestest.LongAgo,
+		Set:         set.Name,
+		LastGoodSet: set.Name,
+		Steps:       []v1alpha1.RolloutStep{},
 	}
 }
 

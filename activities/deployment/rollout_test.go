@@ -70,7 +70,7 @@ func TestDecideDeploymentOfARollout(t *testing.T) {
 	assert.True(t, decision.Rollout.Rolling)
 	assert.False(t, decision.Rollout.NoSet || decision.Rollout.Complete)
 	assert.Equal(t, int64(2), decision.Rollout.Revision)
-	assert.Equal(t, &rollout.Progress{Revision: 2}, decision.Rollout.Record)
+	assert.Equal(t, &rollout.Progress{Revision: 2, Set: "d-2"}, decision.Rollout.Record)
 
 	t.Run("the picture: the newest set first, one without machines left out", func(t *testing.T) {
 		assert.Equal(t, []deployment.PictureOfSet{
@@ -146,13 +146,17 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 	says := func(workflow string) {
 		t.Helper()
 		activitiestest.ReportDeployment(w, deployment.Report{
-			Input: asks(workflow), Step: &kube.Step{WorkflowID: workflow, Name: "roll"}, Record: &rollout.Progress{Revision: 2},
+			Input: asks(
+				workflow,
+			),
+			Step:   &kube.Step{WorkflowID: workflow, Name: "roll"},
+			Record: &rollout.Progress{Revision: 2, Set: "d-2"},
 		})
 		assert.Equal(t, workflow, w.Deployment("d").Status.CurrentOperation.WorkflowID)
 	}
 	activitiestest.ReportDeployment(
 		w,
-		deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: &rollout.Progress{Revision: 2}},
+		deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: &rollout.Progress{Revision: 2, Set: "d-2"}},
 	)
 	assert.True(t, reports(child), "it names none")
 	assert.False(t, reports(""), "others do not mind")
@@ -186,26 +190,35 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 func TestReportDeploymentMeetsCRDsOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	w, d := newRolloutWorld(t)
+	var prune func(*v1alpha1.MachineDeployment)
 	w.Machines.PrependReactor(
 		"update",
 		"machinedeployments",
 		func(action clienttesting.Action) (bool, runtime.Object, error) {
 			pruned := action.(clienttesting.UpdateAction).GetObject().DeepCopyObject().(*v1alpha1.MachineDeployment)
-			pruned.Status.Rollout = nil
+			prune(pruned)
 			return true, pruned, nil
 		},
 	)
-	report := deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: &rollout.Progress{Revision: 2}}
-	_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReportDeployment, report)
-	activitiestest.AssertFailure(t, err, kube.TypeOldCRDs, false)
-	require.ErrorContains(t, err, "the CRDs of this version are not installed")
+	report := deployment.Report{
+		Input:  activitiestest.NewDeploymentInput(d),
+		Record: &rollout.Progress{Revision: 2, Set: "d-2"},
+	}
+	for _, prune = range []func(*v1alpha1.MachineDeployment){
+		func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = nil },
+		func(d *v1alpha1.MachineDeployment) { d.Status.Rollout.Set = "" },
+	} {
+		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReportDeployment, report)
+		activitiestest.AssertFailure(t, err, kube.TypeOldCRDs, false)
+		require.ErrorContains(t, err, "the CRDs of this version are not installed")
+	}
 }
 
 func TestReportDeploymentRecordsARollout(t *testing.T) {
 	t.Parallel()
 	w, d := newRolloutWorld(t)
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	record := &rollout.Progress{Revision: 2, Step: 1, Reached: at, Failed: []string{"new"}}
+	record := &rollout.Progress{Revision: 2, Set: "d-2", Step: 1, Reached: at, Failed: []string{"new"}}
 	status := activitiestest.ReportDeployment(
 		w,
 		deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: record},

@@ -60,9 +60,12 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 	switch {
 	case err != nil:
 		return "", err
-	case after != before && in.Record != nil && (after.Status.Rollout == nil || after.Status.Rollout.Revision != recorded.Revision):
+	case after != before && in.Record != nil && !equality.Semantic.DeepEqual(after.Status.Rollout, recorded):
 		return "", temporal.NewNonRetryableApplicationError(
-			"the API server does not keep status.rollout: the CRDs of this version are not installed", kube.TypeOldCRDs, nil)
+			"the API server does not keep all of status.rollout: the CRDs of this version are not installed",
+			kube.TypeOldCRDs,
+			nil,
+		)
 	}
 	a.recordWarnings(before, after)
 	WarnOfPin(a.Kube, after, before.Status.Rollout, after.Status.Rollout, stamp)

@@ -36,7 +36,7 @@ func TestReportDeployment(t *testing.T) {
 	status := activitiestest.ReportDeployment(w, deployment.Report{
 		Input:  activitiestest.NewDeploymentInput(d),
 		Step:   &kube.Step{WorkflowID: "machinedeployment/shop/d"},
-		Record: &rollout.Progress{Revision: 1, Completed: activitiestest.LongAgo.Time, Good: "uid-s"},
+		Record: &rollout.Progress{Revision: 1, Set: "s", Completed: activitiestest.LongAgo.Time, Good: "s"},
 	})
 	t.Run("one machine is wanted and there: exactly two conditions", func(t *testing.T) {
 		assert.Equal(

@@ -63,7 +63,7 @@ func TestTheClockOfAWorkerDoesNotEndAProgressDeadline(t *testing.T) {
 		w, d := newRolloutWorld(t)
 		w.EditObject("machinedeployments", d.Name, map[string]any{"spec": map[string]any{"progressDeadlineSeconds": 300}})
 		o := workerWorld{w, k, k.ServerTime()}
-		o.writeReport(rollout.Progress{Revision: 2})
+		o.writeReport(rollout.Progress{Revision: 2, Set: "d-2"})
 		assert.False(t, o.decideRollout(4*time.Minute).Late)
 		assert.True(t, o.decideRollout(6*time.Minute).Late)
 	})
@@ -82,7 +82,7 @@ func TestTheClockOfAWorkerDoesNotEndAStep(t *testing.T) {
 			Create(t.Context(), careful, metav1.CreateOptions{})
 		require.NoError(t, err)
 		o := workerWorld{w, k, k.ServerTime()}
-		o.writeReport(rollout.Progress{Revision: 2, Reached: o.serverTime})
+		o.writeReport(rollout.Progress{Revision: 2, Set: "d-2", Reached: o.serverTime})
 		require.NotNil(t, o.decideRollout(4*time.Minute).Pause)
 		assert.Nil(t, o.decideRollout(6*time.Minute).Pause)
 	})

@@ -52,7 +52,8 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 
 		{RolloutPolicy{}, "kind apiVersion metadata spec"},
 		{RolloutPolicySpec{}, "targets steps automaticRollback machineReplacementPolicy maxReplacements deletionOrder remediation"},
-		{RolloutStatus{}, "revision step steps reachedAt failedMachines automaticRollback attempt completedAt lastGoodSet pin"},
+		{RolloutStatus{}, `revision set step steps reachedAt failedMachines automaticRollback attempt formerMachinesUntil completedAt lastGoodSet
+			formerGoodSet pin`},
 
 		{MachineClass{}, `kind apiVersion metadata nodeTemplate credentialsSecretRef providerSpec provider secretRef | status`},
 		{NodeTemplate{}, "capacity virtualCapacity instanceType region zone architecture"},

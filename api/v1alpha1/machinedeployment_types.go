@@ -219,6 +219,9 @@ type RolloutStatus struct {
 	// The revision that is being rolled out, or was rolled out last.
 	// +required
 	Revision int64 `json:"revision"`
+	// Name of the machine set of this revision.
+	// +optional
+	Set string `json:"set,omitempty"`
 	// The rollout step in force, counted from 0; the number of steps when all steps are over.
 	// +optional
 	Step int32 `json:"step,omitempty"`
@@ -242,12 +245,20 @@ type RolloutStatus struct {
 	// Number of retries of the revision.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
+	// When the newest machine of the former attempts was created. A failure of a machine that is not newer does not count.
+	// Absent: all failures count.
+	// +optional
+	FormerMachinesUntil *metav1.Time `json:"formerMachinesUntil,omitempty"`
 	// When the rollout was complete for the first time. Absent until then.
 	// +optional
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
-	// UID of the machine set of the last complete rollout, to which an automatic rollback returns. Absent: not known.
+	// Name of the machine set of the last complete rollout, to which an automatic rollback returns. Absent: not known.
 	// +optional
-	LastGoodSet types.UID `json:"lastGoodSet,omitempty"`
+	LastGoodSet string `json:"lastGoodSet,omitempty"`
+	// Name of the machine set of the complete rollout before lastGoodSet, to which an automatic rollback returns during
+	// the bakeTime. Absent: there was none.
+	// +optional
+	FormerGoodSet string `json:"formerGoodSet,omitempty"`
 	// Why the machines stay on a former revision although the template is newer. Absent: they do not.
 	// +optional
 	Pin *RolloutPin `json:"pin,omitempty"`
@@ -256,12 +267,9 @@ type RolloutStatus struct {
 // RolloutPin keeps the machines of a deployment on a former revision: after an automatic rollback, or because a person
 // requested it. It ends when the template changes, or with a retry.
 type RolloutPin struct {
-	// UID of the machine set of the template, which is not rolled out.
+	// Name of the machine set that has the machines instead of the template's set.
 	// +required
-	FailedSet types.UID `json:"failedSet"`
-	// UID of the machine set that has the machines instead.
-	// +required
-	Set types.UID `json:"set"`
+	Set string `json:"set"`
 	// Revision of this machine set.
 	// +required
 	Revision int64 `json:"revision"`

@@ -1355,6 +1355,10 @@ func (in *RolloutStatus) DeepCopyInto(out *RolloutStatus) {
 		*out = new(AutomaticRollback)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.FormerMachinesUntil != nil {
+		in, out := &in.FormerMachinesUntil, &out.FormerMachinesUntil
+		*out = (*in).DeepCopy()
+	}
 	if in.CompletedAt != nil {
 		in, out := &in.CompletedAt, &out.CompletedAt
 		*out = (*in).DeepCopy()

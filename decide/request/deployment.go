@@ -215,13 +215,14 @@ func (f DeploymentFacts) undone(o CommandOrder, to int64) Decision {
 	if o.Pin {
 		return Decision{
 			PinTo:      &to,
+			Unhold:     f.Held != "",
 			Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, to, o.actorAndReason())),
 			Says: fmt.Sprintf(
 				"deployment %s is pinned to revision %d as long as its template is that of revision %d",
 				f.Name,
 				to,
 				f.Revision,
-			),
+			) + f.endedHold(),
 		}
 	}
 	return Decision{
@@ -243,9 +244,16 @@ func (f DeploymentFacts) decideRetry(o CommandOrder) Decision {
 			f.Name,
 		),
 	), Decision{
-		Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, f.Attempt+1, o.actorAndReason())), Unpin: true,
-		Says: fmt.Sprintf("revision %d of deployment %s is rolled out again", f.Revision, f.Name),
+		Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, f.Attempt+1, o.actorAndReason())),
+		Unpin:      true,
+		Unhold:     f.Held != "",
+		Says:       fmt.Sprintf("revision %d of deployment %s is rolled out again", f.Revision, f.Name) + f.endedHold(),
 	})
+}
+
+// endedHold says that a request ends the hold, without which nothing would happen; empty: there is no hold.
+func (f DeploymentFacts) endedHold() string {
+	return phrase.TextIf(f.Held != "", ", and is no longer held (former hold: %s)", f.Held)
 }
 
 // decideHold holds the rollout of this revision at its present state.

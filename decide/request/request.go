@@ -198,6 +198,7 @@ type Decision struct {
 	RollbackTo  *int64
 	PinTo       *int64  // revision to which Annotation pins the deployment
 	Unpin       bool    // the request for a pin is removed
+	Unhold      bool    // the hold is removed
 	RestartedAt *string // restart time, for the template or for spec.rollout.after
 	Record      string  // for a deployment: identifies a repeated execution of the same order
 }

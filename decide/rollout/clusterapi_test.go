@@ -114,7 +114,7 @@ func TestADecisionIsRepeatedAtTheWakeTime(t *testing.T) {
 	o.ClusterAPI.Wake, o.Finalizer = epochPlus(time.Hour), true
 	plan := rollout.PlanDeployment(o)
 	assert.Equal(t, epochPlus(time.Hour), plan.Decision.Recheck)
-	o.Deadline, o.Progress.Revision = new(time.Minute), 2
+	o.Deadline, o.Progress.Revision, o.Progress.Set = new(time.Minute), 2, "ms2"
 	o.Sets = []rollout.MachineSet{oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 0)}
 	o.Reported = rollout.Status{
 		Counts:     rollout.MachineCounts{Replicas: 4, Updated: 1, Ready: 3, Available: 3},
@@ -152,11 +152,17 @@ func TestARollbackNeedsAnotherTemplateWhoseObjectsExist(t *testing.T) {
 	assert.Equal(t, gone, to(0), "the one before")
 
 	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), lacking, withMachine(currentSet(3, 3, 3, 2), 2, asFailedMachine))
-	o.Automatic, o.Progress = rollout.AutoRollback{Failed: true}, rollout.Progress{Revision: 3, Failed: []string{"ms3-02"}}
-	o.Progress.Good = "uid-ms1"
+	o.Automatic, o.Progress = rollout.AutoRollback{
+		Failed: true,
+	}, rollout.Progress{
+		Revision: 3,
+		Set:      "ms3",
+		Failed:   []string{"ms3-02"},
+	}
+	o.Progress.Good = "ms1"
 	require.NotNil(t, pinOf(o))
 	assert.EqualValues(t, 1, pinOf(o).Revision)
-	o.Progress.Good = lacking.UID
+	o.Progress.Good = lacking.Name
 	assert.Nil(t, pinOf(o), "its objects are gone")
 }
 

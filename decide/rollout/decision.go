@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -182,7 +183,7 @@ func (p *planner) hasEvent(set *setPlan) bool {
 // unrecordedProgress returns the part of the record that the status lacks; nil: the status has all of it.
 func (p *planner) unrecordedProgress(record Progress) *Progress {
 	known := p.facts.Progress
-	if record.Revision == known.Revision {
+	if record.Revision == known.Revision && record.Set == known.Set {
 		same := record.Step == known.Step && record.Reached.Equal(known.Reached) && record.Attempt == known.Attempt &&
 			record.Completed.Equal(known.Completed) && record.Good == known.Good && record.Pin == known.Pin
 		if same && slices.Equal(record.Failed, known.Failed) {
@@ -197,10 +198,15 @@ func (p *planner) unrecordedProgress(record Progress) *Progress {
 }
 
 // MergedWith returns the record after a decision's Record was written. If the revision and the attempt are the same,
-// the failed machines are merged. MergedWith may be applied twice.
+// the failed machines are merged, and what an attempt never loses is kept: its completion and its pin. MergedWith may
+// be applied twice.
 func (r Progress) MergedWith(next Progress) Progress {
 	if r.Revision == next.Revision && r.Attempt == next.Attempt {
 		next.Failed = slices.Concat(r.Failed, next.Failed)
+		next.Pin = cmp.Or(next.Pin, r.Pin)
+		if next.Completed.IsZero() {
+			next.Completed, next.Good, next.FormerGood = r.Completed, r.Good, r.FormerGood
+		}
 	}
 	next.Failed = slices.Compact(slices.Sorted(slices.Values(next.Failed)))
 	return next

@@ -129,8 +129,8 @@ func withStrategy(s rollout.Strategy, o rollout.Facts) rollout.Facts {
 	return withAnnotations(o)
 }
 
-// withAnnotations gives all sets correct annotations. It gives the record the highest revision, and the time at which
-// that revision was complete for the first time.
+// withAnnotations gives all sets correct annotations. It gives the record the highest revision, the template's set, and
+// the time at which that revision was complete for the first time.
 func withAnnotations(o rollout.Facts) rollout.Facts {
 	surge, _ := rollout.SurgeAndUnavailable(o)
 	if o.Strategy != rollout.RollingUpdate {
@@ -141,6 +141,9 @@ func withAnnotations(o rollout.Facts) rollout.Facts {
 		s := &o.Sets[i]
 		s.Desired, s.Max = o.Replicas, o.Replicas+surge
 		o.Progress.Revision = max(o.Progress.Revision, s.Revision)
+		if s.Current {
+			o.Progress.Set = s.Name
+		}
 	}
 	if o.Progress.Completed.IsZero() {
 		o.Progress.Completed = epochPlus(-time.Hour)

@@ -33,17 +33,24 @@ type Step struct {
 	Approve bool          // a person must approve the end of the step
 }
 
-// Progress is the rollout's record in the status. The zero value: no record. A record of another revision is ignored.
+// Progress is the rollout's record in the status. The zero value: no record. A record of another revision or of another
+// set is ignored. The record names sets instead of UIDs: a restored or moved set keeps its name, and gets another UID.
 type Progress struct {
 	Revision int64     // the revision being rolled out
+	Set      string    // name of the template's set
 	Step     int       // index of the current step, from 0; the number of steps after the last step
 	Reached  time.Time // when the step had all its machines, in whole seconds like all status times; zero: not yet
 	Failed   []string  // sorted names of new machines that failed, at most one more than MaxFailed
 	Attempt  int       // number of retries of this revision
+	// FormerMachines is when the newest machine of the former attempts was created. Failures of machines that are not
+	// newer do not count. Zero: all failures count.
+	FormerMachines time.Time
 	// Completed is when the rollout of this revision became complete for the first time; zero: it never was.
 	Completed time.Time
-	Good      string // UID of the set of the last complete rollout; empty: unknown
-	Pin       *Pin   // nil: no pin
+	Good      string // name of the set of the last complete rollout; empty: unknown
+	// FormerGood is the name of the set to which an automatic rollback returns during the bake time; empty: none.
+	FormerGood string
+	Pin        *Pin // nil: no pin
 }
 
 // Member is a machine of a set.

@@ -14,8 +14,7 @@ import (
 // Pin keeps the machines on an old set although the template has another set. A change of the template ends the pin,
 // and so does a retry.
 type Pin struct {
-	Failed   string    // UID of the template's set
-	Set      string    // UID of the set that has the machines instead
+	Set      string    // name of the set that has the machines instead of Progress.Set
 	Revision int64     // revision of Set when the pin began
 	Since    time.Time // when the pin began, in whole seconds
 	Why      string    // why the template is not rolled out, as a clause: "2 machines of it failed, 1 allowed"
@@ -47,19 +46,19 @@ type Source struct {
 	Type    string // instance type; empty: unknown
 }
 
-// activePin returns the pin that is in force; nil: there is none. A pin holds for one attempt at one revision.
+// activePin returns the pin that is in force; nil: there is none. A pin holds for one attempt at one template.
 func (p *planner) activePin() *Pin {
 	r := p.facts.Progress
-	if r.Pin == nil || p.template == nil || p.template.UID != r.Pin.Failed || r.Revision != p.highestRevision() ||
-		p.facts.Retry > r.Attempt || p.setOfUID(r.Pin.Set) == nil {
+	if r.Pin == nil || p.template == nil || p.template.Name != r.Set || p.facts.Retry > r.Attempt ||
+		p.setOfName(r.Pin.Set) == nil {
 		return nil
 	}
 	return r.Pin
 }
 
-// setOfUID returns the set with this UID; nil: no such set exists, or it is being deleted.
-func (p *planner) setOfUID(uid string) *setPlan {
-	return list.FindFirst(p.sets, func(set *setPlan) bool { return set.UID == uid })
+// setOfName returns the set with this name; nil: no such set exists, or it is being deleted.
+func (p *planner) setOfName(name string) *setPlan {
+	return list.FindFirst(p.sets, func(set *setPlan) bool { return set.Name == name })
 }
 
 // beginPin records the pin that a person requests or that an automatic rollback needs. found is false if there is none.
@@ -82,7 +81,7 @@ func (p *planner) requestedPin() *Pin {
 		return nil
 	}
 	to := p.setOfRevision(p.facts.PinTo)
-	if to == nil || !p.isReturnable(to) || p.pin != nil && p.pin.Set == to.UID {
+	if to == nil || !p.isReturnable(to) || p.pin != nil && p.pin.Set == to.Name {
 		return nil
 	}
 	return p.newPin(to, p.facts.PinBy, "")
@@ -112,8 +111,7 @@ func (p *planner) automaticPin(record Progress) *Pin {
 
 func (p *planner) newPin(to *setPlan, by, why string) *Pin {
 	return &Pin{
-		Failed:   p.template.UID,
-		Set:      to.UID,
+		Set:      to.Name,
 		Revision: to.Revision,
 		Since:    p.facts.Now.Truncate(time.Second),
 		By:       by,
@@ -133,14 +131,16 @@ func (p *planner) isReturnable(set *setPlan) bool {
 }
 
 // lastGoodSet returns the set to which an automatic rollback returns; nil: there is none. It is the set of the last
-// complete rollout. If no complete rollout is on record, it is the old set with the highest revision that has an
-// available machine.
+// complete rollout or, once the template's rollout is complete, of the complete rollout before. If no complete rollout
+// is on record, it is the old set with the highest revision that has an available machine.
 func (p *planner) lastGoodSet() *setPlan {
 	if p.template == nil {
 		return nil
 	}
-	if good := p.facts.Progress.Good; good != "" {
-		return list.FindFirst(p.sets, func(set *setPlan) bool { return set.UID == good && p.isReturnable(set) })
+	r := p.facts.Progress
+	good := list.ValueIf(r.Good == p.template.Name, r.FormerGood)
+	if good = cmp.Or(good, r.Good); good != "" {
+		return list.FindFirst(p.sets, func(set *setPlan) bool { return set.Name == good && p.isReturnable(set) })
 	}
 	serving := list.Filter(p.sets, func(set *setPlan) bool { return p.isReturnable(set) && set.availableMachines > 0 })
 	if len(serving) == 0 {

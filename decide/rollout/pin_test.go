@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ func badRollout(failures int, policy rollout.AutoRollback) rollout.Facts {
 		o.Sets[2] = withMachine(o.Sets[2], i, asFailedMachine)
 	}
 	o.Automatic = policy
-	o.Progress = rollout.Progress{Revision: 3, Good: "uid-ms2"}
+	o.Progress = rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
 	return o
 }
 
@@ -70,15 +71,14 @@ func TestAutomaticRollbackPinsTheLastGoodRevision(t *testing.T) {
 	o := badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
 	d := rollout.Decide(o)
 	pin := &rollout.Pin{
-		Failed:   "uid-ms3",
-		Set:      "uid-ms2",
+		Set:      "ms2",
 		Revision: 2,
 		Since:    o.Now,
 		Why:      "2 machines of it failed, 1 allowed",
 	}
 	assert.Equal(t, rollout.Decision{
 		Revision: 3,
-		Record:   &rollout.Progress{Revision: 3, Failed: []string{"ms3-00", "ms3-01"}, Good: "uid-ms2", Pin: pin},
+		Record:   &rollout.Progress{Revision: 3, Set: "ms3", Failed: []string{"ms3-00", "ms3-01"}, Good: "ms2", Pin: pin},
 		Why:      d.Why,
 	}, d, "the pin and the names of the failed machines are one write, and no size changes with it")
 	assert.True(t, d.BeginsPin())
@@ -164,10 +164,10 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		o.Sets = append(o.Sets, currentSet(4, 2, 2, 0))
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Pin)
-		assert.Equal(t, &rollout.Progress{Revision: 4, Good: "uid-ms2"}, d.Record)
+		assert.Equal(t, &rollout.Progress{Revision: 4, Set: "ms4", Good: "ms2"}, d.Record)
 		o = recorded(o)
 		o.Sets[3] = withMachine(withMachine(o.Sets[3], 0, asFailedMachine), 1, asFailedMachine)
-		assert.Equal(t, "uid-ms2", pinOf(o).Set, "and not to the newest former one")
+		assert.Equal(t, "ms2", pinOf(o).Set, "and not to the newest former one")
 	})
 	t.Run("the former template, written into the spec, ends the pin", func(t *testing.T) {
 		o := back()
@@ -185,7 +185,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		assert.Nil(t, d.Pin)
 		assert.Equal(
 			t,
-			&rollout.Progress{Revision: 3, Attempt: 1, Good: "uid-ms2"},
+			&rollout.Progress{Revision: 3, Set: "ms3", Attempt: 1, Good: "ms2"},
 			d.Record,
 			"what failed before is forgotten",
 		)
@@ -215,10 +215,10 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 
 func TestAPersonPinsAFormerRevision(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
-	o.Progress = rollout.Progress{Revision: 3, Completed: epochPlus(-time.Hour), Good: "uid-ms3"}
+	o.Progress = rollout.Progress{Revision: 3, Set: "ms3", Completed: epochPlus(-time.Hour), Good: "ms3"}
 	o.PinTo, o.PinBy = 1, "ann: v3 is slow"
 	pin := pinOf(o)
-	assert.Equal(t, &rollout.Pin{Failed: "uid-ms3", Set: "uid-ms1", Revision: 1, Since: o.Now, By: "ann: v3 is slow"}, pin)
+	assert.Equal(t, &rollout.Pin{Set: "ms1", Revision: 1, Since: o.Now, By: "ann: v3 is slow"}, pin)
 	o = recorded(o)
 	assert.Equal(t, "Pinned", condition(o, "Degraded").Reason)
 	assert.Equal(
@@ -228,7 +228,7 @@ func TestAPersonPinsAFormerRevision(t *testing.T) {
 	)
 	assert.Equal(t, "ms1", rollout.Decide(o).Resize[0].Name)
 	o.PinTo = 2
-	assert.Equal(t, "uid-ms2", pinOf(o).Set, "another revision")
+	assert.Equal(t, "ms2", pinOf(o).Set, "another revision")
 	o.PinTo = 9
 	assert.Nil(t, rollout.Decide(o).Record, "none that does not exist")
 	assert.NotNil(t, rollout.Decide(o).Pin)
@@ -247,7 +247,9 @@ func TestWhatRollsBack(t *testing.T) {
 	small, large := rollout.Source{Account: "a", Type: "small"}, rollout.Source{Account: "a", Type: "large"}
 	foreign := rollout.Source{Account: "b", Type: "small"}
 	completed := func(before time.Duration) func(*rollout.Facts) {
-		return func(o *rollout.Facts) { o.Progress.Completed = epochPlus(-before) }
+		return func(o *rollout.Facts) {
+			o.Progress.Completed, o.Progress.Good, o.Progress.FormerGood = epochPlus(-before), "ms3", "ms2"
+		}
 	}
 	bake := func(d time.Duration) func(*rollout.Facts) {
 		return func(o *rollout.Facts) { o.Automatic.Bake = d }
@@ -280,7 +282,7 @@ func TestWhatRollsBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 4, 4, 4), currentSet(3, 1, 1, 0))
-			o.Automatic, o.Progress = c.of, rollout.Progress{Revision: 3, Good: "uid-ms2"}
+			o.Automatic, o.Progress = c.of, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
 			if c.of.OnDeadline {
 				o.Sets[2] = withMachine(o.Sets[2], 0, c.member)
 			} else {
@@ -300,7 +302,7 @@ func TestWhatRollsBack(t *testing.T) {
 	}
 	t.Run("a budget that blocks the drain of an old machine rolls nothing back", func(t *testing.T) {
 		o := late(rollingUpdate(5, 1, 0, oldSet(2, 5, 5, 5), currentSet(3, 1, 1, 1)))
-		o.Automatic, o.Progress = deadline, rollout.Progress{Revision: 3, Good: "uid-ms2"}
+		o.Automatic, o.Progress = deadline, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
 		o.Sets[0] = withMachine(o.Sets[0], 0, asDeletingMachine)
 		o.Reported.Counts = rollout.PlannedStatus(o).Counts
 		require.True(t, rollout.Decide(o).Late)
@@ -308,7 +310,7 @@ func TestWhatRollsBack(t *testing.T) {
 	})
 	t.Run("nor does a drain before the first new machine", func(t *testing.T) {
 		o := late(rollingUpdate(5, 0, 1, oldSet(2, 4, 5, 4), currentSet(3, 0, 0, 0)))
-		o.Automatic, o.Progress = deadline, rollout.Progress{Revision: 3, Good: "uid-ms2"}
+		o.Automatic, o.Progress = deadline, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
 		o.Reported.Counts = rollout.PlannedStatus(o).Counts
 		assert.Nil(t, pinOf(o))
 	})
@@ -316,9 +318,15 @@ func TestWhatRollsBack(t *testing.T) {
 
 func TestTheRecordOfACompleteRollout(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3))
-	o.Progress = rollout.Progress{Revision: 2, Good: "uid-ms1"}
-	assert.Equal(t, &rollout.Progress{Revision: 2, Completed: o.Now, Good: "uid-ms2"}, rollout.Decide(o).Record)
+	o.Progress = rollout.Progress{Revision: 2, Set: "ms2", Good: "ms1"}
+	record := &rollout.Progress{Revision: 2, Set: "ms2", Completed: o.Now, Good: "ms2", FormerGood: "ms1"}
+	assert.Equal(t, record, rollout.Decide(o).Record)
 	assert.Nil(t, rollout.Decide(recorded(o)).Record, "once")
+	pinned := *record
+	pinned.Pin = &rollout.Pin{Set: "ms1", Revision: 1}
+	stale := rollout.Progress{Revision: 2, Set: "ms2", Good: "ms1", Failed: []string{"ms2-00"}}
+	pinned.Failed = stale.Failed
+	assert.Equal(t, pinned, pinned.MergedWith(stale), "an attempt loses neither its completion nor its pin")
 	o.Replicas, o.Sets[1] = 0, currentSet(2, 0, 0, 0)
 	assert.Nil(t, rollout.Decide(o).Record, "no machine proves nothing about a template")
 }
@@ -326,12 +334,91 @@ func TestTheRecordOfACompleteRollout(t *testing.T) {
 func TestWhereNoRolloutWasCompleteTheServingRevisionIsTheGoodOne(t *testing.T) {
 	o := badRollout(1, rollout.AutoRollback{Failed: true})
 	o.Progress.Good = ""
-	assert.Equal(t, "uid-ms2", pinOf(o).Set)
+	assert.Equal(t, "ms2", pinOf(o).Set)
 	o.Sets[1] = oldSet(2, 5, 5, 0)
 	assert.Nil(t, pinOf(o), "nothing is known to be good")
 	o = badRollout(1, rollout.AutoRollback{Failed: true})
-	o.Progress.Good = "uid-ms3"
+	o.Progress.Good = "ms3"
 	assert.Nil(t, pinOf(o), "the revision was complete before")
+}
+
+// A rollout is completed before its machines fail: the bake time then has a set to return to, and the history keeps it.
+func TestTheBakeTimeReturnsToTheFormerGoodSet(t *testing.T) {
+	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
+	o.Automatic = rollout.AutoRollback{Failed: true, Bake: time.Hour}
+	o.Progress = rollout.Progress{Revision: 3, Set: "ms3", Good: "ms1"}
+	o.HistoryLimit = new(0)
+	assert.Equal(t, []string{"ms2"}, targetNames(rollout.Decide(o).Delete))
+	o = recorded(o)
+	require.False(t, o.Progress.Completed.IsZero())
+	o.Now = o.Now.Add(time.Minute)
+	assert.Equal(t, []string{"ms2"}, targetNames(rollout.Decide(o).Delete))
+	failed := o
+	failed.Sets = slices.Clone(o.Sets)
+	failed.Sets[2] = withMachine(o.Sets[2], 0, asFailedMachine, func(m *rollout.Member) { m.Joined = true })
+	require.NotNil(t, pinOf(failed))
+	assert.Equal(t, "ms1", pinOf(failed).Set)
+	o.Now = o.Now.Add(time.Hour)
+	assert.Equal(t, []string{"ms1", "ms2"}, targetNames(rollout.Decide(o).Delete), "the bake time is over")
+	failed.Now = o.Now
+	assert.Nil(t, pinOf(failed))
+}
+
+// The set of another template has the revision of the failed set after a person deleted the failed set.
+func TestAReusedRevisionInheritsNoFailure(t *testing.T) {
+	o := rolledBack()
+	o.Sets[2] = currentSet(3, 1, 1, 0)
+	o.Sets[2].Name, o.Sets[2].UID = "other", "uid-other"
+	d := rollout.Decide(o)
+	assert.Nil(t, d.Pin)
+	assert.Equal(t, &rollout.Progress{Revision: 3, Set: "other", Attempt: 1, Good: "ms2"}, d.Record)
+	assert.Nil(t, rollout.Decide(recorded(o)).Record, "once")
+}
+
+func TestARetryDoesNotCountFormerMachines(t *testing.T) {
+	o := rolledBack()
+	former := epochPlus(-time.Minute)
+	leaving := func(m *rollout.Member) { m.Deleting, m.Failed, m.Created = true, true, former }
+	o.Sets[2] = withMachine(withMachine(currentSet(3, 0, 2, 0), 0, leaving), 1, leaving)
+	o.Retry = 1
+	record := rollout.Decide(o).Record
+	assert.Equal(t, &rollout.Progress{Revision: 3, Set: "ms3", Attempt: 1, Good: "ms2", FormerMachines: former}, record)
+	o = recorded(o)
+	assert.Nil(t, pinOf(o))
+	newer := func(m *rollout.Member) { m.Created = epoch }
+	o.Sets[2] = withMachine(withMachine(currentSet(3, 2, 2, 0), 0, asFailedMachine, newer), 1, asFailedMachine, newer)
+	assert.NotNil(t, pinOf(o))
+}
+
+// MCM derives the name of a set from its template.
+func TestAPinOutlivesTheDeletionOfTheFailedSet(t *testing.T) {
+	o := rolledBack()
+	o.Sets = o.Sets[:2]
+	d := rollout.Decide(o)
+	require.NotNil(t, d.Create)
+	assert.Equal(t, 0, d.Create.Replicas, "only the name of the set shows whether the pin holds")
+	o.Sets = append(slices.Clone(o.Sets), currentSet(3, 0, 0, 0))
+	assert.NotNil(t, rollout.Decide(o).Pin)
+	o.Sets[2].Name = "other"
+	assert.Nil(t, rollout.Decide(o).Pin)
+}
+
+// A restored namespace has the same names and other UIDs, and an adopted set may raise the revision of the template's
+// set.
+func TestAPinOutlivesARestoreAndAnAdoption(t *testing.T) {
+	o := rolledBack()
+	o.Sets = slices.Clone(o.Sets)
+	for i := range o.Sets {
+		o.Sets[i].UID += "-restored"
+	}
+	assert.NotNil(t, rollout.Decide(o).Pin)
+	adopted := oldSet(7, 0, 0, 0)
+	adopted.Name = "adopted"
+	o.Sets = append(o.Sets, adopted)
+	d := rollout.Decide(o)
+	require.NotNil(t, d.Revise)
+	assert.Equal(t, int64(8), d.Revise.Revision)
+	assert.NotNil(t, d.Pin)
 }
 
 func TestConditionsForGitOps(t *testing.T) {

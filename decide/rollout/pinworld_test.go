@@ -15,7 +15,7 @@ import (
 // checkPin records a broken promise if a decision enlarges the set that a pin calls failed.
 func (w *world) checkPin(d rollout.Decision) {
 	for _, r := range d.Resize {
-		if r.UID == d.Pin.Failed && r.To > r.From {
+		if r.Name == w.spec.Progress.Set && r.To > r.From {
 			w.recordBrokenPromise("set %s has failed, and grows from %d to %d", r.Name, r.From, r.To)
 		}
 	}
@@ -72,7 +72,7 @@ func (w *pinWorld) turn() {
 		return
 	}
 	w.pins++
-	failed, set := w.setByUID(pin.Failed, ""), w.setByUID(pin.Set, "")
+	failed, set := w.setByName(w.spec.Progress.Set), w.setByName(pin.Set)
 	switch {
 	case failed == nil || set == nil:
 		w.recordBrokenPromise("a pin names a set that does not exist: %+v", *pin)

@@ -63,7 +63,7 @@ func newPlanner(o Facts) *planner {
 	}
 	p.current = p.template
 	if p.pin = p.activePin(); p.pin != nil {
-		p.current = p.setOfUID(p.pin.Set)
+		p.current = p.setOfName(p.pin.Set)
 	}
 	p.minAvailable = max(o.Replicas-unavailable-preserved, 0)
 	for _, set := range p.sets {

@@ -67,10 +67,12 @@ func (p *planner) hasProgressed() bool {
 	return slices.Contains(rests, p.facts.reportedCondition(vocabulary.ConditionProgressing).Reason)
 }
 
-// isNewAttempt reports whether this attempt at the template's revision has no recorded progress yet.
+// isNewAttempt reports whether this attempt at the template's revision has no recorded progress yet. After the deletion
+// of a set, another set may get its revision.
 func (p *planner) isNewAttempt() bool {
+	r := p.facts.Progress
 	return p.template != nil && p.pin == nil &&
-		(p.facts.Progress.Revision != p.highestRevision() || p.facts.Progress.Attempt != p.attempt())
+		(r.Revision != p.highestRevision() || r.Set != p.template.Name || r.Attempt != p.attempt())
 }
 
 // progressDeadline returns the time at which the progress deadline passes; zero: it never passes, or has already

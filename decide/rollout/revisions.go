@@ -100,11 +100,14 @@ func (p *planner) reviseTemplateSet() *RevisionChange {
 
 // setsBeyondHistory returns the old sets without machines beyond the history limit, from the lowest revision to the
 // highest.
-func (p *planner) setsBeyondHistory() []ObjectTarget {
+func (p *planner) setsBeyondHistory(record Progress) []ObjectTarget {
 	if p.facts.HistoryLimit == nil {
 		return nil
 	}
-	old := list.Filter(p.oldSets(), func(set *setPlan) bool { return set != p.template }) // a pin needs the template's set
+	// A pin needs the template's set, and an automatic rollback needs the good set.
+	old := list.Filter(p.oldSets(), func(set *setPlan) bool {
+		return set != p.template && (set != p.lastGoodSet() || !p.isArmed(record))
+	})
 	slices.SortStableFunc(old, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
 	empty := func(set *setPlan) bool {
 		return set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.Counted == 0 && set.ActedOn == 0
@@ -146,12 +149,15 @@ func (p *planner) currentProgress() (Progress, *PausePoint) {
 		return record, nil
 	}
 	if p.isNewAttempt() {
-		record = Progress{Revision: p.highestRevision(), Attempt: p.attempt(), Good: record.Good}
+		record = p.newAttempt()
 	}
 	pause := p.advanceStep(&record)
 	// A complete rollout without machines proves nothing about the template.
 	if record.Completed.IsZero() && p.facts.Replicas > 0 && p.isComplete() {
-		record.Completed, record.Good = p.facts.Now.Truncate(time.Second), p.template.UID
+		if record.Good != p.template.Name {
+			record.Good, record.FormerGood = p.template.Name, record.Good
+		}
+		record.Completed = p.facts.Now.Truncate(time.Second)
 	}
 	if p.isArmed(record) {
 		record.Failed = p.addFailedMachines(record)
@@ -159,12 +165,29 @@ func (p *planner) currentProgress() (Progress, *PausePoint) {
 	return record, pause
 }
 
-// attempt returns the number of retries of the template's revision.
-func (p *planner) attempt() int {
-	if p.facts.Progress.Revision == p.highestRevision() {
-		return max(p.facts.Retry, p.facts.Progress.Attempt)
+// newAttempt returns the record of an attempt that begins.
+func (p *planner) newAttempt() Progress {
+	was := p.facts.Progress
+	record := Progress{Revision: p.highestRevision(), Set: p.template.Name, Attempt: p.attempt(), Good: was.Good}
+	if was.Set == record.Set && was.Revision == record.Revision {
+		for _, m := range p.template.Machines {
+			record.FormerMachines = phrase.LaterTime(record.FormerMachines, m.Created)
+		}
 	}
-	return p.facts.Retry
+	return record
+}
+
+// attempt returns the number of retries of the template's revision. A set that gets the revision of a deleted set
+// begins with a higher number than the deleted set had.
+func (p *planner) attempt() int {
+	switch r := p.facts.Progress; {
+	case r.Revision != p.highestRevision():
+		return p.facts.Retry
+	case r.Set != "" && r.Set != p.template.Name:
+		return max(p.facts.Retry, r.Attempt+1)
+	default:
+		return max(p.facts.Retry, r.Attempt)
+	}
 }
 
 // advanceStep advances the record to the current rollout step, and returns the step's pause point, if any.
@@ -217,7 +240,8 @@ func (p *planner) addFailedMachines(record Progress) []string {
 	names := slices.Clone(record.Failed)
 	recorded := list.KeySet(names, list.Identity)
 	for _, m := range p.template.Machines {
-		counts := m.Failed && p.blamesTemplate(m, !record.Completed.IsZero())
+		counts := m.Failed && p.blamesTemplate(m, !record.Completed.IsZero()) &&
+			(record.FormerMachines.IsZero() || m.Created.After(record.FormerMachines))
 		if counts && !recorded[m.Name] && len(names) <= p.facts.Automatic.MaxFailed {
 			names = append(names, m.Name)
 		}

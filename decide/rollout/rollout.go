@@ -181,7 +181,7 @@ func (p *planner) decideSizes() Decision {
 	}
 	p.markNodes(&d, stopped == "")
 	if d.Complete || p.facts.Paused {
-		d.Delete = p.setsBeyondHistory()
+		d.Delete = p.setsBeyondHistory(record)
 	}
 	d.limitLists()
 	if pause != nil {
@@ -392,12 +392,16 @@ func (o Facts) creationBlocker() string {
 	)
 }
 
-// createSet returns the SetCreation of the current template's set, with the size that resizeSets gives this set.
+// createSet returns the SetCreation of the current template's set, with the size that resizeSets gives this set. If a
+// person deleted the set that a pin replaces, the size is 0: only the name of the new set shows whether the pin holds.
 func (p *planner) createSet() Decision {
 	current := &setPlan{MachineSet: MachineSet{Name: "the new set", Current: true, Revision: p.highestRevision()}}
 	p.template, p.current, p.sets = current, current, append(p.sets, current)
 	p.currentProgress()
 	p.resizeSets()
+	if r := p.facts.Progress; r.Pin != nil && p.setOfName(r.Set) == nil {
+		current.size = 0
+	}
 	return Decision{
 		SetChanges: SetChanges{
 			Create: &SetCreation{

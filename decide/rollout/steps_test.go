@@ -16,7 +16,7 @@ func TestSteps(t *testing.T) {
 	steps := []rollout.Step{{Size: countBound(1), Approve: true}, {Size: percentBound(50), Wait: time.Hour}}
 	at10 := func(step int, reached time.Time, approved int, sets ...rollout.MachineSet) rollout.Facts {
 		o := withRolloutSteps(rollingUpdate(10, 2, 0, sets...), steps...)
-		o.Progress = rollout.Progress{Revision: 2, Step: step, Reached: reached}
+		o.Progress = rollout.Progress{Revision: 2, Set: "ms2", Step: step, Reached: reached}
 		o.Approved = approved
 		return o
 	}
@@ -30,7 +30,7 @@ func TestSteps(t *testing.T) {
 		d := rollout.Decide(at10(0, none, 0, oldSet(1, 9, 9, 9), currentSet(2, 1, 1, 1)))
 		assert.Empty(t, changedSizes(d))
 		assert.Equal(t, &rollout.PausePoint{Step: 0, Of: 2, Size: 1, All: 10, Rolls: 2, Approve: true}, d.Pause)
-		assert.Equal(t, &rollout.Progress{Revision: 2, Reached: epoch}, d.Record)
+		assert.Equal(t, &rollout.Progress{Revision: 2, Set: "ms2", Reached: epoch}, d.Record)
 		assert.Equal(t, "revision 2: step 1 of 2 done (1 of 10 machines), waits for approval", d.Hold)
 		assert.True(t, d.Recheck.IsZero())
 	})

@@ -186,7 +186,7 @@ func (w *world) updateBounds() {
 // targetTemplate returns the template that the machines get: the deployment's template or, while pinned, an old one.
 func (w *world) targetTemplate() string {
 	if pin := w.lastDecision.Pin; pin != nil {
-		if g := w.setByUID(pin.Set, ""); g != nil {
+		if g := w.setByName(pin.Set); g != nil {
 			return g.template
 		}
 	}

@@ -44,7 +44,7 @@ func capiDeployment() *clusterv1.MachineDeployment {
 	d := capitest.NewDeployment(
 		capitest.WithAnnotation[*clusterv1.MachineDeployment](
 			v1alpha1.AnnotationRolloutProgress,
-			`{"revision":1,"completedAt":"2026-01-01T00:00:00Z","lastGoodSet":"uid-s"}`,
+			`{"revision":1,"completedAt":"2026-01-01T00:00:00Z","set":"s","lastGoodSet":"s"}`,
 		),
 	)
 	d.Labels, d.Finalizers, d.OwnerReferences = like.Labels, like.Finalizers, like.OwnerReferences

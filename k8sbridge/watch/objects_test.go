@@ -58,7 +58,7 @@ func deploymentWithoutStatus() *v1alpha1.MachineDeployment {
 	d.Spec.Replicas, d.Spec.Template = 1, machineTemplate()
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
 	d.Status.ObservedGeneration = 1
-	d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 1, CompletedAt: &creationTime, LastGoodSet: "uid-s"}
+	d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 1, CompletedAt: &creationTime, Set: "s", LastGoodSet: "s"}
 	return d
 }
 

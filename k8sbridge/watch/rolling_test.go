@@ -35,7 +35,7 @@ func rollingStack(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object
 func rollingDeployment(changes ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
 	d := deploymentWithoutStatus()
 	d.Annotations[v1alpha1.AnnotationRevision], d.Spec.Template.Spec.Class.Name = "2", "large"
-	d.Status.Rollout.Revision = 2
+	d.Status.Rollout.Revision, d.Status.Rollout.Set = 2, "s-2"
 	for _, change := range changes {
 		change(d)
 	}

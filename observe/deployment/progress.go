@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/rollout"
@@ -39,17 +38,20 @@ func RecordedProgress(r *v1alpha1.RolloutStatus) rollout.Progress {
 	}
 	p := rollout.Progress{
 		Revision:  r.Revision,
+		Set:       r.Set,
 		Step:      int(r.Step),
 		Reached:   cache.TimeOrZero(r.ReachedAt),
 		Failed:    r.FailedMachines,
 		Attempt:   int(r.Attempt),
 		Completed: cache.TimeOrZero(r.CompletedAt),
-		Good:      string(r.LastGoodSet),
+		Good:      r.LastGoodSet,
+
+		FormerMachines: cache.TimeOrZero(r.FormerMachinesUntil),
+		FormerGood:     r.FormerGoodSet,
 	}
 	if pin := r.Pin; pin != nil {
 		p.Pin = &rollout.Pin{
-			Failed: string(pin.FailedSet), Set: string(pin.Set), Revision: pin.Revision, Since: pin.Since.Time,
-			Why: pin.Reason, By: pin.RequestedBy,
+			Set: pin.Set, Revision: pin.Revision, Since: pin.Since.Time, Why: pin.Reason, By: pin.RequestedBy,
 		}
 	}
 	return p
@@ -66,7 +68,7 @@ func RolloutRecord(
 	r := &v1alpha1.RolloutStatus{
 		Revision: p.Revision, Step: int32(p.Step), FailedMachines: p.Failed,
 		Steps: append([]v1alpha1.RolloutStep{}, spec.Steps...), AutomaticRollback: spec.AutomaticRollback,
-		Attempt: int32(p.Attempt), LastGoodSet: types.UID(p.Good),
+		Set: p.Set, Attempt: int32(p.Attempt), LastGoodSet: p.Good, FormerGoodSet: p.FormerGood,
 	}
 	if kept := SameAttempt(was, p.Revision, p.Attempt); kept != nil {
 		r.Steps, r.AutomaticRollback = kept.Steps, kept.AutomaticRollback
@@ -77,10 +79,12 @@ func RolloutRecord(
 	if !p.Completed.IsZero() {
 		r.CompletedAt = new(metav1.NewTime(p.Completed))
 	}
+	if !p.FormerMachines.IsZero() {
+		r.FormerMachinesUntil = new(metav1.NewTime(p.FormerMachines))
+	}
 	if pin := p.Pin; pin != nil {
 		r.Pin = &v1alpha1.RolloutPin{
-			FailedSet: types.UID(pin.Failed), Set: types.UID(pin.Set), Revision: pin.Revision, Since: metav1.NewTime(pin.Since),
-			Reason: pin.Why, RequestedBy: pin.By,
+			Set: pin.Set, Revision: pin.Revision, Since: metav1.NewTime(pin.Since), Reason: pin.Why, RequestedBy: pin.By,
 		}
 	}
 	return r

@@ -434,11 +434,17 @@ func TestRolloutObserved(t *testing.T) {
 			deployment: withRolloutStatus(v1alpha1.RolloutStatus{CompletedAt: new(observetest.MinutesBeforeNoon(5))}),
 			want:       observetest.MinutesBeforeNoon(5).Time,
 		},
+		{fact: "Progress.Set", deployment: withRolloutStatus(v1alpha1.RolloutStatus{Set: "s"}), want: "s"},
 		{fact: "Progress.Good", deployment: withRolloutStatus(v1alpha1.RolloutStatus{LastGoodSet: "u"}), want: "u"},
+		{fact: "Progress.FormerGood", deployment: withRolloutStatus(v1alpha1.RolloutStatus{FormerGoodSet: "u"}), want: "u"},
+		{
+			fact:       "Progress.FormerMachines",
+			deployment: withRolloutStatus(v1alpha1.RolloutStatus{FormerMachinesUntil: new(observetest.MinutesBeforeNoon(5))}),
+			want:       observetest.MinutesBeforeNoon(5).Time,
+		},
 		{
 			fact: "Progress.Pin",
 			deployment: withRolloutStatus(v1alpha1.RolloutStatus{Pin: &v1alpha1.RolloutPin{
-				FailedSet:   "bad",
 				Set:         "good",
 				Revision:    6,
 				Since:       observetest.MinutesBeforeNoon(5),
@@ -446,7 +452,6 @@ func TestRolloutObserved(t *testing.T) {
 				RequestedBy: "ann",
 			}}),
 			want: &rollout.Pin{
-				Failed:   "bad",
 				Set:      "good",
 				Revision: 6,
 				Since:    observetest.MinutesBeforeNoon(5).Time,

@@ -24,7 +24,8 @@ func treeWithFullStatus(change ...observetest.DeploymentChange) deployment.Objec
 	if d.Status.Rollout == nil {
 		d.Status.Rollout = &v1alpha1.RolloutStatus{Steps: tree.Policy.Spec.Steps}
 	}
-	d.Status.Rollout.Revision, d.Status.Rollout.ReachedAt = 7, new(metav1.NewTime(observetest.Noon))
+	d.Status.Rollout.Revision, d.Status.Rollout.Set = 7, "d-4"
+	d.Status.Rollout.ReachedAt = new(metav1.NewTime(observetest.Noon))
 	d.Status.ObservedGeneration = d.Generation
 	deployment.ApplyStatus(
 		&d.Status,

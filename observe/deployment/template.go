@@ -58,9 +58,9 @@ func NoteFailure(set metav1.Object, r *v1alpha1.RolloutStatus) (changed bool) {
 	pin, annotations := RecordedProgress(r).Pin, set.GetAnnotations()
 	was, want := annotations[v1alpha1.AnnotationRolloutFailed], ""
 	switch {
-	case pin != nil && pin.Failed == string(set.GetUID()):
+	case pin != nil && r.Set == set.GetName():
 		want = pin.Cause(r.Revision) + " since " + pin.Since.UTC().Format(time.RFC3339)
-	case r == nil || r.LastGoodSet != set.GetUID():
+	case r == nil || r.LastGoodSet != set.GetName():
 		return false
 	}
 	if was == want {

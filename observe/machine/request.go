@@ -94,6 +94,9 @@ func RequestPatch(kind request.Kind, command request.Command, d request.Decision
 	if d.Unpin {
 		annotations[v1alpha1.AnnotationRolloutPin] = nil
 	}
+	if d.Unhold {
+		annotations[v1alpha1.AnnotationRolloutHold] = nil
+	}
 	if d.Record != "" {
 		annotations[v1alpha1.AnnotationLastRequest] = d.Record
 	}

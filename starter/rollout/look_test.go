@@ -116,7 +116,7 @@ func (p *pool) addSet(name string, revision int, class string, replicas int32) *
 		deployment.FollowDeployment(s, p.deployment)
 		p.deployment.Annotations[v1alpha1.AnnotationRevision] = fmt.Sprint(revision)
 		if p.deployment.Status.Rollout == nil {
-			p.deployment.Status.Rollout = &v1alpha1.RolloutStatus{Revision: int64(revision)}
+			p.deployment.Status.Rollout = &v1alpha1.RolloutStatus{Revision: int64(revision), Set: name}
 		}
 	}
 	p.sets = append(p.sets, s)

@@ -41,8 +41,28 @@ func (l reader) readNative(ctx context.Context) (deploymentSource, error) {
 	if f.Members, f.MachinesVersion, err = l.listMachinesOfSets(ctx, d.Namespace, f.Sets); err != nil {
 		return nil, err
 	}
+	if f.ClassOfMachine, err = l.readClassesOfMachines(ctx, d.Namespace); err != nil {
+		return nil, err
+	}
 	f.NodeOfMachine, err = l.readNodesOfMachines(ctx)
 	return nativeDeployment{f, l.clients.Machines}, err
+}
+
+// readClassesOfMachines reads all classes of a namespace in one request, and returns a function that finds the class of
+// a machine.
+func (l reader) readClassesOfMachines(
+	ctx context.Context,
+	namespace string,
+) (func(*v1alpha1.Machine) *v1alpha1.MachineClass, error) {
+	list, err := l.clients.Machines.MachineV1alpha1().MachineClasses(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list machine classes: %w", err)
+	}
+	byName := map[string]*v1alpha1.MachineClass{}
+	for i := range list.Items {
+		byName[list.Items[i].Name] = &list.Items[i]
+	}
+	return func(m *v1alpha1.Machine) *v1alpha1.MachineClass { return byName[m.Spec.Class.Name] }, nil
 }
 
 func (l reader) listSetsOfDeployment(

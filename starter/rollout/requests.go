@@ -87,8 +87,11 @@ func effectOfRequest(r kubecli.Request, strategy string, f request.DeploymentFac
 		return "the rollout continues"
 	}
 	text := fmt.Sprintf("the template of that revision returns, and is rolled out with the strategy %s", strategy)
-	if r.Command == request.Start {
+	switch {
+	case r.Command == request.Start:
 		text = fmt.Sprintf("another revision of the template is rolled out with the strategy %s", strategy)
+	case r.Command == request.Retry:
+		text = fmt.Sprintf("the template is rolled out again with the strategy %s", strategy)
 	}
 	switch {
 	case r.Pin:

@@ -65,7 +65,7 @@ func (s snapshot) pinText(at func(time.Time) string) string {
 	d := s.decision
 	here := 0
 	for _, set := range s.facts.Sets {
-		if set.UID == d.Pin.Set {
+		if set.Name == d.Pin.Set {
 			here = list.CountWhere(set.Machines, func(m rollout.Member) bool { return !m.Deleting })
 		}
 	}

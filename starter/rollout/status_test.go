@@ -180,6 +180,7 @@ func TestStatusLines(t *testing.T) {
 		return func(d *v1alpha1.MachineDeployment) {
 			d.Status.Rollout = &v1alpha1.RolloutStatus{
 				Revision:       revision,
+				Set:            "web-b",
 				Step:           step,
 				ReachedAt:      new(metav1.NewTime(beginTime)),
 				FailedMachines: []string{"b-9"},
@@ -191,11 +192,10 @@ func TestStatusLines(t *testing.T) {
 	}
 	pinned := func(d *v1alpha1.MachineDeployment) {
 		d.Status.Rollout.Pin = &v1alpha1.RolloutPin{
-			FailedSet: "u-web-b",
-			Set:       "u-web-a",
-			Revision:  6,
-			Since:     metav1.NewTime(beginTime),
-			Reason:    "1 machine of it failed, 0 allowed",
+			Set:      "web-a",
+			Revision: 6,
+			Since:    metav1.NewTime(beginTime),
+			Reason:   "1 machine of it failed, 0 allowed",
 		}
 	}
 	frozen := func(d *v1alpha1.MachineDeployment) {

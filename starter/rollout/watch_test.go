@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -79,6 +80,36 @@ func rolledBackPool(edits ...poolEdit) *pool {
 		addRunningMachines("a-1", "a-2").addSet("web-b", 7, "large", 1).addRunningMachines("b-1")
 }
 
+// pinToFormerSet pins the machines to the former set: by an automatic rollback, or by a person.
+func pinToFormerSet(by string) poolEdit {
+	return func(d *v1alpha1.MachineDeployment) {
+		d.Status.Rollout = &v1alpha1.RolloutStatus{
+			Revision: 7, Set: "web-b",
+			Pin: &v1alpha1.RolloutPin{
+				Set: "web-a", Revision: 6, Since: metav1.NewTime(beginTime),
+				Reason: "1 machine of it failed, 0 allowed", RequestedBy: by,
+			},
+		}
+	}
+}
+
+// A watch after "undo --pin" ends when the machines are back on the former revision.
+func TestWatchOfAPinThatAPersonRequested(t *testing.T) {
+	pin := pinToFormerSet("ann: v7 is slow")
+	returned := webPool(
+		pin,
+	).addSet("web-a", 6, "small", 3).
+		addRunningMachines("a-1", "a-3", "a-4").
+		addSet("web-b", 7, "large", 0)
+	lines, err := runWatch(t, nil, waitingPool(pin), returned)
+	require.NoError(t, err)
+	assert.Equal(
+		t,
+		"shop/web: revision 7 is pinned by ann (v7 is slow): back on revision 6; watched for 0s: 1 machine replaced",
+		lines[len(lines)-1],
+	)
+}
+
 func TestWatchOfARolloutPrintsALineForEachChange(t *testing.T) {
 	lines, err := runWatch(
 		t,
@@ -112,6 +143,7 @@ func TestWatchFailsIfTheRolloutStops(t *testing.T) {
 		{"held", waitingPool(held), "shop/web: revision 7 is held by ann (the image is bad): 2 of 3 machines up to date; watched for 0s: 0 machines replaced"},
 		{"late", waitingPool(withProgressDeadline(600)), "shop/web: revision 7 made no progress for 10m, and its progress deadline has passed; watched for 0s: 0 machines replaced"},
 		{"rolled back", rolledBackPool(), "shop/web: revision 7 was rolled back: revision 8 has the template of set web-a again; watched for 0s: 1 machine replaced"},
+		{"pinned to a former revision", waitingPool(pinToFormerSet("")), "shop/web: revision 7 failed (1 machine of it failed, 0 allowed): back on revision 6; watched for 0s: 0 machines replaced"},
 		{"invalid", waitingPool(removeClass), "shop/web: nothing can be done with it: the template names no machine class; watched for 0s: 0 machines replaced"},
 		{"deleted", waitingPool(markDeleted), "shop/web: it is being deleted, and its rollout was not complete; watched for 0s: 0 machines replaced"},
 		{"gone", errNoDeployment, "deployment shop/web is gone, and its rollout was not complete"},

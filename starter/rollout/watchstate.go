@@ -96,7 +96,11 @@ func (j *watchState) finalLine(s snapshot) (string, error) {
 			d.Revision,
 			o.Sets[s.currentSetIndex()].Name,
 		)
-	case d.Complete:
+	case d.Pin != nil && d.Pin.By == "" && !j.keepWatching:
+		return fails("%s", d.Pin.Cause(d.Revision))
+	case d.Pin != nil && d.Pin.By != "" && d.Complete:
+		return fmt.Sprintf("%s: %s; %s", s.key(), d.Pin.Cause(d.Revision), j.watchDurationText(s)), nil
+	case d.Complete && d.Pin == nil:
 		return fmt.Sprintf("%s: %s is complete; %s", s.key(), s.revisionText(), j.watchDurationText(s)), nil
 	case j.keepWatching:
 		return "", nil

@@ -42,10 +42,13 @@ func facts(changes ...func(*rollout.Facts)) rollout.Facts {
 	o := rollout.Facts{
 		Now: now, Generation: 1, ObservedGeneration: 1,
 		Settings: rollout.Settings{
-			Replicas: 3, Strategy: rollout.RollingUpdate, Surge: rollout.IntOrPercent{Value: 1}, Unavailable: rollout.IntOrPercent{},
+			Replicas:    3,
+			Strategy:    rollout.RollingUpdate,
+			Surge:       rollout.IntOrPercent{Value: 1},
+			Unavailable: rollout.IntOrPercent{},
 		},
 		Sets:     []rollout.MachineSet{set(2, true, 3, 3)},
-		Progress: rollout.Progress{Revision: 2, Completed: now, Good: "uid-new"},
+		Progress: rollout.Progress{Revision: 2, Set: "new", Completed: now, Good: "new"},
 	}
 	for _, change := range changes {
 		change(&o)
@@ -57,15 +60,15 @@ func facts(changes ...func(*rollout.Facts)) rollout.Facts {
 func rolling(available int) func(*rollout.Facts) {
 	return func(o *rollout.Facts) {
 		o.Sets = []rollout.MachineSet{set(1, false, 3, 3), set(2, true, 1, available)}
-		o.Progress = rollout.Progress{Revision: 2, Good: "uid-old"}
+		o.Progress = rollout.Progress{Revision: 2, Set: "new", Good: "old"}
 	}
 }
 
 func pinned(old, fresh int) func(*rollout.Facts) {
 	return func(o *rollout.Facts) {
 		o.Sets = []rollout.MachineSet{set(1, false, old, old), set(2, true, fresh, 0)}
-		o.Progress = rollout.Progress{Revision: 2, Good: "uid-old", Pin: &rollout.Pin{
-			Failed: "uid-new", Set: "uid-old", Revision: 1, Since: now, Why: "1 machine of it failed, 0 allowed",
+		o.Progress = rollout.Progress{Revision: 2, Set: "new", Good: "old", Pin: &rollout.Pin{
+			Set: "old", Revision: 1, Since: now, Why: "1 machine of it failed, 0 allowed",
 		}}
 	}
 }

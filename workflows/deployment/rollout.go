@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -201,6 +202,8 @@ func (r *rolloutState) endRollout(ctx workflow.Context, outcome string, d deploy
 		why = d.Pending.Why
 	case outcome == OutcomeSuperseded && d.Pending.Need == attention.Deletion:
 		why = "the deployment is being deleted"
+	case outcome == OutcomeSuperseded && d.Rollout.RollsTo() != 0:
+		why = fmt.Sprintf("the machines get revision %d instead", d.Rollout.RollsTo())
 	case outcome == OutcomeSuperseded:
 		why = "the template changed"
 	}

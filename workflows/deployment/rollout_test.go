@@ -136,7 +136,7 @@ func TestEndedRolloutWritesNothing(t *testing.T) {
 		outcome string
 		why     string
 	}{
-		{"the template changed, and the set of the new one is there", func(d *deployment.Decision) { d.Rollout.Revision = 8 }, workflows.OutcomeSuperseded, "the template changed"},
+		{"the template changed, and the set of the new one is there", func(d *deployment.Decision) { d.Rollout.Revision = 8 }, workflows.OutcomeSuperseded, "the machines get revision 8 instead"},
 		{"the template changed, and has no set yet", func(d *deployment.Decision) {
 			d.Rollout.Revision, d.Rollout.Create = 0, &rollout.SetCreation{Revision: 8}
 		}, workflows.OutcomeSuperseded, "the template changed"},
@@ -177,12 +177,14 @@ func rollbackDecision() deployment.Decision {
 
 // pinDecision returns a decision that records the pin of an automatic rollback.
 func pinDecision() deployment.Decision {
-	pin := &rollout.Pin{Failed: "uid-7", Set: "uid-6", Revision: 6, Why: "1 machine of it failed, 0 allowed"}
+	pin := &rollout.Pin{Set: "pool-6", Revision: 6, Why: "1 machine of it failed, 0 allowed"}
 	return deployment.Decision{
 		Pending: attention.Decision{Need: attention.Scale, Why: "go back"},
 		Version: "4",
 		Rollout: rollout.Decision{
-			Revision: 7, Why: "revision 7 failed", Record: &rollout.Progress{Revision: 7, Failed: []string{"m-1"}, Pin: pin},
+			Revision: 7,
+			Why:      "revision 7 failed",
+			Record:   &rollout.Progress{Revision: 7, Set: "pool-7", Failed: []string{"m-1"}, Pin: pin},
 		},
 	}
 }

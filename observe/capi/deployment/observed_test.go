@@ -184,11 +184,14 @@ func TestRolloutFacts(t *testing.T) {
 		{fact: "Automatic.Bake", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{BakeTime: &metav1.Duration{Duration: time.Hour}}}), want: time.Hour},
 		{fact: "Progress.Attempt", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"attempt":1}`), want: 1},
 		{fact: "Progress.Completed", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"completedAt":"2026-01-01T11:59:00Z"}`), want: capitest.MinutesBeforeNoon(1).Local()},
+		{fact: "Progress.Set", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"set":"s"}`), want: "s"},
+		{fact: "Progress.FormerGood", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"formerGoodSet":"u"}`), want: "u"},
+		{fact: "Progress.FormerMachines", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"formerMachinesUntil":"2026-01-01T11:59:00Z"}`), want: capitest.MinutesBeforeNoon(1).Local()},
 		{fact: "Progress.Good", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"lastGoodSet":"u"}`), want: "u"},
 		{
 			fact:   "Progress.Pin",
-			change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"pin":{"failedSet":"bad","set":"good","revision":1,"since":"2026-01-01T11:59:00Z","reason":"why"}}`),
-			want:   &rollout.Pin{Failed: "bad", Set: "good", Revision: 1, Since: capitest.MinutesBeforeNoon(1).Local(), Why: "why"},
+			change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"pin":{"set":"good","revision":1,"since":"2026-01-01T11:59:00Z","reason":"why"}}`),
+			want:   &rollout.Pin{Set: "good", Revision: 1, Since: capitest.MinutesBeforeNoon(1).Local(), Why: "why"},
 		},
 		{name: "without a controller", fact: "Orphans", related: func(f *deployment.ObjectTree) {
 			f.Orphans = []*clusterv1.MachineSet{capitest.SetOfDeployment(f.Deployment, "s", 1, 1), capitest.NewSet("other", 1, capitest.AsDeletingObject)}
