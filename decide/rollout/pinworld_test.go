@@ -28,6 +28,7 @@ func (w *world) checkPin(d rollout.Decision) {
 type pinWorld struct {
 	*world
 	pins      int
+	bakePins  int // pins that began in the bake time
 	isGood    bool            // no template is bad
 	completed map[string]bool // UIDs of sets whose rollout was complete
 }
@@ -45,6 +46,7 @@ func newPinWorld(t *testing.T, seed uint64) *pinWorld {
 		OnDeadline: d.hasChanceOneIn(2),
 		Failed:     d.hasChanceOneIn(2),
 		MaxFailed:  d.randomIntBelow(3),
+		Bake:       time.Duration(d.randomIntBelow(3)) * time.Minute,
 	}
 	w := &pinWorld{world: newWorld(seed, spec), isGood: d.hasChanceOneIn(2), completed: map[string]bool{}}
 	w.isBadTemplate = func(template string) bool { return !w.isGood && template != "v1" && template != "v4" }
@@ -72,11 +74,14 @@ func (w *pinWorld) turn() {
 		return
 	}
 	w.pins++
+	if !w.spec.Progress.Completed.IsZero() {
+		w.bakePins++
+	}
 	failed, set := w.setByName(w.spec.Progress.Set), w.setByName(pin.Set)
 	switch {
 	case failed == nil || set == nil:
 		w.recordBrokenPromise("a pin names a set that does not exist: %+v", *pin)
-	case !w.isBadTemplate(failed.template):
+	case !w.isBadTemplate(failed.template) && w.spec.Progress.Completed.IsZero(): // in the bake time, power cuts count
 		w.recordBrokenPromise("the good template %s is rolled back: %s", failed.template, pin.Why)
 	case !w.completed[set.UID]:
 		w.recordBrokenPromise("the machines return to %s, which was never complete", set.template)
@@ -131,7 +136,7 @@ func (w *pinWorld) setOfMachine(u *worldMachine) *worldSet { return w.setByUID(w
 // two bad templates follow each other. The set of a bad template never grows while the pin is in force, and the way
 // back ends.
 func TestPromisesHoldWithAutomaticRollbacks(t *testing.T) {
-	pins := 0
+	pins, bakePins := 0, 0
 	for seed := range uint64(decidetest.SeedCount(1000)) {
 		w := newPinWorld(t, seed)
 		for i := range 3 {
@@ -147,6 +152,7 @@ func TestPromisesHoldWithAutomaticRollbacks(t *testing.T) {
 		mayEnd := !w.isBadTemplate(w.template)
 		for turn := 0; turn < 5000 && mayEnd && !w.isRolloutDone(); turn++ {
 			w.turn()
+			mayEnd = w.lastDecision.Pin == nil
 		}
 		require.Empty(t, w.brokenPromise, "seed %d %s %+v", seed, w.spec.Strategy, w.spec.Automatic)
 		require.True(
@@ -158,7 +164,8 @@ func TestPromisesHoldWithAutomaticRollbacks(t *testing.T) {
 			w.stateLine(),
 			w.lastDecision.Why,
 		)
-		pins += w.pins
+		pins, bakePins = pins+w.pins, bakePins+w.bakePins
 	}
 	require.Greater(t, pins, decidetest.SeedCount(1000)/4, "many templates are rolled back")
+	require.Positive(t, bakePins, "some of them in the bake time")
 }
