@@ -69,6 +69,7 @@ func EvictNodePods(ctx context.Context, p NodeLocation, in Eviction) (EvictionRe
 		factsByPod: map[string]drain.Pod{}, namespaceLabels: namespaceLabels{}, triesByPod: map[string]drain.TryRecord{},
 		volumesByPod: map[string][]string{}, budgetUses: map[string]budgetUse{}, budgetVersions: map[string]string{},
 		lookLimiter: rate.NewLimiter(rate.Every(minLookInterval), lookBurst),
+		arrivals:    rate.NewLimiter(rate.Every(arrivalPause), arrivalBurst),
 	}
 	var last Progress
 	if err := activity.GetHeartbeatDetails(ctx, &last); err == nil { // an earlier attempt recorded its progress
@@ -121,6 +122,7 @@ type evictionLoop struct {
 	metricBlockers   []drain.Blocker
 	debouncer
 	lookLimiter *rate.Limiter // rate limit of the looks that changes cause
+	arrivals    *rate.Limiter // rate limit of the evictions of pods that arrive during the drain
 }
 
 // Progress is the content of a heartbeat: the picture for people, and facts that the next attempt cannot read from the

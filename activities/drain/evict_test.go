@@ -1,6 +1,7 @@
 package drain_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -226,6 +227,26 @@ func TestPodsThatArriveDuringDrainAreEvicted(t *testing.T) {
 		seen, _ := e.AwaitResult(t)
 		assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 		assert.Equal(t, 1, seen.Picture.Counts.Skipped)
+	})
+}
+
+// Something that places pods on the node by name replaces each evicted pod at once.
+func TestPodsThatReturnAgainAndAgainAreEvictedSlowly(t *testing.T) {
+	t.Parallel()
+	runEvictionTest(t, leavingPods("p0"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		e := d.StartEvictPods(in)
+		evicted := 0
+		for range 200 {
+			activitiestest.AdvanceTime(300 * time.Millisecond)
+			for _, request := range d.TakeNewRequests() {
+				evicted++
+				d.RemovePods(request.Pod)
+				next := activitiestest.Pod(fmt.Sprintf("p%d", evicted))
+				require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, next, "web"))
+			}
+			e.AssertRunning(t)
+		}
+		assert.Equal(t, 1+10+5, evicted, "the first pod, ten at once, and one every ten seconds until the minute ends")
 	})
 }
 

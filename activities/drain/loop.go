@@ -269,7 +269,11 @@ func (e *evictionLoop) applyEvent(ctx context.Context, change watch.Event, open 
 	case change.Type == watch.Deleted:
 		e.recordDeparture(pod)
 	default:
-		e.pods[string(pod.UID)] = pod
+		uid := string(pod.UID)
+		if _, known := e.pods[uid]; !known {
+			e.triesByPod[uid] = drain.TryRecord{Next: e.clock.Now().Add(e.arrivals.Reserve().Delay())}
+		}
+		e.pods[uid] = pod
 	}
 	return nil
 }

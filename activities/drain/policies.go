@@ -23,6 +23,11 @@ const (
 	minTimerWait    = 20 * time.Millisecond
 	minLookInterval = 50 * time.Millisecond
 	lookBurst       = 10
+	// A pod that arrives during a drain is evicted at once, up to arrivalBurst pods. Further ones are evicted arrivalPause
+	// apart: something that places pods on the node by name, or a scheduler that does not see the cordon yet, replaces each
+	// evicted pod at once. Source: the node controller evicts 0.1 pods per second by default.
+	arrivalBurst = 10
+	arrivalPause = 10 * time.Second
 	// slowDetachDelay is how long the stage Detach lasts before the status names the attached volumes. slowDetachDelay is
 	// shorter than the delay in a drain, because the drain has already waited for most volumes. Source: how long a cloud
 	// takes to detach a volume that several pods used.

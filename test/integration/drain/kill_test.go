@@ -50,6 +50,9 @@ func killInEachStage(t *testing.T, victim string) {
 		rig.Eventually(t, "stage "+string(stage), func() (bool, any) { return slices.Contains(stages(), stage), stages() })
 		require.NoError(t, r.Stack.KillComponent(t.Context(), victim))
 		require.NoError(t, r.Stack.StartComponent(t.Context(), victim))
+		if victim == component.APIServer { // the scheduler's watch of nodes may be broken for a while: it would not see the cordon
+			require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Scheduler))
+		}
 	}
 	kill(v1alpha1.MachineDeletionPreDrainHooks)
 	annotateMachine(t, m, hooks[0]+"-")

@@ -33,6 +33,8 @@ func TestKillsInTheStagesDetachAndNode(t *testing.T) {
 		require.NoError(t, r.Stack.KillComponent(t.Context(), component.APIServer))
 		require.NoError(t, r.Stack.StartComponent(t.Context(), component.APIServer))
 	}
+	// The watch of nodes of the scheduler is broken for a while as well: the scheduler would not see the cordon.
+	require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Scheduler))
 	r.AttachVolume(t, volume, node)
 	allow := forbidNodeDeletion(t, node)
 	stages := recordStages(t, m)
