@@ -378,7 +378,7 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 			"ExtensionFailed",
 			"no extension says it (since 09:00:00 UTC); it is asked again every 30s; `kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml`",
 		},
-		"no progress":           {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m")}, "ProgressDeadlineExceeded", "no progress for 10m (since 09:00:00 UTC); `millwright rollout status shop/d`"},
+		"no progress": {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m")}, "ProgressDeadlineExceeded", "no progress for 10m (since 09:00:00 UTC); `millwright rollout status shop/d`"},
 		"no way back": {
 			explain.Deployment{Conditions: []explain.Condition{{
 				Type: "Degraded", Status: "True", Reason: "DeploymentRollbackTemplateNotFound", Message: "X is gone",

@@ -47,8 +47,8 @@ type RolloutSteps struct {
 // Pinned are the facts about the pin of a revision.
 type Pinned struct {
 	Twins    []int64 // revisions of other sets with the present template, as before a restart; only a pin returns to them
-	PinnedTo int64 // earlier revision that has the machines; 0: the revision is not pinned
-	Attempt  int   // number of retries of this revision that were requested or are recorded
+	PinnedTo int64   // earlier revision that has the machines; 0: the revision is not pinned
+	Attempt  int     // number of retries of this revision that were requested or are recorded
 }
 
 func (f DeploymentFacts) kindAndUID() (Kind, string) { return MachineDeployment, f.UID }

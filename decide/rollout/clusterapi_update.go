@@ -19,7 +19,7 @@ func (p *planner) inPlaceCandidates() []*setPlan {
 	}
 	ofTemplate := func(set *setPlan) bool { return set == p.template || set.ClusterAPI.Twin }
 	return list.Filter(p.oldSets(), func(set *setPlan) bool {
-		return !(ofTemplate(set) && ofTemplate(p.current)) && (set.size > 0 || set.activeMachines > 0)
+		return (!ofTemplate(set) || !ofTemplate(p.current)) && (set.size > 0 || set.activeMachines > 0)
 	})
 }
 

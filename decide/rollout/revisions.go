@@ -104,8 +104,8 @@ func (p *planner) setsBeyondHistory() []ObjectTarget {
 	if p.facts.HistoryLimit == nil {
 		return nil
 	}
-	good := p.lastGoodSet()
-	old := list.Filter(p.oldSets(), func(set *setPlan) bool { return set != p.template && set != good }) // a pin needs both
+	good := p.lastGoodSet() // a pin needs this set, and the template's
+	old := list.Filter(p.oldSets(), func(set *setPlan) bool { return set != p.template && set != good })
 	slices.SortStableFunc(old, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
 	empty := func(set *setPlan) bool {
 		return set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.Counted == 0 && set.ActedOn == 0

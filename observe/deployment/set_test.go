@@ -251,7 +251,10 @@ func TestDenialsThatNeedTheClass(t *testing.T) {
 	assert.Equal(
 		t,
 		rollout.DeniedByCredentials,
-		denial(withClassProblem(v1alpha1.ReasonSecretNotAllowed, "Secret shop/account does not allow MachineClass small"), yes),
+		denial(
+			withClassProblem(v1alpha1.ReasonSecretNotAllowed, "Secret shop/account does not allow MachineClass small"),
+			yes,
+		),
 	)
 	assert.Equal(
 		t,

@@ -6,7 +6,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	capierrors "sigs.k8s.io/cluster-api/api/deprecated/errors"
 
 	"millwright/decide/rollout"
 	"millwright/decide/scale"
@@ -60,16 +59,11 @@ func wasAvailable(m *clusterv1.Machine) bool {
 	return false
 }
 
-// denialOf returns why the cloud has never made the instance of a machine; empty if the instance exists. Except for
-// used up resources, Cluster API does not say in a code why an infrastructure provider fails.
+// denialOf returns why the cloud has never made the instance of a machine; empty if the instance exists. Cluster API
+// does not say in a code why an infrastructure provider fails: the reason may be the template.
 func denialOf(m *clusterv1.Machine) rollout.Denial {
 	if m.Spec.ProviderID != "" || m.Status.NodeRef.IsDefined() {
 		return ""
-	}
-	old := m.Status.Deprecated
-	if old != nil && old.V1Beta1 != nil && old.V1Beta1.FailureReason != nil &&
-		*old.V1Beta1.FailureReason == capierrors.InsufficientResourcesMachineError {
-		return rollout.DeniedByQuota
 	}
 	return rollout.DeniedByTemplate
 }

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	capierrors "sigs.k8s.io/cluster-api/api/deprecated/errors"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/rollout"
@@ -363,14 +362,12 @@ var remediated = capitest.WithConditionReason(
 )
 
 // firstSeen makes a machine whose node is not ready, with the conditions that Cluster API wrote when it first looked at
-// the machine.
-func firstSeen(minutesAgo int) capitest.MachineChange {
-	return func(m *clusterv1.Machine) {
-		for _, kind := range []string{
-			clusterv1.MachineDeletingCondition, clusterv1.MachineUpdatingCondition, clusterv1.MachineNodeReadyCondition,
-		} {
-			setConditionSince(m, kind, minutesAgo)
-		}
+// the machine, an hour ago.
+func firstSeen(m *clusterv1.Machine) {
+	for _, kind := range []string{
+		clusterv1.MachineDeletingCondition, clusterv1.MachineUpdatingCondition, clusterv1.MachineNodeReadyCondition,
+	} {
+		setConditionSince(m, kind, 60)
 	}
 }
 
@@ -388,7 +385,10 @@ func unavailableSince(minutesAgo int) capitest.MachineChange {
 func setConditionSince(m *clusterv1.Machine, kind string, minutesAgo int) {
 	meta.RemoveStatusCondition(&m.Status.Conditions, kind)
 	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
-		Type: kind, Status: metav1.ConditionFalse, Reason: "Because", LastTransitionTime: capitest.MinutesBeforeNoon(minutesAgo),
+		Type:               kind,
+		Status:             metav1.ConditionFalse,
+		Reason:             "Because",
+		LastTransitionTime: capitest.MinutesBeforeNoon(minutesAgo),
 	})
 }
 
@@ -423,19 +423,13 @@ func TestObservedMember(t *testing.T) {
 		{name: "a person deletes it", fact: "Failed", machine: unhealthyDeleted, want: false},
 		{name: "a person deletes it before its set does", fact: "Failed", machine: observetest.CombineChanges(capitest.AsUnhealthyMachine, capitest.AsDeletingObject[*clusterv1.Machine]), want: false},
 		{fact: "Joined", machine: capitest.WithCondition(clusterv1.MachineNodeReadyCondition, yes), want: true},
-		{name: "that was available once", fact: "Joined", machine: observetest.CombineChanges(firstSeen(60), unavailableSince(10)), want: true},
-		{name: "that was available once, and is deleted", fact: "Joined", machine: observetest.CombineChanges(firstSeen(60), unavailableSince(10), deletedNow), want: true},
-		{name: "that was not available since the first look at it", fact: "Joined", machine: observetest.CombineChanges(firstSeen(60), unavailableSince(60)), want: false},
-		{name: "that is available", fact: "Joined", machine: observetest.CombineChanges(firstSeen(60), capitest.WithCondition(clusterv1.MachineAvailableCondition, yes)), want: true},
+		{name: "that was available once", fact: "Joined", machine: observetest.CombineChanges(firstSeen, unavailableSince(10)), want: true},
+		{name: "that was available once, and is deleted", fact: "Joined", machine: observetest.CombineChanges(firstSeen, unavailableSince(10), deletedNow), want: true},
+		{name: "that was not available since the first look at it", fact: "Joined", machine: observetest.CombineChanges(firstSeen, unavailableSince(60)), want: false},
+		{name: "that is available", fact: "Joined", machine: observetest.CombineChanges(firstSeen, capitest.WithCondition(clusterv1.MachineAvailableCondition, yes)), want: true},
 		{name: "that never became ready", fact: "Joined", machine: capitest.WithCondition(clusterv1.MachineNodeReadyCondition, no), want: false},
 		{fact: "Requested", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.RemediateMachineAnnotation, ""), want: true},
 		{fact: "Denied", machine: func(m *clusterv1.Machine) { m.Spec.ProviderID, m.Status.NodeRef = "", clusterv1.MachineNodeReference{} }, want: rollout.DeniedByTemplate},
-		{name: "by its quota", fact: "Denied", machine: func(m *clusterv1.Machine) {
-			m.Spec.ProviderID, m.Status.NodeRef = "", clusterv1.MachineNodeReference{}
-			m.Status.Deprecated = &clusterv1.MachineDeprecatedStatus{V1Beta1: &clusterv1.MachineV1Beta1DeprecatedStatus{
-				FailureReason: new(capierrors.InsufficientResourcesMachineError),
-			}}
-		}, want: rollout.DeniedByQuota},
 		{fact: "Priority", want: v1alpha1.PriorityDefault},
 		{fact: "First", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, ""), want: true},
 		{fact: "Updating", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""), want: true},
