@@ -300,6 +300,8 @@ func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 		vocabulary.ReasonPolicyInvalid:            true,
 		vocabulary.ReasonRolledBack:               true,
 		vocabulary.ReasonPinned:                   true,
+
+		vocabulary.ReasonDeploymentRollbackTemplateNotFound: true,
 		// reasons of a drain
 		drain.BlockedByBudget:     true,
 		drain.BlockedByProtection: true,

@@ -345,7 +345,8 @@ type MachineReplacement struct {
 	// Zone of the machine, if the machine's class or node template has a zone. Each zone has its own replacement budget.
 	// +optional
 	FailureDomain string `json:"failureDomain,omitempty"`
-	// Why the machine is replaced: the reason of its condition ReplacementDue.
+	// Why the machine is replaced: the reason of its condition ReplacementDue, or RequestedByPerson if a person granted the
+	// replacement.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// When the replacement was granted.

@@ -18,6 +18,7 @@ const (
 	ReasonStaleNode             = "StaleNode"             // the name of the node belongs to another instance
 	ReasonRecovered             = "Recovered"             // the node became healthy before the health timeout
 	ReasonReplacementGranted    = "ReplacementGranted"    // the deployment granted the replacement
+	ReasonRequestedByPerson     = "RequestedByPerson"     // a person granted the replacement
 	ReasonDraining              = "Draining"              // pods are being evicted
 	ReasonBlocked               = "Blocked"               // something blocks evictions
 	ReasonForcing               = "Forcing"               // pods are deleted or killed
@@ -107,8 +108,8 @@ const (
 	ReasonSuccessfulAdopt   = "SuccessfulAdopt"   // a machine without a controller was adopted
 )
 
-// ReasonDeploymentRollbackTemplateNotFound is the reason of the event when no rollback is possible, because an object
-// to which the former template refers does not exist any more.
+// ReasonDeploymentRollbackTemplateNotFound is the reason of the event, and of the condition Degraded, when no rollback
+// is possible, because an object to which the former template refers does not exist any more.
 const ReasonDeploymentRollbackTemplateNotFound = "DeploymentRollbackTemplateNotFound"
 
 // Reasons of conditions of a MachineSet. For other conditions that are True, the reason is the type of the condition.

@@ -51,6 +51,13 @@ func (d Deployment) waitsOfDeployment() []WaitState {
 		waits = append(waits, d.Pin)
 	}
 	for _, c := range d.Conditions {
+		if c.Reason == vocabulary.ReasonDeploymentRollbackTemplateNotFound {
+			waits = append(waits, WaitState{
+				Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message,
+				Next:    SingularPlural{One: "create it again, or change the template"},
+				Command: "kubectl edit " + d.objectName(),
+			})
+		}
 		if c.Type != vocabulary.ConditionProgressing {
 			continue
 		}
@@ -77,7 +84,7 @@ func (d Deployment) waitsOfDeployment() []WaitState {
 // continues.
 func (d Deployment) progressingWait(c Condition) WaitState {
 	w := WaitState{Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message}
-	object := fmt.Sprintf("%s -n %s %s", d.resourceName(), d.Namespace, d.Name)
+	object := d.objectName()
 	switch c.Reason {
 	case vocabulary.ReasonInvalid:
 		w.Command = "kubectl edit " + object
@@ -118,6 +125,11 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 // untilResumedWords returns the words for a rollout that a person has stopped.
 func untilResumedWords() SingularPlural {
 	return SingularPlural{One: "nothing is rolled out until somebody resumes it"}
+}
+
+// objectName returns the arguments with which kubectl names the deployment.
+func (d Deployment) objectName() string {
+	return fmt.Sprintf("%s -n %s %s", d.resourceName(), d.Namespace, d.Name)
 }
 
 // resourceName returns the deployment's resource for kubectl. Both API groups have machinedeployments, so Cluster API's

@@ -378,7 +378,15 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 			"ExtensionFailed",
 			"no extension says it (since 09:00:00 UTC); it is asked again every 30s; `kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml`",
 		},
-		"no progress":           {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m")}, "ProgressDeadlineExceeded", "no progress for 10m (since 09:00:00 UTC); `millwright rollout status shop/d`"},
+		"no progress": {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m")}, "ProgressDeadlineExceeded", "no progress for 10m (since 09:00:00 UTC); `millwright rollout status shop/d`"},
+		"no way back": {
+			explain.Deployment{Conditions: []explain.Condition{{
+				Type: "Degraded", Status: "True", Reason: "DeploymentRollbackTemplateNotFound", Message: "X is gone",
+				Since: parseClock("09:00:00"),
+			}}},
+			"DeploymentRollbackTemplateNotFound",
+			"X is gone (since 09:00:00 UTC); create it again, or change the template; `kubectl edit machinedeployment -n shop d`",
+		},
 		"it is invalid":         {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
 		"its set is refused":    {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl edit machinedeployment -n shop d`"},
 		"10: the breaker holds": {explain.Deployment{ReplacementHold: "3 of 5 nodes look dead", ReplacementHoldSince: parseClock("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},

@@ -228,7 +228,9 @@ func reviewGrants(o Facts) grantReview {
 	known := machineUIDs(o.Grants)
 	for _, m := range o.Machines {
 		if m.Granted && !m.Preserved && !known[m.UID] {
-			r.grants = append(r.grants, newGrant(m, o.Now))
+			g := newGrant(m, o.Now)
+			g.Reason = vocabulary.ReasonRequestedByPerson
+			r.grants = append(r.grants, g)
 			r.addStep("record machine %s: it was granted by a person", m.Name)
 		}
 	}

@@ -198,7 +198,11 @@ func TestMachinesToAnnotate(t *testing.T) {
 	})
 	t.Run("a person's mark is recorded, counted and kept", func(t *testing.T) {
 		d := replace.Decide(deploymentWithBudgetOne(grantedMachine(healthyMachine("p")), y))
-		assert.Equal(t, []replace.ReplacementGrant{{UID: "uid-p", Name: "p", Domain: "a", At: epoch}}, d.Grants)
+		assert.Equal(
+			t,
+			[]replace.ReplacementGrant{{UID: "uid-p", Name: "p", Domain: "a", Reason: "RequestedByPerson", At: epoch}},
+			d.Grants,
+		)
 		assert.Empty(t, d.Mark)
 		assert.True(t, d.Changed)
 		assert.Equal(

@@ -46,8 +46,9 @@ type RolloutSteps struct {
 
 // Pinned are the facts about the pin of a revision.
 type Pinned struct {
-	PinnedTo int64 // earlier revision that has the machines; 0: the revision is not pinned
-	Attempt  int   // number of retries of this revision that were requested or are recorded
+	Twins    []int64 // revisions of other sets with the present template, as before a restart; only a pin returns to them
+	PinnedTo int64   // earlier revision that has the machines; 0: the revision is not pinned
+	Attempt  int     // number of retries of this revision that were requested or are recorded
 }
 
 func (f DeploymentFacts) kindAndUID() (Kind, string) { return MachineDeployment, f.UID }
@@ -173,6 +174,9 @@ func (f DeploymentFacts) busyReason() string {
 // previous revision changes when a set is created or deleted.
 func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 	to := revisionOrZero(o.Revision)
+	if o.Pin {
+		f.Revisions = slices.Concat(f.Revisions, f.Twins)
+	}
 	if all := slices.AppendSeq(slices.Clone(f.Revisions), maps.Keys(f.Lacking)); to == 0 && len(all) > 0 {
 		to = slices.Max(all)
 	}

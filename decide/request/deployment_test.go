@@ -92,6 +92,10 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			PinTo: new(int64(6)), Annotation: new("7/6 ann: why"), Record: recordTime + "ann requested undo by a pin: why",
 			Says: "deployment shop/d is pinned to revision 6 as long as its template is that of revision 7",
 		}},
+		"undo by a pin, to the set before a restart": {newOrder(request.Undo, withPin), rollingDeployment(withTwin), request.Decision{
+			PinTo: new(int64(8)), Annotation: new("7/8 ann: why"), Record: recordTime + "ann requested undo by a pin: why",
+			Says: "deployment shop/d is pinned to revision 8 as long as its template is that of revision 7",
+		}},
 		"undo by a pin, once more": {newOrder(request.Undo, withPin), rollingDeployment(withPinned), request.Decision{
 			Same: true, Says: "deployment shop/d is pinned to revision 6 already",
 		}},

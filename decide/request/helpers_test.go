@@ -127,6 +127,7 @@ func asPausedDeployment(f *request.DeploymentFacts)      { f.Paused = true }
 func withDeletion(f *request.DeploymentFacts)            { f.Deleting = true }
 func withInvalidSpec(f *request.DeploymentFacts)         { f.Invalid = "the selector is empty" }
 func withOnDeleteStrategy(f *request.DeploymentFacts)    { f.OnDelete = true }
+func withTwin(f *request.DeploymentFacts)                { f.Twins = []int64{8} }
 func withPinned(f *request.DeploymentFacts)              { f.PinnedTo = 6 }
 func withoutPausePoint(f *request.DeploymentFacts)       { f.WaitsAt = 0 }
 func withoutEarlierRevisions(f *request.DeploymentFacts) { f.Revisions = nil }

@@ -22,8 +22,8 @@ type ClusterAPIMember struct {
 
 // ClusterAPISet holds the facts that only sets of Cluster API have. Only the files clusterapi*.go read ClusterAPISet.
 type ClusterAPISet struct {
-	// Twin: the set has the deployment's current template, but another set is Current. A rollback to a Twin would change
-	// nothing.
+	// Twin: the set has the deployment's current template, but another set is Current. A rollback that writes the template
+	// of a Twin would change nothing. A pin can return to a Twin, such as the set before a restart.
 	Twin bool
 	// Lacks names the missing object that the set's template refers to, such as "KubeadmConfigTemplate shop/join"; empty:
 	// none is missing. No rollback returns to a set that lacks an object.
@@ -75,7 +75,7 @@ func (s MachineSet) machineTransfer() MachineTransfer { return s.ClusterAPI.Tran
 func (s MachineSet) IsTwin() bool { return s.ClusterAPI.Twin }
 
 // MissingObject names the missing object without which no rollback can return to the set; empty: none is missing.
-func (s MachineSet) MissingObject() string { return s.ClusterAPI.Lacks }
+func (s MachineSet) MissingObject() string { return cmp.Or(s.ClusterAPI.Lacks, s.missingClass()) }
 
 func (o Facts) suspensionReason() string { return o.ClusterAPI.Suspended }
 

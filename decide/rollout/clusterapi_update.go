@@ -11,16 +11,16 @@ import (
 )
 
 // inPlaceCandidates returns the old sets whose machines an extension may update in place: sets with machines and
-// another template. An old set with the current template is not a candidate: its machines are replaced.
+// another template. A set with the template of the current set is not a candidate: its machines are replaced.
 func (p *planner) inPlaceCandidates() []*setPlan {
 	if !p.facts.ClusterAPI.Extension || p.facts.Strategy != RollingUpdate || p.current == nil ||
 		p.current.size >= p.stepTarget {
 		return nil
 	}
-	return list.Filter(
-		p.oldSets(),
-		func(set *setPlan) bool { return !set.ClusterAPI.Twin && (set.size > 0 || set.activeMachines > 0) },
-	)
+	ofTemplate := func(set *setPlan) bool { return set == p.template || set.ClusterAPI.Twin }
+	return list.Filter(p.oldSets(), func(set *setPlan) bool {
+		return (!ofTemplate(set) || !ofTemplate(p.current)) && (set.size > 0 || set.activeMachines > 0)
+	})
 }
 
 // remainingTransfers returns how many more machines may move to the current set: the rollout step's number of new

@@ -31,6 +31,9 @@ type MCMMember struct {
 type MCMSet struct {
 	Foreign bool // the deployment's selector does not match the set's labels
 	Frozen  bool // the set has the label freeze
+	// Lacks names the missing class of an old set, such as "MachineClass shop/small"; empty: the class exists, or is
+	// unknown.
+	Lacks string
 }
 
 // MCMDeployment holds the facts that only deployments of MCM's kinds have. Only the files mcm*.go read MCMDeployment.
@@ -85,6 +88,9 @@ func (o Facts) pendingReplacements() attention.Decision {
 	const says = "replacements: %d in progress, %d waiting"
 	return attention.DecisionIf(waiting+running > 0, attention.Replace, says, running, waiting)
 }
+
+// missingClass names the missing class of an old set; empty: none is missing.
+func (s MachineSet) missingClass() string { return s.MCM.Lacks }
 
 func (s MachineSet) isForeign() bool { return s.MCM.Foreign }
 

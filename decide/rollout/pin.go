@@ -34,16 +34,38 @@ type Denial string
 
 // The denials. The empty Denial: the instance exists or existed, or the reason is another one.
 const (
-	DeniedByNetwork     Denial = "Network"     // the cloud cannot be reached, or fails
-	DeniedByCredentials Denial = "Credentials" // the cloud rejects the credentials
+	DeniedByNetwork     Denial = "Network"     // the cloud or the target cluster cannot be reached, or fails
+	DeniedByWorker      Denial = "Worker"      // no worker serves the provider
+	DeniedByCredentials Denial = "Credentials" // the credentials are missing, or the cloud rejects them
 	DeniedByQuota       Denial = "Quota"       // a quota or the capacity of the cloud is used up
+	DeniedByTemplate    Denial = "Template"    // the reason may be the cloud, or an object that the template names
 )
 
-// Source identifies the account and the instance type of a set's machines. Sets with equal sources meet the same quotas
-// and use the same credentials.
+// Source identifies what the instances of a set's machines are made of. An empty field is unknown.
 type Source struct {
-	Account string // provider and credentials
-	Type    string // instance type; empty: unknown
+	Provider string
+	Account  string // Secret that has only credentials
+	Type     string // instance type
+	Object   string // Secret with the user data; in Cluster API, the infrastructure template
+}
+
+// differs reports whether the reason of a denial is known to differ between two sources. An unknown field differs from
+// no other field, except for DeniedByTemplate: the template shows such a reason only by an equal Object.
+func (s Source) differs(from Source, by Denial) bool {
+	differ := func(x, y string) bool { return x != "" && y != "" && x != y }
+	provider, account := differ(s.Provider, from.Provider), differ(s.Account, from.Account)
+	switch by {
+	case DeniedByWorker:
+		return provider
+	case DeniedByCredentials:
+		return provider || account
+	case DeniedByQuota:
+		return provider || account || differ(s.Type, from.Type)
+	case DeniedByTemplate:
+		return s.Object == "" || s.Object != from.Object
+	default:
+		return false
+	}
 }
 
 // activePin returns the pin that is in force; nil: there is none. A pin holds for one attempt at one template.
@@ -65,14 +87,46 @@ func (p *planner) setOfName(name string) *setPlan {
 // The next decision acts on the pin.
 func (p *planner) beginPin() (d Decision, found bool) {
 	record, _ := p.currentProgress()
-	pin := cmp.Or(p.requestedPin(), p.automaticPin(record))
-	if pin == nil {
+	pin, lacks := p.duePin(record)
+	if pin == nil || lacks != "" {
 		return d, false
 	}
 	record.Pin = pin
 	d.Record, d.Why = p.unrecordedProgress(record), pin.Sentence(p.highestRevision(), p.facts.Now)
 	d.limitLists()
 	return d, true
+}
+
+// duePin returns the pin that a person requests or that an automatic rollback needs, and the missing object that
+// prevents this pin.
+func (p *planner) duePin(record Progress) (pin *Pin, lacks string) {
+	for _, due := range []*Pin{p.automaticPin(record), p.requestedPin()} {
+		if due == nil {
+			continue
+		}
+		if missing := p.setOfName(due.Set).MissingObject(); missing == "" || pin == nil || lacks != "" {
+			pin, lacks = due, missing
+		}
+	}
+	return pin, lacks
+}
+
+// blockedPinSentence says which pin is due, but not made because of a missing object; empty: there is none.
+func (p *planner) blockedPinSentence() string {
+	record, _ := p.currentProgress()
+	pin, lacks := p.duePin(record)
+	if lacks == "" {
+		return ""
+	}
+	revision := p.highestRevision()
+	return cmp.Or(
+		phrase.TextIf(
+			pin.By != "",
+			"revision %d is not pinned to revision %d, as requested%s",
+			revision, pin.Revision, phrase.ActorText(pin.By),
+		),
+		fmt.Sprintf("revision %d failed (%s) and does not go back to revision %d", revision, pin.Why, pin.Revision),
+	) + ": " + lacks + " does not exist any more"
 }
 
 // requestedPin returns the pin that a person requests; nil: there is no request, or its pin is in force.
@@ -125,10 +179,8 @@ func (p *planner) isArmed(record Progress) bool {
 	return record.Completed.IsZero() || p.facts.Now.Before(record.Completed.Add(p.facts.Automatic.Bake))
 }
 
-// isReturnable reports whether the machines can return to a set.
-func (p *planner) isReturnable(set *setPlan) bool {
-	return set != p.template && !set.Current && !set.IsTwin() && set.MissingObject() == ""
-}
+// isReturnable reports whether the machines can return to a set, unless an object is missing.
+func (p *planner) isReturnable(set *setPlan) bool { return set != p.template && !set.Current }
 
 // lastGoodSet returns the set to which an automatic rollback returns; nil: there is none. It is the set of the last
 // complete rollout or, once the template's rollout is complete, of the complete rollout before. If no complete rollout
@@ -156,20 +208,14 @@ func (p *planner) blamesTemplate(m Member, baking bool) bool {
 	return !m.Requested && (baking || !m.Joined) && !p.isDeniedAlike(m)
 }
 
-// isDeniedAlike reports whether the cloud would deny the instance of a machine of the good set as well.
+// isDeniedAlike reports whether the cloud denies the instance of a machine of the good set as well, or would do so.
 func (p *planner) isDeniedAlike(m Member) bool {
 	good := p.lastGoodSet()
 	if m.Denied == "" || good == nil {
 		return false
 	}
-	switch was, is := good.Source, p.template.Source; m.Denied {
-	case DeniedByCredentials:
-		return was.Account == is.Account
-	case DeniedByQuota:
-		return was == is && is.Type != ""
-	default:
-		return true
-	}
+	alike := func(other Member) bool { return !other.Deleting && other.Denied == m.Denied }
+	return slices.ContainsFunc(good.Machines, alike) || !p.template.Source.differs(good.Source, m.Denied)
 }
 
 // suspectCount returns how many new machines are not available, perhaps because of their template. Without a suspect,
@@ -180,10 +226,14 @@ func (p *planner) suspectCount() int {
 	})
 }
 
-// degradedCondition returns the condition Degraded. An empty Reason means that no pin is in force.
+// degradedCondition returns the condition Degraded. An empty Reason means that no pin is in force or due.
 func (p *planner) degradedCondition() Condition {
 	if p.pin == nil {
-		return Condition{}
+		blocked := p.blockedPinSentence()
+		return list.ValueIf(blocked != "", Condition{
+			Type: vocabulary.ConditionDegraded, Status: "True", Message: blocked,
+			Reason: vocabulary.ReasonDeploymentRollbackTemplateNotFound,
+		})
 	}
 	return Condition{
 		Type: vocabulary.ConditionDegraded, Status: "True", Message: p.pin.Sentence(p.template.Revision, p.facts.Now),

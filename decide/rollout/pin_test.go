@@ -272,7 +272,7 @@ func TestWhatRollsBack(t *testing.T) {
 		"the cloud cannot be reached":                          {count, denied(rollout.DeniedByNetwork), []func(*rollout.Facts){sources(small, foreign)}, false},
 		"a quota of the type that the former revision has":     {count, denied(rollout.DeniedByQuota), []func(*rollout.Facts){sources(small, small)}, false},
 		"a quota of another type":                              {count, denied(rollout.DeniedByQuota), []func(*rollout.Facts){sources(small, large)}, true},
-		"a quota, where no type is known":                      {count, denied(rollout.DeniedByQuota), nil, true},
+		"a quota, where no type is known":                      {count, denied(rollout.DeniedByQuota), nil, false},
 		"credentials of the former revision":                   {count, denied(rollout.DeniedByCredentials), []func(*rollout.Facts){sources(small, large)}, false},
 		"other credentials":                                    {count, denied(rollout.DeniedByCredentials), []func(*rollout.Facts){sources(small, foreign)}, true},
 		"the deadline, with a new machine that does not join":  {deadline, func(*rollout.Member) {}, nil, true},

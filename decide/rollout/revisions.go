@@ -104,9 +104,9 @@ func (p *planner) setsBeyondHistory(record Progress) []ObjectTarget {
 	if p.facts.HistoryLimit == nil {
 		return nil
 	}
-	// A pin needs the template's set, and an automatic rollback needs the good set.
+	good := p.lastGoodSet() // an automatic rollback needs this set, and a pin needs the template's
 	old := list.Filter(p.oldSets(), func(set *setPlan) bool {
-		return set != p.template && (set != p.lastGoodSet() || !p.isArmed(record))
+		return set != p.template && (set != good || !p.isArmed(record))
 	})
 	slices.SortStableFunc(old, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
 	empty := func(set *setPlan) bool {

@@ -211,6 +211,11 @@ func (p *planner) setHold(d *Decision, stopped string) {
 
 // decisionSentence returns the Why of a decision.
 func (p *planner) decisionSentence(d Decision) string {
+	return strings.Join(phrase.NonEmptyTexts(p.actionSentence(d), p.blockedPinSentence()), "; ")
+}
+
+// actionSentence says what a decision changes, or why it changes nothing.
+func (p *planner) actionSentence(d Decision) string {
 	why := append(resizeSentences(d.Resize), phrase.NonEmptyTexts(
 		phrase.TextIf(
 			len(d.Ask) > 0,

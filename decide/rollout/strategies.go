@@ -182,8 +182,13 @@ func (p *planner) recordIdleReason(why string) {
 	}
 }
 
-// resizeRecreate removes all old machines, both objects and instances, before the first new machine is created.
+// resizeRecreate removes all old machines, both objects and instances, before the first new machine is created. While
+// a pinned set cannot make machines, the machines of the template stay.
 func (p *planner) resizeRecreate() {
+	if lacks := p.current.MissingObject(); p.pin != nil && lacks != "" {
+		p.idleReason = fmt.Sprintf("%s does not exist: revision %d gets no machines", lacks, p.current.Revision)
+		return
+	}
 	left := p.terminatingMachines
 	for _, set := range p.oldSets() {
 		set.setSize(0, "old machines are deleted first")

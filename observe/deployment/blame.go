@@ -3,6 +3,7 @@ package deployment
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,12 +15,14 @@ import (
 	"millwright/observe/machine"
 )
 
-// isReplacedByPerson reports whether a person requested the replacement or the deletion of a machine. A replacement
-// that the deployment granted is recorded in the status of the deployment.
+// isReplacedByPerson reports whether a person requested the replacement or the deletion of a machine. The status of the
+// deployment records each replacement that the deployment granted, and whether a person requested it.
 func isReplacedByPerson(d *v1alpha1.MachineDeployment, m *v1alpha1.Machine) bool {
 	granted := slices.ContainsFunc(
 		d.Status.Replacements,
-		func(r v1alpha1.MachineReplacement) bool { return r.UID == m.UID },
+		func(r v1alpha1.MachineReplacement) bool {
+			return r.UID == m.UID && r.Reason != vocabulary.ReasonRequestedByPerson
+		},
 	)
 	_, chosen := m.Annotations[v1alpha1.AnnotationDeleteMachine]
 	_, urgent := m.Annotations[v1alpha1.AnnotationRemediateMachine]
@@ -36,16 +39,20 @@ var denials = map[string]rollout.Denial{
 }
 
 // denialOf returns why the cloud has never made the instance of a machine; empty if the instance exists or existed, or
-// if the machine or its class is invalid.
+// if the machine or its class is invalid. A machine without the condition InstanceReady waits for its bootstrap token,
+// which is made in the target cluster.
 func (f ObjectTree) denialOf(m *v1alpha1.Machine) rollout.Denial {
+	class := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineClassReady)
 	instance := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineInstanceReady)
 	switch {
-	case m.Spec.ProviderID != "" || machine.IsJoinRecorded(m) || instance == nil:
+	case m.Spec.ProviderID != "" || machine.IsJoinRecorded(m):
 		return ""
-	case !cache.IsConditionTrue(m.Status.Conditions, v1alpha1.MachineClassReady):
-		return ""
+	case class != nil && class.Status == corev1.ConditionFalse:
+		return f.denialOfClass(m, class)
+	case instance == nil:
+		return rollout.DeniedByNetwork
 	case instance.Reason == v1alpha1.ReasonCreating && f.isUnserved(m):
-		return rollout.DeniedByCredentials // every class of this provider waits for a worker
+		return rollout.DeniedByWorker
 	case instance.Reason == v1alpha1.ReasonCreating:
 		return rollout.DeniedByNetwork // the create call has no answer
 	default:
@@ -53,37 +60,71 @@ func (f ObjectTree) denialOf(m *v1alpha1.Machine) rollout.Denial {
 	}
 }
 
+// denialOfClass returns the denial for a class that cannot be used; empty: the class itself is missing or invalid. The
+// message of ClassReady names the Secret.
+func (f ObjectTree) denialOfClass(m *v1alpha1.Machine, c *corev1.NodeCondition) rollout.Denial {
+	switch c.Reason {
+	case v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonSecretInvalid, v1alpha1.ReasonSecretNotAllowed:
+		if class := f.classOf(m); class != nil && class.CredentialsSecretRef != nil &&
+			strings.HasPrefix(c.Message, "Secret "+secretName(class, class.CredentialsSecretRef)+" ") {
+			return rollout.DeniedByCredentials
+		}
+		return rollout.DeniedByTemplate
+	default:
+		return ""
+	}
+}
+
+// classOf returns the class of a machine; nil if it does not exist or is unknown.
+func (f ObjectTree) classOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
+	if f.ClassOfMachine == nil {
+		return nil
+	}
+	return f.ClassOfMachine(m)
+}
+
+// missingClass names the class of a set if it does not exist; empty if it exists or if classes are unknown.
+func (f ObjectTree) missingClass(set *v1alpha1.MachineSet) string {
+	class := set.Spec.Template.Spec.Class.Name
+	if f.ClassOfMachine == nil || f.classOfSet(set) != nil {
+		return ""
+	}
+	return "MachineClass " + set.Namespace + "/" + class
+}
+
+// classOfSet returns the class of a set's machines; nil if it does not exist or is unknown.
+func (f ObjectTree) classOfSet(set *v1alpha1.MachineSet) *v1alpha1.MachineClass {
+	return f.classOf(&v1alpha1.Machine{ObjectMeta: set.ObjectMeta, Spec: set.Spec.Template.Spec})
+}
+
 // isUnserved reports whether no worker serves the provider of a machine's class.
 func (f ObjectTree) isUnserved(m *v1alpha1.Machine) bool {
-	if f.ClassOfMachine == nil {
-		return false
-	}
-	class := f.ClassOfMachine(m)
+	class := f.classOf(m)
 	return class != nil && meta.IsStatusConditionFalse(class.Status.Conditions, vocabulary.ConditionServed)
 }
 
-// sourceOf returns the account and the instance type of a set's machines; zero if the class does not exist.
+// sourceOf returns what the instances of a set's machines are made of; zero if the class does not exist. The account is
+// unknown if the Secret with the user data has the credentials, too: each class may have such a Secret of its own.
 func (f ObjectTree) sourceOf(set *v1alpha1.MachineSet) rollout.Source {
-	if f.ClassOfMachine == nil {
-		return rollout.Source{}
-	}
-	m := &v1alpha1.Machine{ObjectMeta: set.ObjectMeta, Spec: set.Spec.Template.Spec}
-	class := f.ClassOfMachine(m)
+	class := f.classOfSet(set)
 	if class == nil {
 		return rollout.Source{}
 	}
-	name := func(ref *corev1.SecretReference) string {
-		if ref == nil {
-			return ""
-		}
-		return ref.Namespace + "/" + ref.Name
-	}
 	source := rollout.Source{
-		Account: class.Provider + " " + cmp.Or(name(class.CredentialsSecretRef), name(class.SecretRef)),
-		Type:    "class " + class.Name,
+		Provider: strings.ToLower(class.Provider),
+		Account:  secretName(class, class.CredentialsSecretRef),
+		Object:   secretName(class, class.SecretRef),
 	}
-	if class.NodeTemplate != nil && class.NodeTemplate.InstanceType != "" {
-		source.Type = class.NodeTemplate.Region + "/" + class.NodeTemplate.Zone + "/" + class.NodeTemplate.InstanceType
+	if node := class.NodeTemplate; node != nil && node.InstanceType != "" {
+		source.Type = node.Region + "/" + node.Zone + "/" + node.InstanceType
 	}
 	return source
+}
+
+// secretName returns the namespace and the name of a Secret of a class; empty without a reference.
+func secretName(class *v1alpha1.MachineClass, ref *corev1.SecretReference) string {
+	if ref == nil {
+		return ""
+	}
+	return cmp.Or(ref.Namespace, class.Namespace) + "/" + ref.Name
 }

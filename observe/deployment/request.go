@@ -52,7 +52,9 @@ func SharedRequestFacts(d metav1.Object, o rollout.Facts, next rollout.Decision)
 		}
 		f.Rolling = f.Rolling || s.Replicas > 0 || len(s.Machines) > 0
 		switch {
-		case s.Revision == 0 || s.IsTwin(): // the set's template is the current template
+		case s.Revision == 0 || s.IsTwin() && s.MissingObject() != "": // a Twin lacks what the template itself lacks
+		case s.IsTwin():
+			f.Twins = append(f.Twins, s.Revision)
 		case s.MissingObject() != "":
 			if f.Lacking == nil {
 				f.Lacking = map[int64]string{}

@@ -311,7 +311,9 @@ func rolloutSetFacts(
 		Max:      ParseCount(set.Annotations[v1alpha1.AnnotationMaxReplicas]),
 	}
 	_, s.NoScaleUp = set.Labels[v1alpha1.LabelScaleUpDisabled]
-	if s.Current {
+	if !s.Current {
+		s.MCM.Lacks = f.missingClass(set)
+	} else {
 		s.Drift = FollowDeployment(set.DeepCopy(), f.Deployment) || s.Revision > 0 && Revision(f.Deployment) != s.Revision
 	}
 	s.Source = f.sourceOf(set)

@@ -7,8 +7,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/rollout"
 	"millwright/decide/scale"
 	"millwright/observe/deployment"
@@ -107,8 +109,11 @@ func TestRolloutSet(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	source := observedSource(credentialed)
-	told["Source.Account"], told["Source.Type"] = []any{source.Account}, []any{source.Type}
+	source := observedSource(credentialed, typed)
+	for _, fact := range []string{"Provider", "Account", "Type", "Object"} {
+		told["Source."+fact] = []any{observetest.FieldByName(source, fact)}
+	}
+	told["MCM.Lacks"] = []any{"TestASetWhoseClassIsGone"}
 	assertAllFactsHaveRows(t, rollout.MachineSet{}, told)
 }
 
@@ -129,19 +134,50 @@ func credentialed(c *v1alpha1.MachineClass) {
 	c.CredentialsSecretRef = &corev1.SecretReference{Namespace: "shop", Name: "account"}
 }
 
-func TestSourceOfASet(t *testing.T) {
-	typed := func(c *v1alpha1.MachineClass) {
-		c.NodeTemplate = &v1alpha1.NodeTemplate{InstanceType: "m5.large", Region: "eu-1", Zone: "a"}
+// A set of a former template lacks its class once the class is deleted. Without knowledge about classes, nothing lacks.
+func TestASetWhoseClassIsGone(t *testing.T) {
+	former := observetest.NewSet("former")
+	current := observetest.NewSet("current", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "large" })
+	tree := deployment.ObjectTree{
+		Deployment: observetest.NewDeployment("d", observetest.WithNewClass), Sets: []*v1alpha1.MachineSet{former, current},
 	}
-	oneSecret := func(c *v1alpha1.MachineClass) { c.CredentialsSecretRef = nil }
+	lacks := func() []string {
+		sets := deployment.RolloutFacts(tree, observetest.Noon).Sets
+		return []string{sets[0].MissingObject(), sets[1].MissingObject()}
+	}
+	tree.Deployment.Spec.Template = *current.Spec.Template.DeepCopy()
+	assert.Equal(t, []string{"", ""}, lacks())
+	tree.ClassOfMachine = func(*v1alpha1.Machine) *v1alpha1.MachineClass { return nil }
 	assert.Equal(
-		t, rollout.Source{Account: "virtual shop/account", Type: "class small"}, observedSource(credentialed),
+		t, []string{"MachineClass " + former.Namespace + "/" + former.Spec.Template.Spec.Class.Name, ""}, lacks(),
+		"the set of the template says so itself",
+	)
+	tree.ClassOfMachine = func(m *v1alpha1.Machine) *v1alpha1.MachineClass {
+		return observetest.NewClass(m.Spec.Class.Name)
+	}
+	assert.Equal(t, []string{"", ""}, lacks())
+}
+
+// typed gives a class a node template.
+func typed(c *v1alpha1.MachineClass) {
+	c.NodeTemplate = &v1alpha1.NodeTemplate{InstanceType: "m5.large", Region: "eu-1", Zone: "a"}
+}
+
+func TestSourceOfASet(t *testing.T) {
+	oneSecret := func(c *v1alpha1.MachineClass) { c.CredentialsSecretRef, c.SecretRef.Namespace = nil, "" }
+	large := func(c *v1alpha1.MachineClass) { c.Provider = "Virtual" }
+	user := "shop/user-data"
+	assert.Equal(
+		t, rollout.Source{Provider: "virtual", Account: "shop/account", Object: user}, observedSource(credentialed),
+		"without a node template, the type is unknown",
 	)
 	assert.Equal(
-		t, rollout.Source{Account: "virtual shop/user-data", Type: "eu-1/a/m5.large"},
+		t, rollout.Source{Provider: "virtual", Type: "eu-1/a/m5.large", Object: user},
 		observedSource(credentialed, oneSecret, typed),
+		"each class may have a Secret of its own with the same credentials",
 	)
-	assert.Equal(t, rollout.Source{Account: " ", Type: "class small"}, observedSource(), "a class without Secrets")
+	assert.Equal(t, observedSource(credentialed), observedSource(credentialed, large), "any case of letters")
+	assert.Zero(t, observedSource(), "a class without provider and Secrets")
 }
 
 func withNodeLabel(key, value string) func(*corev1.Node) {
@@ -174,6 +210,61 @@ func deniedFor(reason string) func(*v1alpha1.Machine) {
 	}
 }
 
+// withInstanceReason gives a machine the reason why it has no instance yet.
+func withInstanceReason(reason string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Status.Conditions = append(
+			m.Status.Conditions,
+			corev1.NodeCondition{Type: v1alpha1.MachineInstanceReady, Status: corev1.ConditionFalse, Reason: reason},
+		)
+	}
+}
+
+// withClassProblem gives a machine a class that cannot be used.
+func withClassProblem(reason, message string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{
+			Type: v1alpha1.MachineClassReady, Status: corev1.ConditionFalse, Reason: reason, Message: message,
+		})
+	}
+}
+
+// A Secret that is missing counts as the credentials or as a part of the template, according to what the class has it
+// for. A class without a worker is no fault of its credentials.
+func TestDenialsThatNeedTheClass(t *testing.T) {
+	denial := func(change func(*v1alpha1.Machine), served metav1.ConditionStatus) rollout.Denial {
+		s := observetest.NewSet("s")
+		class := observetest.NewClass("small", credentialed)
+		class.Status.Conditions = []metav1.Condition{{Type: vocabulary.ConditionServed, Status: served}}
+		return deployment.RolloutFacts(deployment.ObjectTree{
+			Deployment: observetest.NewDeployment("d"), Sets: []*v1alpha1.MachineSet{s},
+			Members:        []*v1alpha1.Machine{observetest.MachineFromTemplate(observetest.WithOwnerSet(s), change)},
+			ClassOfMachine: func(*v1alpha1.Machine) *v1alpha1.MachineClass { return class },
+		}, observetest.Noon).Sets[0].Machines[0].Denied
+	}
+	missing := func(secret string) func(*v1alpha1.Machine) {
+		return withClassProblem(v1alpha1.ReasonSecretNotFound, "Secret "+secret+" of MachineClass small does not exist")
+	}
+	yes, no := metav1.ConditionTrue, metav1.ConditionFalse
+	assert.Equal(t, rollout.DeniedByCredentials, denial(missing("shop/account"), yes))
+	assert.Equal(t, rollout.DeniedByTemplate, denial(missing("shop/user-data"), yes))
+	assert.Equal(
+		t,
+		rollout.DeniedByCredentials,
+		denial(
+			withClassProblem(v1alpha1.ReasonSecretNotAllowed, "Secret shop/account does not allow MachineClass small"),
+			yes,
+		),
+	)
+	assert.Equal(
+		t,
+		rollout.DeniedByTemplate,
+		denial(withClassProblem(v1alpha1.ReasonSecretInvalid, "the Secret of MachineClass small has no key userData"), yes),
+	)
+	assert.Equal(t, rollout.DeniedByWorker, denial(withInstanceReason(v1alpha1.ReasonCreating), no))
+	assert.Equal(t, rollout.DeniedByNetwork, denial(withInstanceReason(v1alpha1.ReasonCreating), yes))
+}
+
 // Each row tests one fact about a machine of a deployment, derived from the machine, its node and its set.
 func TestRolloutMember(t *testing.T) {
 	is := observetest.WithPhase
@@ -186,6 +277,8 @@ func TestRolloutMember(t *testing.T) {
 	minReady := func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 300 }
 	troubled := func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }
 	handed := func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = "successful" }
+	granted := observetest.WithAnnotation(v1alpha1.AnnotationReplacementGranted, "2026-01-01T12:00:00Z")
+	named := func(uid types.UID) func(*v1alpha1.Machine) { return func(m *v1alpha1.Machine) { m.UID = uid } }
 	told := map[string][]any{"Moved": {"of Cluster API"}, "Unacknowledged": {"of Cluster API"}}
 	for _, row := range []struct {
 		name    string
@@ -222,11 +315,19 @@ func TestRolloutMember(t *testing.T) {
 		{fact: "Failed", machine: is(v1alpha1.MachineFailed), want: true},
 		{fact: "Joined", machine: func(m *v1alpha1.Machine) { m.Status.JoinedAt = new(observetest.MinutesBeforeNoon(5)) }, want: true},
 		{fact: "Requested", machine: observetest.WithAnnotation(v1alpha1.AnnotationReplacementGranted, "2026-01-01T12:00:00Z"), want: true},
+		{name: "granted by the deployment", fact: "Requested", machine: observetest.CombineChanges(granted, named("due")), want: false},
+		{name: "granted by a person, and on record", fact: "Requested", machine: observetest.CombineChanges(granted, named("asked")), want: true},
 		{name: "deleted first", fact: "Requested", machine: observetest.WithAnnotation(v1alpha1.AnnotationDeleteMachine, ""), want: true},
 		{fact: "Denied", machine: deniedFor("ResourceExhausted"), want: rollout.DeniedByQuota},
 		{name: "credentials", fact: "Denied", machine: deniedFor("PermissionDenied"), want: rollout.DeniedByCredentials},
 		{name: "no answer", fact: "Denied", machine: deniedFor(v1alpha1.ReasonCreating), want: rollout.DeniedByNetwork},
 		{name: "an invalid class", fact: "Denied", machine: deniedFor("InvalidArgument"), want: rollout.Denial("")},
+		{name: "before the first answer", fact: "Denied", machine: withInstanceReason(v1alpha1.ReasonCreating), want: rollout.DeniedByNetwork},
+		{name: "no bootstrap token yet", fact: "Denied", want: rollout.DeniedByNetwork},
+		{name: "no class", fact: "Denied", machine: withClassProblem(v1alpha1.ReasonClassNotFound, ""), want: rollout.Denial("")},
+		{name: "a class that cannot be used", fact: "Denied", machine: withClassProblem(v1alpha1.ReasonClassInvalid, ""), want: rollout.Denial("")},
+		{name: "the class was lost after a call", fact: "Denied", machine: observetest.CombineChanges(withInstanceReason("Unavailable"), withClassProblem(v1alpha1.ReasonClassNotFound, "")), want: rollout.Denial("")},
+		{name: "no Secret", fact: "Denied", machine: withClassProblem(v1alpha1.ReasonSecretNotFound, ""), want: rollout.DeniedByTemplate},
 		{name: "the instance exists", fact: "Denied", machine: observetest.CombineChanges(deniedFor("ResourceExhausted"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "x" }), want: rollout.Denial("")},
 		{fact: "MCM.Troubled", machine: troubled, want: true},
 		{fact: "MCM.Preserved", machine: observetest.AsPreservedMachine, want: true},
@@ -281,11 +382,11 @@ func TestRolloutMember(t *testing.T) {
 			if row.set != nil {
 				row.set(s)
 			}
-			f := deployment.ObjectTree{
-				Deployment: observetest.NewDeployment("d"),
-				Sets:       []*v1alpha1.MachineSet{s},
-				Members:    []*v1alpha1.Machine{m},
+			d := observetest.NewDeployment("d")
+			d.Status.Replacements = []v1alpha1.MachineReplacement{
+				{UID: "due", Reason: v1alpha1.ReasonCreationTimeout}, {UID: "asked", Reason: vocabulary.ReasonRequestedByPerson},
 			}
+			f := deployment.ObjectTree{Deployment: d, Sets: []*v1alpha1.MachineSet{s}, Members: []*v1alpha1.Machine{m}}
 			if row.node != nil {
 				row.node(n)
 				f.NodeOfMachine = func(*v1alpha1.Machine) *corev1.Node { return n }

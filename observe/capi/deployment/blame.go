@@ -1,11 +1,15 @@
 package deployment
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/decide/rollout"
+	"millwright/decide/scale"
+	capiset "millwright/observe/capi/set"
 )
 
 // isReplacedByPerson reports whether a person requested the replacement or the deletion of a machine.
@@ -15,9 +19,20 @@ func isReplacedByPerson(m *clusterv1.Machine) bool {
 	return remediate || deletion
 }
 
+// hasFailed reports whether the health check of a machine failed. A machine that is being deleted has failed only if
+// its set deletes it for that reason: a node that somebody else deletes becomes unhealthy, too.
+func hasFailed(seen scale.Member, m *clusterv1.Machine) bool {
+	reason, _ := capiset.RemediationReason(m)
+	remediated := reason == clusterv1.MachineSetMachineRemediationMachineDeletingReason
+	return seen.Healthy == scale.False && (!seen.Deleting || remediated)
+}
+
 // wasHealthy reports whether the node of a machine was healthy once, as far as the conditions show. Kubelet of a lost
 // node is silent, so that NodeReady is Unknown or the Node is deleted. A node that never became ready says False.
 func wasHealthy(m *clusterv1.Machine) bool {
+	if wasAvailable(m) {
+		return true
+	}
 	if !m.Status.NodeRef.IsDefined() {
 		return false
 	}
@@ -27,19 +42,34 @@ func wasHealthy(m *clusterv1.Machine) bool {
 	return deleted || ready != nil && ready.Status != metav1.ConditionFalse
 }
 
+// wasAvailable reports whether a machine is or was available. When Cluster API first looks at a machine, it writes
+// Available, Deleting and Updating, all False, within one second. Available is never Unknown, so a later transition of
+// Available to False shows that it was True. While a machine is deleted, only Updating keeps the first time.
+func wasAvailable(m *clusterv1.Machine) bool {
+	available := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineAvailableCondition)
+	if available == nil || available.Status == metav1.ConditionTrue {
+		return available != nil
+	}
+	for _, kind := range []string{clusterv1.MachineDeletingCondition, clusterv1.MachineUpdatingCondition} {
+		first := meta.FindStatusCondition(m.Status.Conditions, kind)
+		if first != nil && available.LastTransitionTime.After(first.LastTransitionTime.Add(time.Second)) {
+			return true
+		}
+	}
+	return false
+}
+
 // denialOf returns why the cloud has never made the instance of a machine; empty if the instance exists. Cluster API
-// does not say in a code why an infrastructure provider fails: only an equal Source shows that the template is not the
-// reason.
+// does not say in a code why an infrastructure provider fails: the reason may be the template.
 func denialOf(m *clusterv1.Machine) rollout.Denial {
 	if m.Spec.ProviderID != "" || m.Status.NodeRef.IsDefined() {
 		return ""
 	}
-	return rollout.DeniedByQuota
+	return rollout.DeniedByTemplate
 }
 
-// sourceOf returns the infrastructure template of a set, which has the account and the type of the instances.
+// sourceOf returns the infrastructure template of a set. Cluster API does not know its account and its instance type.
 func sourceOf(set *clusterv1.MachineSet) rollout.Source {
 	ref := set.Spec.Template.Spec.InfrastructureRef
-	template := ref.APIGroup + "/" + ref.Kind + "/" + ref.Name
-	return rollout.Source{Account: template, Type: template}
+	return rollout.Source{Object: ref.APIGroup + "/" + ref.Kind + "/" + ref.Name}
 }

@@ -83,9 +83,10 @@ func TestRequests(t *testing.T) {
 	)
 	f := newTree(
 		d,
-		capitest.SetOfDeployment(d, "s", 1, 3),
+		capitest.SetOfDeployment(d, "s", 1, 4),
 		capitest.SetOfDeployment(d, "r", 2, 2, capitest.WithFormerTemplate),
 		capitest.SetOfDeployment(d, "q", 0, 1, capitest.WithFormerTemplate),
+		capitest.SetOfDeployment(d, "before-the-restart", 0, 3),
 	)
 	f.MissingBySet = map[types.UID]string{"uid-q": "X shop/x"}
 	for _, s := range f.Sets {
@@ -99,9 +100,10 @@ func TestRequests(t *testing.T) {
 		Now:         capitest.Noon,
 		Last:        "before",
 		Rolling:     true,
-		Revision:    3,
+		Revision:    4,
 		Revisions:   []int64{2},
 		Lacking:     map[int64]string{1: "X shop/x"},
+		Pinned:      request.Pinned{Twins: []int64{3}},
 		RestartedAt: "2026-01-01T11:30:00Z",
 		ClusterAPI:  true,
 	}, facts)
@@ -132,7 +134,7 @@ func TestRequests(t *testing.T) {
 	}, patch(request.CommandOrder{Command: request.Pause}))
 	assert.Equal(
 		t,
-		map[string]any{"metadata": annotations(map[string]any{v1alpha1.AnnotationRolloutHold: "3 ann: bad"})},
+		map[string]any{"metadata": annotations(map[string]any{v1alpha1.AnnotationRolloutHold: "4 ann: bad"})},
 		patch(request.CommandOrder{Command: request.Cancel, Reason: "bad"}),
 	)
 

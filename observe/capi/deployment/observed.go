@@ -209,7 +209,7 @@ func (f ObjectTree) observeSet(
 		seen := capiset.MemberFacts(f.Cache, m, set, selector)
 		machines = append(machines, seen)
 		r := rolloutMember(seen, set, minReady, now)
-		r.Joined, r.Requested, r.Denied = wasHealthy(m), isReplacedByPerson(m), denialOf(m)
+		r.Failed, r.Joined, r.Requested, r.Denied = hasFailed(seen, m), wasHealthy(m), isReplacedByPerson(m), denialOf(m)
 		s.Machines = append(s.Machines, r)
 	}
 	if active := slices.DeleteFunc(
@@ -236,8 +236,7 @@ func ActedOnSize(set *clusterv1.MachineSet) int {
 }
 
 // rolloutMember returns the facts about a machine. The machine's availability and deletion order come from
-// decide/scale, so that a deployment and its sets agree. A machine counts as failed if its health check failed, because
-// a Machine of Cluster API has no phase for this failure.
+// decide/scale, so that a deployment and its sets agree.
 func rolloutMember(seen scale.Member, set *clusterv1.MachineSet, minReady time.Duration, now time.Time) rollout.Member {
 	return rollout.Member{
 		Name: seen.Name, UID: seen.UID, Version: seen.Version, Created: seen.Created,
@@ -245,7 +244,6 @@ func rolloutMember(seen scale.Member, set *clusterv1.MachineSet, minReady time.D
 		Ready:     seen.Ready == scale.True,
 		Available: !seen.Deleting && !seen.Updating && seen.IsAvailable(now, minReady),
 		Unhealthy: seen.IsUnhealthy(),
-		Failed:    seen.Healthy == scale.False,
 		Priority:  seen.Priority,
 		First:     seen.DeleteFirst,
 		Updating:  seen.Updating,

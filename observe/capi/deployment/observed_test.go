@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -234,6 +235,11 @@ func TestObservedSet(t *testing.T) {
 		"Machines":    {"TestObservedMember"},
 		"MCM.Frozen":  {"no label freeze in Cluster API"},
 		"MCM.Foreign": {"an owner is enough, as in Cluster API"},
+		"MCM.Lacks":   {"ClusterAPI.Lacks"},
+
+		"Source.Provider": {"unknown in Cluster API"},
+		"Source.Account":  {"unknown in Cluster API"},
+		"Source.Type":     {"unknown in Cluster API"},
 	}
 	for _, row := range []struct {
 		name string
@@ -297,8 +303,7 @@ func TestObservedSet(t *testing.T) {
 		}, want: false},
 		{fact: "Failure.Reason", set: withFailedAnswer, want: "FailedCreate"},
 		{fact: "Failure.Message", set: withFailedAnswer, want: "no room"},
-		{fact: "Source.Account", want: infrastructureName()},
-		{fact: "Source.Type", want: infrastructureName()},
+		{fact: "Source.Object", want: infrastructureName()},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
 			d := capitest.PreparedDeployment(3)
@@ -345,6 +350,51 @@ func withFailedAnswer(s *clusterv1.MachineSet) {
 // asHandedOverMachine marks a machine that another set moved to its set for an in-place update.
 var asHandedOverMachine = capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")
 
+// unhealthyDeleted makes a machine that is being deleted, and that a health check finds unhealthy.
+var unhealthyDeleted = observetest.CombineChanges(
+	capitest.AsDeletingObject[*clusterv1.Machine],
+	capitest.WithCondition(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse),
+)
+
+// remediated makes a machine that its set deletes because a health check asked for it.
+var remediated = capitest.WithConditionReason(
+	clusterv1.MachineOwnerRemediatedCondition,
+	metav1.ConditionFalse,
+	clusterv1.MachineSetMachineRemediationMachineDeletingReason,
+	"",
+)
+
+// firstSeen makes a machine whose node is not ready, with the conditions that Cluster API wrote when it first looked at
+// the machine, an hour ago.
+func firstSeen(m *clusterv1.Machine) {
+	for _, kind := range []string{
+		clusterv1.MachineDeletingCondition, clusterv1.MachineUpdatingCondition, clusterv1.MachineNodeReadyCondition,
+	} {
+		setConditionSince(m, kind, 60)
+	}
+}
+
+// deletedNow makes a machine whose deletion has just begun.
+var deletedNow = observetest.CombineChanges(
+	capitest.AsDeletingObject[*clusterv1.Machine],
+	func(m *clusterv1.Machine) { setConditionSince(m, clusterv1.MachineDeletingCondition, 0) },
+)
+
+func unavailableSince(minutesAgo int) capitest.MachineChange {
+	return func(m *clusterv1.Machine) { setConditionSince(m, clusterv1.MachineAvailableCondition, minutesAgo) }
+}
+
+// setConditionSince sets a condition that has been False for some minutes.
+func setConditionSince(m *clusterv1.Machine, kind string, minutesAgo int) {
+	meta.RemoveStatusCondition(&m.Status.Conditions, kind)
+	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+		Type:               kind,
+		Status:             metav1.ConditionFalse,
+		Reason:             "Because",
+		LastTransitionTime: capitest.MinutesBeforeNoon(minutesAgo),
+	})
+}
+
 // Each row tests one fact about a machine, with a value that differs from the zero value.
 func TestObservedMember(t *testing.T) {
 	told := map[string][]any{}
@@ -372,10 +422,17 @@ func TestObservedMember(t *testing.T) {
 		{name: "of a set with a surplus", fact: "Unhealthy", machine: capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, no), set: func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) }, want: false},
 		{fact: "Failed", machine: capitest.WithCondition(clusterv1.MachineHealthCheckSucceededCondition, no), want: true},
 		{name: "healthy", fact: "Failed", machine: capitest.WithCondition(clusterv1.MachineHealthCheckSucceededCondition, yes), want: false},
+		{name: "its set deletes it because of that", fact: "Failed", machine: observetest.CombineChanges(unhealthyDeleted, remediated), want: true},
+		{name: "a person deletes it", fact: "Failed", machine: unhealthyDeleted, want: false},
+		{name: "a person deletes it before its set does", fact: "Failed", machine: observetest.CombineChanges(capitest.AsUnhealthyMachine, capitest.AsDeletingObject[*clusterv1.Machine]), want: false},
 		{fact: "Joined", machine: capitest.WithCondition(clusterv1.MachineNodeReadyCondition, yes), want: true},
+		{name: "that was available once", fact: "Joined", machine: observetest.CombineChanges(firstSeen, unavailableSince(10)), want: true},
+		{name: "that was available once, and is deleted", fact: "Joined", machine: observetest.CombineChanges(firstSeen, unavailableSince(10), deletedNow), want: true},
+		{name: "that was not available since the first look at it", fact: "Joined", machine: observetest.CombineChanges(firstSeen, unavailableSince(60)), want: false},
+		{name: "that is available", fact: "Joined", machine: observetest.CombineChanges(firstSeen, capitest.WithCondition(clusterv1.MachineAvailableCondition, yes)), want: true},
 		{name: "that never became ready", fact: "Joined", machine: capitest.WithCondition(clusterv1.MachineNodeReadyCondition, no), want: false},
 		{fact: "Requested", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.RemediateMachineAnnotation, ""), want: true},
-		{fact: "Denied", machine: func(m *clusterv1.Machine) { m.Spec.ProviderID, m.Status.NodeRef = "", clusterv1.MachineNodeReference{} }, want: rollout.DeniedByQuota},
+		{fact: "Denied", machine: func(m *clusterv1.Machine) { m.Spec.ProviderID, m.Status.NodeRef = "", clusterv1.MachineNodeReference{} }, want: rollout.DeniedByTemplate},
 		{fact: "Priority", want: v1alpha1.PriorityDefault},
 		{fact: "First", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, ""), want: true},
 		{fact: "Updating", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""), want: true},

@@ -73,7 +73,7 @@ func readTree(
 }
 
 // readTemplates reads the templates of the deployment and of the former sets. A set with the current template needs no
-// read of its own.
+// read of its own. Such a set may be a former set, because a restart keeps the template.
 func (f *ObjectTree) readTemplates(ctx context.Context, templates templateReader) (err error) {
 	namespace := f.Deployment.Namespace
 	if f.Templates, err = templates(ctx, namespace, &f.Deployment.Spec.Template.Spec); err != nil {
@@ -81,12 +81,11 @@ func (f *ObjectTree) readTemplates(ctx context.Context, templates templateReader
 	}
 	f.MissingBySet = map[types.UID]string{}
 	for _, set := range f.Sets {
-		if IsSameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template) {
-			continue
-		}
-		named, err := templates(ctx, namespace, &set.Spec.Template.Spec)
-		if err != nil {
-			return err
+		named := f.Templates
+		if !IsSameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template) {
+			if named, err = templates(ctx, namespace, &set.Spec.Template.Spec); err != nil {
+				return err
+			}
 		}
 		if lack := MissingTemplate(namespace, named); lack != "" {
 			f.MissingBySet[set.UID] = lack

@@ -1,0 +1,161 @@
+package rollout_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"millwright/decide/rollout"
+)
+
+// denialPins reports whether the failure of a new machine with this denial rolls the rollout back.
+func denialPins(denied rollout.Denial, was, is rollout.Source, good ...func(*rollout.Member)) bool {
+	o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 4, 4, 4), currentSet(3, 1, 1, 0))
+	o.Automatic, o.Progress = rollout.AutoRollback{Failed: true}, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
+	o.Sets[1].Source, o.Sets[2].Source = was, is
+	o.Sets[1] = withMachine(o.Sets[1], 0, good...)
+	o.Sets[2] = withMachine(o.Sets[2], 0, asFailedMachine, func(m *rollout.Member) { m.Denied = denied })
+	return pinOf(o) != nil
+}
+
+// A denial counts against a template only if the former template is known not to have its reason.
+func TestDenialsThatCount(t *testing.T) {
+	of := rollout.Source{Provider: "aws", Account: "a", Type: "small", Object: "user-data"}
+	with := func(change func(*rollout.Source)) rollout.Source {
+		s := of
+		change(&s)
+		return s
+	}
+	provider := with(func(s *rollout.Source) { s.Provider = "gcp" })
+	account := with(func(s *rollout.Source) { s.Account = "b" })
+	size := with(func(s *rollout.Source) { s.Type = "large" })
+	object := with(func(s *rollout.Source) { s.Object = "other" })
+	for _, denial := range []rollout.Denial{
+		rollout.DeniedByNetwork, rollout.DeniedByWorker, rollout.DeniedByCredentials, rollout.DeniedByQuota,
+	} {
+		assert.False(t, denialPins(denial, of, of), denial)
+		assert.False(t, denialPins(denial, of, object), denial)
+		assert.False(t, denialPins(denial, rollout.Source{}, of), denial)
+		assert.False(t, denialPins(denial, of, rollout.Source{}), denial)
+		assert.Equal(t, denial != rollout.DeniedByNetwork, denialPins(denial, of, provider), denial)
+	}
+	assert.False(t, denialPins(rollout.DeniedByWorker, of, account), "no worker serves the old machines either")
+	assert.True(t, denialPins(rollout.DeniedByCredentials, of, account))
+	assert.True(t, denialPins(rollout.DeniedByQuota, of, account))
+	assert.True(t, denialPins(rollout.DeniedByQuota, of, size))
+	assert.False(t, denialPins(rollout.DeniedByCredentials, of, size))
+	assert.False(t, denialPins(rollout.DeniedByTemplate, of, of), "the Secret that both use is missing")
+	assert.True(t, denialPins(rollout.DeniedByTemplate, of, object), "the Secret that only the new class uses is missing")
+	assert.True(t, denialPins(rollout.DeniedByTemplate, rollout.Source{}, rollout.Source{}))
+}
+
+// A machine of the former template that the cloud denies as well shows that the template is not the reason.
+func TestADenialOfTheGoodSetAsWellCountsForNothing(t *testing.T) {
+	was, is := rollout.Source{Object: "v1", Type: "small"}, rollout.Source{Object: "v2", Type: "large"}
+	for _, denial := range []rollout.Denial{rollout.DeniedByTemplate, rollout.DeniedByQuota} {
+		alike := func(m *rollout.Member) { m.Denied = denial }
+		assert.True(t, denialPins(denial, was, is), denial)
+		assert.False(t, denialPins(denial, was, is, alike), denial)
+		assert.True(t, denialPins(denial, was, is, alike, asDeletingMachine), "it is not waited for")
+	}
+	assert.True(t, denialPins(rollout.DeniedByQuota, was, is, func(m *rollout.Member) {
+		m.Denied = rollout.DeniedByNetwork
+	}), "another reason")
+}
+
+// withoutObject makes a set of MCM's kinds, or of Cluster API, whose template names a missing object.
+func withoutObject(clusterAPI bool) func(*rollout.MachineSet) {
+	return func(s *rollout.MachineSet) {
+		if clusterAPI {
+			s.ClusterAPI.Lacks = "X shop/x"
+		} else {
+			s.MCM.Lacks = "X shop/x"
+		}
+	}
+}
+
+// Nothing returns to a set that cannot make machines, and the condition Degraded says why.
+func TestNoPinToASetThatLacksAnObject(t *testing.T) {
+	for _, clusterAPI := range []bool{false, true} {
+		lacks := withoutObject(clusterAPI)
+		t.Run("an automatic rollback", func(t *testing.T) {
+			o := badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+			lacks(&o.Sets[1])
+			assert.Nil(t, pinOf(o))
+			const says = "revision 3 failed (2 machines of it failed, 1 allowed) and does not go back to revision 2: " +
+				"X shop/x does not exist any more"
+			o = recorded(o)
+			assert.Equal(t, rollout.Condition{
+				Type: "Degraded", Status: "True", Reason: "DeploymentRollbackTemplateNotFound", Message: says,
+			}, condition(o, "Degraded"))
+			assert.Contains(t, rollout.Decide(o).Why, says)
+			o.Sets[1].MCM.Lacks, o.Sets[1].ClusterAPI.Lacks = "", ""
+			assert.NotNil(t, pinOf(o), "the object is there again")
+		})
+		t.Run("without a policy there is nothing to say", func(t *testing.T) {
+			o := badRollout(2, rollout.AutoRollback{})
+			lacks(&o.Sets[1])
+			assert.Empty(t, condition(o, "Degraded"))
+			assert.NotContains(t, rollout.Decide(o).Why, "shop/x")
+		})
+		t.Run("a person's pin", func(t *testing.T) {
+			o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3))
+			o.Progress = rollout.Progress{Revision: 2, Set: "ms2", Completed: epoch, Good: "ms2"}
+			o.PinTo, o.PinBy = 1, "ann: slow"
+			lacks(&o.Sets[0])
+			assert.Nil(t, pinOf(o))
+			assert.Equal(
+				t,
+				"revision 2 is not pinned to revision 1, as requested by ann (slow): X shop/x does not exist any more",
+				condition(o, "Degraded").Message,
+			)
+		})
+		t.Run("a person's pin does not hide a rollback that is possible", func(t *testing.T) {
+			o := badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+			o.PinTo, o.PinBy = 1, "ann: slow"
+			lacks(&o.Sets[0])
+			assert.Equal(t, "ms2", pinOf(o).Set)
+		})
+		t.Run("an undo", func(t *testing.T) {
+			o := badRollout(0, rollout.AutoRollback{})
+			lacks(&o.Sets[1])
+			o.RollbackTo = new(int64(2))
+			r := rollout.Decide(o).Rollback
+			assert.Nil(t, r.Set)
+			assert.Equal(t, "DeploymentRollbackTemplateNotFound", r.Reason)
+		})
+		t.Run("no machine is deleted for a pinned set that can make none", func(t *testing.T) {
+			o := rolledBack()
+			o.Strategy = rollout.Recreate
+			o = withAnnotations(o)
+			assert.NotEmpty(t, rollout.Decide(o).Resize)
+			lacks(&o.Sets[1])
+			d := rollout.Decide(o)
+			assert.Empty(t, d.Resize)
+			assert.Contains(t, d.Why, "X shop/x does not exist")
+		})
+	}
+}
+
+// The history limit keeps the set to which a rollback would return, until the rollout is complete.
+func TestTheHistoryLimitKeepsTheGoodSet(t *testing.T) {
+	o := badRollout(0, rollout.AutoRollback{Failed: true})
+	o.Sets[0], o.Sets[1] = oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0)
+	o.HistoryLimit = new(0)
+	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(pausedDeployment(o)).Delete))
+	o.Sets[2] = currentSet(3, 5, 5, 5)
+	o = withAnnotations(o)
+	assert.Equal(t, []string{"ms1", "ms2"}, targetNames(rollout.Decide(o).Delete))
+}
+
+// A restart of Cluster API makes another set of the same template: the machines can return to the set before it.
+func TestAPinToTheSetBeforeARestart(t *testing.T) {
+	o := badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+	o.Sets[1].ClusterAPI.Twin = true
+	assert.Equal(t, "ms2", pinOf(o).Set)
+	o.Automatic, o.PinTo = rollout.AutoRollback{}, 2
+	assert.Equal(t, "ms2", pinOf(o).Set)
+	o = recorded(o)
+	o.ClusterAPI.Extension = true
+	assert.Empty(t, rollout.Decide(o).Ask, "machines of the same template are replaced, not updated in place")
+}
