@@ -97,7 +97,10 @@ func (b *Bridge) handleClusterAPI(e event) {
 				e.toWakeRequest(),
 			)
 			b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
-				return d.Namespace == object.GetNamespace() && capi.SpecNamesTemplate(&d.Spec.Template.Spec, object)
+				return d.Namespace == object.GetNamespace() && (capi.SpecNamesTemplate(&d.Spec.Template.Spec, object) ||
+					slices.ContainsFunc(b.clusterAPI.SetsOfDeployment(d), func(s *clusterv1.MachineSet) bool {
+						return capi.SpecNamesTemplate(&s.Spec.Template.Spec, object)
+					}))
 			}, e.toWakeRequest())
 		}
 	}

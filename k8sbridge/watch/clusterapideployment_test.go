@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -293,6 +294,27 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 		},
 		{"a RolloutPolicy", policyInNamespace(capitest.Shop), atOnce},
 		{"a RolloutPolicy of another namespace", policyInNamespace("garden"), neverEvaluated},
+	})
+}
+
+// A deployment depends on the templates of its former sets, too: without them, no rollback returns to these sets.
+func TestATemplateOfAFormerSetWakesTheDeployment(t *testing.T) {
+	former := capiSet("former", capitest.WithDeploymentOwner, func(s *clusterv1.MachineSet) {
+		s.Spec.Replicas, s.Spec.Template.Spec.InfrastructureRef.Name = new(int32(0)), "former"
+	})
+	runInCAPIWorld(t, append(capiFleet(), former), func(w *world) {
+		w.advanceClock(5 * time.Second)
+		evaluations := func(template string) float64 {
+			before := w.countEvaluations(run.KindClusterAPIDeployment)
+			w.putObject(infrastructureTemplate(func(o *unstructured.Unstructured) {
+				o.SetName(template)
+				o.SetUID(types.UID("uid-" + template))
+			}))
+			w.runDueWork()
+			return w.countEvaluations(run.KindClusterAPIDeployment) - before
+		}
+		assert.Zero(t, evaluations("other"))
+		assert.InDelta(t, 1, evaluations("former"), 0)
 	})
 }
 

@@ -64,6 +64,20 @@ func deploymentTestCases() []factTestCase {
 			),
 		},
 		{
+			name:   "the class of a former set is gone",
+			fact:   "Lacks",
+			before: rollingStack(),
+			change: func(w *world) { w.deleteObject(aClass()) },
+		},
+		{
+			name: "the class of a former set is there again",
+			fact: "Lacks",
+			before: append(rollingStack(), changedCopy(aSet(), func(s *v1alpha1.MachineSet) {
+				s.Spec.Template.Spec.Class.Name = "other"
+			})),
+			change: putChangedObject(classWithName("other")),
+		},
+		{
 			name:   "what it waits for",
 			fact:   "Says",
 			before: rollingStack(),
@@ -212,7 +226,7 @@ type deploymentFacts struct {
 	Rolling                                             bool
 	Generation, ObservedGeneration                      int64
 	Machines, Due, Replacing                            int
-	Next, Says                                          string
+	Next, Says, Lacks                                   string
 }
 
 func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
@@ -235,6 +249,9 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 			Recheck:            !plan.Decision.Recheck.IsZero(),
 			Rolling:            plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldBy,
 			Says:               plan.Decision.Why,
+		}
+		for _, set := range o.Sets {
+			facts.Lacks += set.MissingObject()
 		}
 		if plan.Decision.HasActions() {
 			facts.Next = plan.Decision.Why

@@ -113,7 +113,7 @@ func (b *Bridge) handleSet(e event, s *v1alpha1.MachineSet) {
 	}
 }
 
-// handleClass enqueues the class, and the machines and sets that may wait for the class.
+// handleClass enqueues the class, and the machines, sets and deployments that may wait for the class.
 func (b *Bridge) handleClass(e event, class *v1alpha1.MachineClass) {
 	c := b.handleOwnedObject(e, run.KindMachineClass, "", classFingerprints(class))
 	if c.specChanged {
@@ -126,8 +126,17 @@ func (b *Bridge) handleClass(e event, class *v1alpha1.MachineClass) {
 		)
 		enqueueObjects(b, run.KindMachine, working, e.toWakeRequest(), 0)
 	}
-	if c.isNew || e.isDeleted { // a set without a class creates no machines
-		enqueueObjects(b, run.KindMachineSet, b.cluster.SetsOfClass(refOf(class).Key()), e.toWakeRequest(), 0)
+	if !c.isNew && !e.isDeleted {
+		return
+	}
+	sets := b.cluster.SetsOfClass(refOf(class).Key())
+	enqueueObjects(b, run.KindMachineSet, sets, e.toWakeRequest(), 0) // a set without a class creates no machines
+	for _, s := range sets {
+		d, found := b.cluster.Deployment(s.Namespace + "/" + controllerName(s))
+		// No rollback returns to a set without a class.
+		if found && metav1.IsControlledBy(s, d) && !set.IsSameTemplate(&s.Spec.Template, &d.Spec.Template) {
+			b.enqueue(objectKey{run.KindMachineDeployment, d.Namespace, d.Name}, e.toWakeRequest(), 0)
+		}
 	}
 }
 
