@@ -168,6 +168,16 @@ func (p *pool) addRunningMachines(names ...string) *pool {
 	return p
 }
 
+// addInstance gives a machine an instance.
+func (p *pool) addInstance(machine string) *pool {
+	for _, m := range p.machines {
+		if m.Name == machine {
+			m.Spec.ProviderID = "fake:///" + machine
+		}
+	}
+	return p
+}
+
 func withOperationText(text string) machineEdit {
 	return func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = text }
 }

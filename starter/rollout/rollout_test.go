@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -402,6 +404,14 @@ type machineEdit func(*v1alpha1.Machine)
 // fakeBackend has the fakes that the commands of a test connect to.
 type fakeBackend struct{ *clitest.FakeBackend }
 
-func newFakeBackend(machines ...runtime.Object) *fakeBackend {
-	return &fakeBackend{clitest.NewFakeBackend(machines...)}
+// newFakeBackend returns a backend with these objects and with the classes of the sets.
+func newFakeBackend(objects ...runtime.Object) *fakeBackend {
+	classes := map[string]runtime.Object{}
+	for _, o := range objects {
+		if s, isSet := o.(*v1alpha1.MachineSet); isSet {
+			key := metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Spec.Template.Spec.Class.Name}
+			classes[key.Name] = &v1alpha1.MachineClass{ObjectMeta: key}
+		}
+	}
+	return &fakeBackend{clitest.NewFakeBackend(slices.AppendSeq(slices.Clone(objects), maps.Values(classes))...)}
 }

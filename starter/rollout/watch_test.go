@@ -54,6 +54,14 @@ func newBackendWithReads(found ...any) *fakeBackend {
 		}
 		return true, list, nil
 	})
+	w.Machines.PrependReactor("list", "machineclasses", func(clienttesting.Action) (bool, runtime.Object, error) {
+		list := &v1alpha1.MachineClassList{}
+		for _, s := range at.sets {
+			class := metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Spec.Template.Spec.Class.Name}
+			list.Items = append(list.Items, v1alpha1.MachineClass{ObjectMeta: class})
+		}
+		return true, list, nil
+	})
 	return w
 }
 
