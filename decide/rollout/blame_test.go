@@ -31,7 +31,7 @@ func TestDenialsThatCount(t *testing.T) {
 	size := with(func(s *rollout.Source) { s.Type = "large" })
 	object := with(func(s *rollout.Source) { s.Object = "other" })
 	for _, denial := range []rollout.Denial{
-		rollout.DeniedByNetwork, rollout.DeniedByWorker, rollout.DeniedByCredentials, rollout.DeniedByQuota,
+		rollout.DeniedByNetwork, rollout.DeniedByWorker, rollout.DeniedByCredentials, rollout.DeniedByQuota, rollout.DeniedBySecret,
 	} {
 		assert.False(t, denialPins(denial, of, of), denial)
 		assert.False(t, denialPins(denial, of, object), denial)
@@ -41,11 +41,15 @@ func TestDenialsThatCount(t *testing.T) {
 	}
 	assert.False(t, denialPins(rollout.DeniedByWorker, of, account), "no worker serves the old machines either")
 	assert.True(t, denialPins(rollout.DeniedByCredentials, of, account))
+	assert.True(t, denialPins(rollout.DeniedBySecret, of, account))
+	one := func(object string) rollout.Source { return rollout.Source{Object: object} }
+	assert.True(t, denialPins(rollout.DeniedBySecret, one("v1"), one("v2")), "the only Secret of the new class")
+	assert.False(t, denialPins(rollout.DeniedBySecret, one("v1"), one("v1")))
 	assert.True(t, denialPins(rollout.DeniedByQuota, of, account))
 	assert.True(t, denialPins(rollout.DeniedByQuota, of, size))
 	assert.False(t, denialPins(rollout.DeniedByCredentials, of, size))
-	assert.False(t, denialPins(rollout.DeniedByTemplate, of, of), "the Secret that both use is missing")
-	assert.True(t, denialPins(rollout.DeniedByTemplate, of, object), "the Secret that only the new class uses is missing")
+	assert.False(t, denialPins(rollout.DeniedByTemplate, of, of), "the Secret that both use is invalid")
+	assert.True(t, denialPins(rollout.DeniedByTemplate, of, object), "the Secret that only the new class uses is invalid")
 	assert.True(t, denialPins(rollout.DeniedByTemplate, rollout.Source{}, rollout.Source{}))
 }
 

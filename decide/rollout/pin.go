@@ -38,6 +38,7 @@ const (
 	DeniedByWorker      Denial = "Worker"      // no worker serves the provider
 	DeniedByCredentials Denial = "Credentials" // the credentials are missing, or the cloud rejects them
 	DeniedByQuota       Denial = "Quota"       // a quota or the capacity of the cloud is used up
+	DeniedBySecret      Denial = "Secret"      // one of the Secrets that the template names is missing, or must not be used
 	DeniedByTemplate    Denial = "Template"    // the reason may be the cloud, or an object that the template names
 )
 
@@ -61,6 +62,8 @@ func (s Source) differs(from Source, by Denial) bool {
 		return provider || account
 	case DeniedByQuota:
 		return provider || account || differ(s.Type, from.Type)
+	case DeniedBySecret: // of two Secrets, it is unknown which one has the problem
+		return provider || account || s.Account == "" && from.Account == "" && differ(s.Object, from.Object)
 	case DeniedByTemplate:
 		return s.Object == "" || s.Object != from.Object
 	default:

@@ -28,7 +28,7 @@ func (w *world) checkPin(d rollout.Decision) {
 type pinWorld struct {
 	*world
 	pins      int
-	bakePins  int // pins that began in the bake time
+	bakePins  int             // pins that began in the bake time
 	isGood    bool            // no template is bad
 	completed map[string]bool // UIDs of sets whose rollout was complete
 }

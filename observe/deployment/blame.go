@@ -48,7 +48,7 @@ func (f ObjectTree) denialOf(m *v1alpha1.Machine) rollout.Denial {
 	case m.Spec.ProviderID != "" || machine.IsJoinRecorded(m):
 		return ""
 	case class != nil && class.Status == corev1.ConditionFalse:
-		return f.denialOfClass(m, class)
+		return denialOfClass(class.Reason)
 	case instance == nil:
 		return rollout.DeniedByNetwork
 	case instance.Reason == v1alpha1.ReasonCreating && f.isUnserved(m):
@@ -60,15 +60,12 @@ func (f ObjectTree) denialOf(m *v1alpha1.Machine) rollout.Denial {
 	}
 }
 
-// denialOfClass returns the denial for a class that cannot be used; empty: the class itself is missing or invalid. The
-// message of ClassReady names the Secret.
-func (f ObjectTree) denialOfClass(m *v1alpha1.Machine, c *corev1.NodeCondition) rollout.Denial {
-	switch c.Reason {
-	case v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonSecretInvalid, v1alpha1.ReasonSecretNotAllowed:
-		if class := f.classOf(m); class != nil && class.CredentialsSecretRef != nil &&
-			strings.HasPrefix(c.Message, "Secret "+secretName(class, class.CredentialsSecretRef)+" ") {
-			return rollout.DeniedByCredentials
-		}
+// denialOfClass returns the denial for a class that cannot be used; empty: the class itself is missing or invalid.
+func denialOfClass(reason string) rollout.Denial {
+	switch reason {
+	case v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonSecretNotAllowed:
+		return rollout.DeniedBySecret
+	case v1alpha1.ReasonSecretInvalid: // the Secret with the user data
 		return rollout.DeniedByTemplate
 	default:
 		return ""

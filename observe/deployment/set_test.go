@@ -229,8 +229,7 @@ func withClassProblem(reason, message string) func(*v1alpha1.Machine) {
 	}
 }
 
-// A Secret that is missing counts as the credentials or as a part of the template, according to what the class has it
-// for. A class without a worker is no fault of its credentials.
+// A Secret that is missing may be that of the credentials or that of the user data: the condition does not say which.
 func TestDenialsThatNeedTheClass(t *testing.T) {
 	denial := func(change func(*v1alpha1.Machine), served metav1.ConditionStatus) rollout.Denial {
 		s := observetest.NewSet("s")
@@ -242,25 +241,13 @@ func TestDenialsThatNeedTheClass(t *testing.T) {
 			ClassOfMachine: func(*v1alpha1.Machine) *v1alpha1.MachineClass { return class },
 		}, observetest.Noon).Sets[0].Machines[0].Denied
 	}
-	missing := func(secret string) func(*v1alpha1.Machine) {
-		return withClassProblem(v1alpha1.ReasonSecretNotFound, "Secret "+secret+" of MachineClass small does not exist")
+	problem := func(reason string) rollout.Denial {
+		return denial(withClassProblem(reason, "Secret shop/user-data: why"), metav1.ConditionTrue)
 	}
 	yes, no := metav1.ConditionTrue, metav1.ConditionFalse
-	assert.Equal(t, rollout.DeniedByCredentials, denial(missing("shop/account"), yes))
-	assert.Equal(t, rollout.DeniedByTemplate, denial(missing("shop/user-data"), yes))
-	assert.Equal(
-		t,
-		rollout.DeniedByCredentials,
-		denial(
-			withClassProblem(v1alpha1.ReasonSecretNotAllowed, "Secret shop/account does not allow MachineClass small"),
-			yes,
-		),
-	)
-	assert.Equal(
-		t,
-		rollout.DeniedByTemplate,
-		denial(withClassProblem(v1alpha1.ReasonSecretInvalid, "the Secret of MachineClass small has no key userData"), yes),
-	)
+	assert.Equal(t, rollout.DeniedBySecret, problem(v1alpha1.ReasonSecretNotFound))
+	assert.Equal(t, rollout.DeniedBySecret, problem(v1alpha1.ReasonSecretNotAllowed))
+	assert.Equal(t, rollout.DeniedByTemplate, problem(v1alpha1.ReasonSecretInvalid), "the user data")
 	assert.Equal(t, rollout.DeniedByWorker, denial(withInstanceReason(v1alpha1.ReasonCreating), no))
 	assert.Equal(t, rollout.DeniedByNetwork, denial(withInstanceReason(v1alpha1.ReasonCreating), yes))
 }
@@ -327,7 +314,7 @@ func TestRolloutMember(t *testing.T) {
 		{name: "no class", fact: "Denied", machine: withClassProblem(v1alpha1.ReasonClassNotFound, ""), want: rollout.Denial("")},
 		{name: "a class that cannot be used", fact: "Denied", machine: withClassProblem(v1alpha1.ReasonClassInvalid, ""), want: rollout.Denial("")},
 		{name: "the class was lost after a call", fact: "Denied", machine: observetest.CombineChanges(withInstanceReason("Unavailable"), withClassProblem(v1alpha1.ReasonClassNotFound, "")), want: rollout.Denial("")},
-		{name: "no Secret", fact: "Denied", machine: withClassProblem(v1alpha1.ReasonSecretNotFound, ""), want: rollout.DeniedByTemplate},
+		{name: "no Secret", fact: "Denied", machine: withClassProblem(v1alpha1.ReasonSecretNotFound, ""), want: rollout.DeniedBySecret},
 		{name: "the instance exists", fact: "Denied", machine: observetest.CombineChanges(deniedFor("ResourceExhausted"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "x" }), want: rollout.Denial("")},
 		{fact: "MCM.Troubled", machine: troubled, want: true},
 		{fact: "MCM.Preserved", machine: observetest.AsPreservedMachine, want: true},
