@@ -31,8 +31,8 @@ const (
 // Workload is the API server of the workload cluster of a Cluster.
 func Workload(namespace, name string) System { return System(namespace + "/" + name) }
 
-// isWorkload reports whether the system is a workload cluster of Cluster API.
-func (s System) isWorkload() bool { return strings.Contains(string(s), "/") }
+// IsWorkload reports whether the system is a workload cluster of Cluster API.
+func (s System) IsWorkload() bool { return strings.Contains(string(s), "/") }
 
 const (
 	// maxProblems is the maximum number of problems that a process keeps. Source: two for each of the resources that a

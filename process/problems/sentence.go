@@ -30,7 +30,7 @@ func (p Problem) Text(process string) string {
 // clusterText returns the name of the system's cluster after a preposition; empty for the control cluster.
 func (s System) clusterText(preposition string) string {
 	return phrase.TextIf(s == Target, "%sthe target cluster", preposition) +
-		phrase.TextIf(s.isWorkload(), "%sthe workload cluster %s", preposition, s)
+		phrase.TextIf(s.IsWorkload(), "%sthe workload cluster %s", preposition, s)
 }
 
 // kubeconfig returns where the credentials of a process for a cluster are.
@@ -38,7 +38,7 @@ func (s System) kubeconfig(process string) string {
 	switch {
 	case s == Target:
 		return "--target-kubeconfig of the " + process
-	case s.isWorkload():
+	case s.IsWorkload():
 		return "Secret " + string(s) + "-kubeconfig"
 	default:
 		return "--kubeconfig of the " + process + " (without it: its service account)"
@@ -59,7 +59,7 @@ func (p Problem) Remedy(process string) string {
 		return "check " + p.System.kubeconfig(process) + ", and the network to the API server" + at
 	case p.Kind == Unauthenticated:
 		return "renew the credentials in " + p.System.kubeconfig(process)
-	case p.Kind == Refused && p.System.isWorkload():
+	case p.Kind == Refused && p.System.IsWorkload():
 		return "give this right to the user in " + p.System.kubeconfig(process) + at
 	case p.Kind == Refused:
 		return "is each of its roles bound, and of its version? " +
