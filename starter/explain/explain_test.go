@@ -229,7 +229,7 @@ func TestHeartbeats(t *testing.T) {
 		"all at work":    {[]runtime.Object{lease("a", "millwright-worker", time.Second), lease("b", "millwright-worker", time.Hour), lease("a", "millwright-bridge", time.Second)}, nil},
 		"13: no worker":  {[]runtime.Object{lease("a", "millwright-worker", 15*time.Minute), lease("a", "millwright-bridge", time.Second)}, []string{"No worker has been at work since 13:51:07 UTC (15m): nothing moves until one reaches Temporal and the API server."}},
 		"14: no bridge":  {[]runtime.Object{lease("a", "millwright-worker", time.Second), lease("a", "millwright-bridge", 15*time.Minute)}, []string{"No bridge has been at work since 13:51:07 UTC (15m): nobody sees changes until one is."}},
-		"never anything": {nil, []string{"No worker has ever been at work: there is no Lease millwright-worker.", "No bridge has ever been at work: there is no Lease millwright-bridge."}},
+		"never anything": {nil, []string{"No worker has ever been at work: no Lease millwright-worker was ever renewed.", "No bridge has ever been at work: no Lease millwright-bridge was ever renewed."}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			down, troubles := HeartbeatLines(

@@ -41,12 +41,12 @@ var processes = []process{
 	{
 		Worker, v1alpha1.LeaseWorkers, 15 * time.Second, 20 * time.Second, 45 * time.Second,
 		"No worker has been at work since %s: nothing moves until one reaches Temporal and the API server.",
-		"No worker has ever been at work: there is no Lease millwright-worker.",
+		"No worker has ever been at work: no Lease millwright-worker was ever renewed.",
 	},
 	{
 		"bridge", "millwright-bridge", 17 * time.Second, 20 * time.Second, 45 * time.Second,
 		"No bridge has been at work since %s: nobody sees changes until one is.",
-		"No bridge has ever been at work: there is no Lease millwright-bridge.",
+		"No bridge has ever been at work: no Lease millwright-bridge was ever renewed.",
 	},
 }
 
