@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -122,16 +121,9 @@ func isMomentaryPerhaps(err error) bool {
 		apierrors.IsUnauthorized(err)
 }
 
-// IsWebhookDenial reports whether an API server's message says that an admission webhook has refused a write. A webhook
-// chooses all of the Status: also the code and the reason of a conflict, of an authenticator (401), or of a busy API
-// server (429, 503). Only the words that the API server puts before the webhook's message tell its answer apart.
-func IsWebhookDenial(message string) bool {
-	return strings.HasPrefix(message, "admission webhook ") && strings.Contains(message, " denied the request")
-}
-
 func isDeniedByWebhook(err error) bool {
 	var answer apierrors.APIStatus
-	return errors.As(err, &answer) && IsWebhookDenial(answer.Status().Message)
+	return errors.As(err, &answer) && phrase.IsWebhookDenial(answer.Status().Message)
 }
 
 // WriteError turns the API server's answer to a write into a failure that workflows distinguish. Each answer is a

@@ -39,7 +39,11 @@ type server struct {
 
 // webhookDenial is the answer for a webhook that chooses the code.
 func webhookDenial(code int) server {
-	return server{code: code, message: `admission webhook "w.example.com" denied the request: no`, codec: runtime.ContentTypeJSON}
+	return server{
+		code:    code,
+		message: `admission webhook "w.example.com" denied the request: no`,
+		codec:   runtime.ContentTypeJSON,
+	}
 }
 
 func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
@@ -303,7 +307,11 @@ func TestAProgramWithoutCredentials(t *testing.T) {
 	require.Len(t, r.problems, 1)
 	for _, p := range r.problems {
 		text := p.Text("worker")
-		assert.Contains(t, text, "the worker gets no answer from the API server of the target cluster: getting credentials: exec: ")
+		assert.Contains(
+			t,
+			text,
+			"the worker gets no answer from the API server of the target cluster: getting credentials: exec: ",
+		)
 		assert.Contains(t, p.Remedy("worker"), "check --target-kubeconfig of the worker")
 	}
 }

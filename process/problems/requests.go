@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
-	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
 )
 
 // Watch makes the clients of a config report the answers of the API server to the Recorder. A program that gives
@@ -73,7 +73,8 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		case kind != "":
 			t.recorder.succeed(all)
 			t.recorder.fail(k, kind, words)
-		case response.StatusCode < http.StatusBadRequest, !k.isRead(), k.verb == verbGet && response.StatusCode == http.StatusNotFound:
+		case response.StatusCode < http.StatusBadRequest, !k.isRead(),
+			k.verb == verbGet && response.StatusCode == http.StatusNotFound:
 			t.recorder.succeed(all, k)                                  // a refused write would have had its problem
 			if request.URL.Query().Get("sendInitialEvents") == "true" { // the watch has taken the place of a list
 				k.verb = verbList
@@ -151,34 +152,48 @@ func problemOf(k key, response *http.Response) (kind Kind, words string) {
 	}
 	status := statusOf(response)
 	words = cmp.Or(status.Message, response.Status)
-	switch code := response.StatusCode; {
-	case !k.isRead() && kube.IsWebhookDenial(status.Message):
+	switch {
+	case k.isRead():
+		return kindOfRead(k, response.StatusCode), words
+	case phrase.IsWebhookDenial(status.Message):
 		return "", ""
-	case code == http.StatusUnauthorized && status.Details != nil: // a policy chose the code: an authenticator gives no Details
-		return "", ""
-	case code == http.StatusUnauthorized:
-		kind = Unauthenticated
-	case code == http.StatusForbidden:
-		// An admission plugin answers 403, too. Only an authorizer's answer has these words.
-		if !k.isRead() && !strings.Contains(words, " cannot "+k.verb+" resource ") {
-			return "", ""
-		}
-		kind = Refused
-	case code == http.StatusNotFound && (k.verb == verbList || k.verb == verbWatch) && k.isInstalled():
-		kind = Unserved
-	case strings.HasSuffix(k.resource, "/eviction"): // a budget answers 429, and two budgets of one pod answer 500
-		return "", ""
-	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
-		kind = Failing
-	case code >= http.StatusInternalServerError && k.isRead(): // the object of a write shows the API server's words
-		kind = Failing
-	default:
-		return "", ""
-	}
-	if strings.HasPrefix(k.resource, "secrets") && !k.isRead() { // an admission webhook may quote what it has seen
+	case strings.HasPrefix(k.resource, "secrets"): // an admission webhook may quote what it has seen
 		words = "the API server answered " + response.Status
 	}
-	return kind, words
+	return kindOfWrite(k, response.StatusCode, status), words
+}
+
+func kindOfRead(k key, code int) Kind {
+	switch {
+	case code == http.StatusUnauthorized:
+		return Unauthenticated
+	case code == http.StatusForbidden:
+		return Refused
+	case code == http.StatusNotFound && k.verb != verbGet && k.isInstalled():
+		return Unserved
+	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
+		return Failing
+	default:
+		return ""
+	}
+}
+
+func kindOfWrite(k key, code int, status *metav1.Status) Kind {
+	switch {
+	case code == http.StatusUnauthorized && status.Details != nil: // a policy chose the code: an authenticator gives no Details
+		return ""
+	case code == http.StatusUnauthorized:
+		return Unauthenticated
+	// An admission plugin answers 403, too. Only an authorizer's answer has these words.
+	case code == http.StatusForbidden && strings.Contains(status.Message, " cannot "+k.verb+" resource "):
+		return Refused
+	case strings.HasSuffix(k.resource, "/eviction"): // a budget answers 429
+		return ""
+	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
+		return Failing
+	default: // the object shows the API server's words
+		return ""
+	}
 }
 
 // maxAnswer is the length of an answer that statusOf reads, in bytes. Source: an answer with an error has some hundred

@@ -19,7 +19,9 @@ func (p Problem) Text(process string) string {
 	case p.Kind == Unanswered:
 		return "the " + process + " gets no answer from the API server" + p.System.clusterText(" of ") + ": " + p.Words
 	case p.Kind == Unauthenticated:
-		return "the API server" + p.System.clusterText(" of ") + " does not accept the credentials of the " + process + ": " + p.Words
+		return "the API server" + p.System.clusterText(
+			" of ",
+		) + " does not accept the credentials of the " + process + ": " + p.Words
 	case p.Kind == Refused:
 		return "the " + process + " may not " + what + ": " + p.Words
 	default:

@@ -268,7 +268,11 @@ func TestDoctorReadsTheProblemsOfProcesses(t *testing.T) {
 		out,
 		"FAILED  worker w-1: the worker may not watch machines.machine.sapcloud.io in namespace shop: User w cannot list (since ",
 	)
-	assert.Contains(t, out, "\n        is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-worker\n")
+	assert.Contains(
+		t,
+		out,
+		"\n        is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-worker\n",
+	)
 	assert.Contains(
 		t,
 		out,

@@ -316,7 +316,10 @@ func TestWhichProblemsConcernAnObject(t *testing.T) {
 		assert.ElementsMatch(t, row.kinds, concerned, name)
 	}
 	s := subject{workflowKind: run.KindClusterAPIDeployment, object: object}
-	assert.True(t, s.isConcerned(problems.Problem{System: problems.Control, Resource: "rolloutpolicies.machine.sapcloud.io"}))
+	assert.True(
+		t,
+		s.isConcerned(problems.Problem{System: problems.Control, Resource: "rolloutpolicies.machine.sapcloud.io"}),
+	)
 }
 
 // The workers of another installation say nothing about an object of this one, and a worker that is gone says nothing.

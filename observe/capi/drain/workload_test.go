@@ -68,7 +68,7 @@ type connections struct {
 	client kubernetes.Interface
 }
 
-func (c *connections) connect(config *rest.Config, namespace, name string) (kubernetes.Interface, error) {
+func (c *connections) connect(config *rest.Config, _, _ string) (kubernetes.Interface, error) {
 	c.hosts = append(c.hosts, config.Host)
 	if config.BearerToken != token {
 		return nil, errors.New(config.BearerToken)
