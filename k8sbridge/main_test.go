@@ -53,7 +53,7 @@ func (e *election) addCandidate(
 	fail <-chan error,
 ) <-chan error {
 	done := make(chan error, 1)
-	o := options{Flags: process.Flags{LeaseNamespace: "default", Problems: problems.New()}, identity: name}
+	o := options{Flags: process.Flags{LeaseNamespace: "default", Problems: problems.New("prod")}, identity: name}
 	go func() {
 		done <- runElection(ctx, o, e.client, slog.New(slog.DiscardHandler), registry, func(ctx context.Context) error {
 			e.logAction(name + " begins")

@@ -133,8 +133,11 @@ func (f *Flags) clusterConfig(kubeconfig, agent string, system problems.System) 
 	}
 	config.UserAgent = agent
 	f.LimitRequests(config)
-	if f.Problems != nil {
-		f.Problems.Watch(config, system)
+	if f.Problems == nil {
+		return config, nil
+	}
+	if err := f.Problems.Watch(config, system); err != nil {
+		return nil, fmt.Errorf("use kubeconfig %s: %w", kubeconfig, err)
 	}
 	return config, nil
 }
@@ -223,7 +226,7 @@ func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	}
 	slog.SetDefault(logger)
 	p := &Process{Logger: logger, Registry: NewRegistry()}
-	f.Problems = problems.New()
+	f.Problems = problems.New(f.ClusterName)
 	p.Registry.MustRegister(f.Problems)
 	return p, f.ServeMetrics(ctx, p.Registry, func(ctx context.Context) error {
 		health := p.checkTemporal.Load()

@@ -14,6 +14,7 @@ import (
 	"millwright/observe/cache"
 	capidrain "millwright/observe/capi/drain"
 	"millwright/process"
+	"millwright/process/problems"
 )
 
 // clients are the clients of the control cluster and the target cluster. The control cluster may also be the target
@@ -70,10 +71,13 @@ func newDrainClient(config *rest.Config) (kubernetes.Interface, error) {
 func (c clients) workloadAccess(o options) capidrain.ClusterAccess {
 	return capidrain.ClusterAccess{
 		SecretsClient: c.control,
-		Connect: func(config *rest.Config) (kubernetes.Interface, error) {
+		Connect: func(config *rest.Config, namespace, name string) (kubernetes.Interface, error) {
 			config = rest.CopyConfig(config)
 			config.UserAgent = userAgent
 			o.LimitRequests(config)
+			if err := o.Problems.Watch(config, problems.Workload(namespace, name)); err != nil {
+				return nil, fmt.Errorf("watch the requests to the workload cluster: %w", err)
+			}
 			return newDrainClient(config)
 		},
 	}

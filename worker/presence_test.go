@@ -93,7 +93,7 @@ func (s *leaseServer) newWorker() *testWorker {
 		scope:         cache.NamespaceScope{OnlyNamespaces: []string{"shop"}},
 		identity:      "w",
 		heartbeat:     serve.NewHeartbeat(c.registry),
-		recorder:      problems.New(),
+		recorder:      problems.New("prod"),
 		log:           slog.New(slog.DiscardHandler),
 		checkTemporal: func(context.Context) error { return c.temporalError },
 		onAbsences:    func(a cache.Absences) { c.absences = a },
@@ -187,12 +187,12 @@ func TestAbsencesOfWorkers(t *testing.T) {
 			refuse(status.Error(codes.PermissionDenied, "Request unauthorized."))
 			w.keepRenewingForDuration(t, 3*time.Minute)
 			require.Equal(t, renewed, s.lease.Spec.RenewTime, "the worker is not at work")
-			require.Len(t, problems.ReportsOf(s.lease), 1)
-			require.Equal(t, "Request unauthorized.", problems.ReportsOf(s.lease)[0].Problems[0].Words)
+			require.Len(t, problems.ReportsOf(s.lease, time.Now()), 1)
+			require.Equal(t, "Request unauthorized.", problems.ReportsOf(s.lease, time.Now())[0].Problems[0].Words)
 			w.temporalError = nil
 			refuse(nil)
 			w.keepRenewingForDuration(t, time.Minute)
-			require.Empty(t, problems.ReportsOf(s.lease))
+			require.Empty(t, problems.ReportsOf(s.lease, time.Now()))
 			require.Len(t, w.absences, 1, "the reports hide no absence")
 			assert.InDelta(t, 3, w.absences[0].To.Sub(w.absences[0].From).Minutes(), 0.4)
 		})

@@ -40,7 +40,7 @@ func NewClusterAPIWorld(t *testing.T, settings capi.Settings, objects ...runtime
 		require.NoError(t, err)
 		w.Secrets = kubefake.NewClientset(NewKubeconfigSecret("c"))
 		require.NoError(t, w.API.WatchDrainRules())
-		connect := func(*rest.Config) (kubernetes.Interface, error) { return w.Target, nil }
+		connect := func(*rest.Config, string, string) (kubernetes.Interface, error) { return w.Target, nil }
 		w.Workloads = capidrain.NewWorkloadClusters(
 			t.Context(),
 			capidrain.ClusterAccess{SecretsClient: w.Secrets, Connect: connect},

@@ -121,6 +121,11 @@ func isMomentaryPerhaps(err error) bool {
 		apierrors.IsUnauthorized(err)
 }
 
+func isDeniedByWebhook(err error) bool {
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer) && phrase.IsWebhookDenial(answer.Status().Message)
+}
+
 // WriteError turns the API server's answer to a write into a failure that workflows distinguish. Each answer is a
 // refusal, except those that RefusalMessage names. An error that isMomentaryPerhaps counts as a refusal in an attempt
 // that began more than three seconds after the first attempt was due. A refused write may have been applied: after a
@@ -129,12 +134,12 @@ func WriteError(ctx context.Context, ref Ref, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case RefusalMessage(ctx, err) != "":
+		return RefusedError(err.Error())
 	case apierrors.IsNotFound(err):
 		return ObjectGoneError(ref)
 	case apierrors.IsConflict(err):
 		return ConflictError(ref)
-	case RefusalMessage(ctx, err) != "":
-		return RefusedError(err.Error())
 	case isMomentaryPerhaps(err):
 		return benignFailure(TypeInternal, ShortenMessage(err.Error()), false)
 	default:
@@ -144,10 +149,12 @@ func WriteError(ctx context.Context, ref Ref, err error) error {
 
 // RefusalMessage returns the API server's message for a write that WriteError counts as refused. RefusalMessage returns
 // "" for an error that may be temporary or needs a new decision, and for an API server that is too busy or does not
-// answer.
+// answer. A denial by an admission webhook is a refusal, whatever its code.
 func RefusalMessage(ctx context.Context, err error) string {
 	var status apierrors.APIStatus
 	switch {
+	case isDeniedByWebhook(err):
+		return ShortenMessage(err.Error())
 	case !errors.As(err, &status), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err),
 		apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err),
 		isMomentaryPerhaps(err) && !isPastInternalErrorRetry(ctx):
@@ -160,10 +167,10 @@ func RefusalMessage(ctx context.Context, err error) string {
 // SecretError does the same as WriteError for a Secret, but without the API server's message (see ErrorWithoutMessage).
 func SecretError(ctx context.Context, ref Ref, doing string, err error) error {
 	switch wordless := ErrorWithoutMessage(doing, err); {
-	case apierrors.IsConflict(err):
-		return ConflictError(ref)
 	case RefusalMessage(ctx, err) != "":
 		return RefusedError(wordless.Error())
+	case apierrors.IsConflict(err):
+		return ConflictError(ref)
 	default:
 		return wordless
 	}
@@ -174,7 +181,7 @@ func SecretError(ctx context.Context, ref Ref, doing string, err error) error {
 // refuses. An internal error is handled as in WriteError. Other errors, and nil, are returned unchanged.
 func ClassifyTargetError(ctx context.Context, err error) error {
 	switch {
-	case apierrors.IsUnauthorized(err):
+	case apierrors.IsUnauthorized(err), isDeniedByWebhook(err):
 		return benignFailure(TypeDenied, ShortenMessage(err.Error()), false)
 	case isMomentaryPerhaps(err):
 		return WriteError(ctx, Ref{}, err)

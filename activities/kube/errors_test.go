@@ -46,32 +46,41 @@ func TestAnInternalErrorThatLastsIsRefused(t *testing.T) {
 // needs a new decision, or the API server is too busy or away.
 func TestWhichAnswersAreRefusals(t *testing.T) {
 	const never = -1
+	const webhooksReason = "" // the webhook gives no reason, and its name
 	for name, row := range map[string]struct {
 		code         int
 		reason       metav1.StatusReason
 		refusedAfter time.Duration
 		deniedAfter  time.Duration // of Answered, for a target cluster
 	}{
-		"a policy without a reason":       {422, metav1.StatusReasonInvalid, 0, 0},
-		"a quota, a policy, a role":       {403, metav1.StatusReasonForbidden, 0, 0},
-		"a webhook with its own code":     {418, metav1.StatusReasonUnknown, 0, 0},
-		"a bad request":                   {400, metav1.StatusReasonBadRequest, 0, 0},
-		"a method that is not allowed":    {405, metav1.StatusReasonMethodNotAllowed, 0, 0},
-		"an object that is too large":     {413, metav1.StatusReasonRequestEntityTooLarge, 0, 0},
-		"credentials, or a policy":        {401, metav1.StatusReasonUnauthorized, 5 * time.Second, 0},
-		"a webhook that is down":          {500, metav1.StatusReasonInternalError, 5 * time.Second, never},
-		"a webhook that is slow":          {504, metav1.StatusReasonTimeout, 5 * time.Second, never},
-		"the API server asks for a retry": {500, metav1.StatusReasonServerTimeout, 5 * time.Second, never},
-		"an API server that is busy":      {429, metav1.StatusReasonTooManyRequests, never, never},
-		"an API server that is away":      {503, metav1.StatusReasonServiceUnavailable, never, never},
-		"an object of that name exists":   {409, metav1.StatusReasonAlreadyExists, never, never},
-		"a conflict":                      {409, metav1.StatusReasonConflict, never, never},
-		"no object":                       {404, metav1.StatusReasonNotFound, never, never},
+		"a webhook like a busy API server": {429, webhooksReason, 0, 0},
+		"a webhook like one that is away":  {503, webhooksReason, 0, 0},
+		"a webhook like an authenticator":  {401, webhooksReason, 0, 0},
+		"a webhook like a conflict":        {409, webhooksReason, 0, 0},
+		"a webhook like a missing object":  {404, webhooksReason, 0, 0},
+		"a policy without a reason":        {422, metav1.StatusReasonInvalid, 0, 0},
+		"a quota, a policy, a role":        {403, metav1.StatusReasonForbidden, 0, 0},
+		"a webhook with its own code":      {418, metav1.StatusReasonUnknown, 0, 0},
+		"a bad request":                    {400, metav1.StatusReasonBadRequest, 0, 0},
+		"a method that is not allowed":     {405, metav1.StatusReasonMethodNotAllowed, 0, 0},
+		"an object that is too large":      {413, metav1.StatusReasonRequestEntityTooLarge, 0, 0},
+		"credentials, or a policy":         {401, metav1.StatusReasonUnauthorized, 5 * time.Second, 0},
+		"a webhook that is down":           {500, metav1.StatusReasonInternalError, 5 * time.Second, never},
+		"a webhook that is slow":           {504, metav1.StatusReasonTimeout, 5 * time.Second, never},
+		"the API server asks for a retry":  {500, metav1.StatusReasonServerTimeout, 5 * time.Second, never},
+		"an API server that is busy":       {429, metav1.StatusReasonTooManyRequests, never, never},
+		"an API server that is away":       {503, metav1.StatusReasonServiceUnavailable, never, never},
+		"an object of that name exists":    {409, metav1.StatusReasonAlreadyExists, never, never},
+		"a conflict":                       {409, metav1.StatusReasonConflict, never, never},
+		"no object":                        {404, metav1.StatusReasonNotFound, never, never},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := &apierrors.StatusError{ErrStatus: metav1.Status{
 				Status: metav1.StatusFailure, Code: int32(row.code), Reason: row.reason, Message: "the words of the API server",
 			}}
+			if row.reason == webhooksReason {
+				answer.ErrStatus.Message = `admission webhook "w.example.com" denied the request: ` + answer.ErrStatus.Message
+			}
 			ref := kube.Ref{Namespace: "shop", Name: "s"}
 			for _, tried := range []time.Duration{0, 5 * time.Second} {
 				fails := func(as func(context.Context) error) (kind string, err error) {
@@ -86,13 +95,13 @@ func TestWhichAnswersAreRefusals(t *testing.T) {
 				)
 				assert.Equal(t, isDue(row.refusedAfter), wrote == kube.TypeRefused, "%s after %v", wrote, tried)
 				if wrote == kube.TypeRefused || wrote == kube.TypeInternal {
-					assert.ErrorContains(t, err, "write: the words of the API server")
+					assert.ErrorContains(t, err, "write: "+answer.ErrStatus.Message)
 				}
 				asked, err := fails(
 					func(ctx context.Context) error { return kube.ClassifyTargetError(ctx, fmt.Errorf("ask: %w", answer)) },
 				)
 				assert.Equal(t, isDue(row.deniedAfter), asked == kube.TypeDenied, "%s after %v", asked, tried)
-				assert.ErrorContains(t, err, "ask: the words of the API server")
+				assert.ErrorContains(t, err, "ask: "+answer.ErrStatus.Message)
 				secret, err := fails(
 					func(ctx context.Context) error { return kube.SecretError(ctx, ref, "make the Secret", answer) },
 				)

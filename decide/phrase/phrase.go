@@ -1,4 +1,5 @@
-// Package phrase forms parts of sentences: times, durations, counts, lists, and texts of bounded length.
+// Package phrase forms parts of sentences: times, durations, counts, lists, and texts of bounded length. It also knows
+// the one sentence of an API server that has no field of its own.
 package phrase
 
 import (
@@ -160,4 +161,11 @@ func AwaitedNode(name string) string {
 		return "no node has its provider ID yet"
 	}
 	return "node " + name + " has not joined yet"
+}
+
+// IsWebhookDenial reports whether an API server's message says that an admission webhook has refused a write. A webhook
+// chooses all of the Status: also the code and the reason of a conflict, of an authenticator (401), or of a busy API
+// server (429, 503). Only the words that the API server puts before the webhook's message tell its answer apart.
+func IsWebhookDenial(message string) bool {
+	return strings.HasPrefix(message, "admission webhook ") && strings.Contains(message, " denied the request")
 }

@@ -74,3 +74,15 @@ func TestTexts(t *testing.T) {
 	assert.Equal(t, "a, b", phrase.JoinNames([]string{"a", "b"}, 2, ", "))
 	assert.Equal(t, "a and 2 more", phrase.JoinNames([]string{"a", "b", "c"}, 1, ", "))
 }
+
+func TestWebhookDenials(t *testing.T) {
+	for message, want := range map[string]bool{
+		`admission webhook "w.example.com" denied the request: no`:                              true,
+		`admission webhook "w.example.com" denied the request without explanation`:              true,
+		`admission webhook "w.example.com" does not support dry run`:                            false,
+		`"web" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied the request`: false,
+		`failed calling webhook "w.example.com": connection refused`:                            false,
+	} {
+		assert.Equal(t, want, phrase.IsWebhookDenial(message), message)
+	}
+}

@@ -17,44 +17,60 @@ import (
 
 // Report has the problems of one process. A Lease has a Report for each process with problems.
 type Report struct {
-	By       string    `json:"by"` // identity of the process
-	At       time.Time `json:"at"` // when the process wrote the Report
-	Problems []Problem `json:"problems"`
+	By           string    `json:"by"`                     // identity of the process
+	Installation string    `json:"installation,omitempty"` // of the process
+	At           time.Time `json:"at"`                     // when the process wrote the Report
+	Problems     []Problem `json:"problems"`
 }
 
 const (
 	// reportAge is how long a Report counts after it was written. Source: four renewals of a Lease.
 	reportAge = time.Minute
-	// maxReports is the maximum number of Reports on a Lease. Source: with maxProblems, 16 KiB of an annotation.
+	// maxClockSkew is the largest difference between the clocks of a process and of a reader that hides no Report. Source:
+	// as long as reportAge, and far below the time that a person needs to repair anything.
+	maxClockSkew = time.Minute
+	// maxReports and maxShown are the maximum numbers of Reports on a Lease, and of problems in a Report. Source: with
+	// maxWords, 20 KiB of an annotation.
 	maxReports = 4
+	maxShown   = 10
 	// showInterval is the interval at which a process without a renewal shows its problems. Source: a problem must be
 	// visible after 20 s.
 	showInterval = 10 * time.Second
 )
 
-// ReportsOf returns the Reports on a Lease, each with a problem or more; nil if the Reports are unreadable.
-func ReportsOf(lease *coordinationv1.Lease) (reports []Report) {
+// ReportsOf returns the Reports on a Lease, each with a problem or more, without the Reports of processes that write no
+// more; nil if the Reports are unreadable. The argument now is the time of the reader's clock.
+func ReportsOf(lease *coordinationv1.Lease, now time.Time) []Report {
+	return reportsSince(lease, now.Add(-reportAge-maxClockSkew))
+}
+
+func reportsSince(lease *coordinationv1.Lease, oldest time.Time) (reports []Report) {
 	if json.Unmarshal([]byte(lease.Annotations[v1alpha1.AnnotationProblems]), &reports) != nil {
 		return nil
 	}
-	return slices.DeleteFunc(reports, func(r Report) bool { return len(r.Problems) == 0 })
+	return slices.DeleteFunc(reports, func(r Report) bool { return len(r.Problems) == 0 || r.At.Before(oldest) })
 }
 
-// annotate replaces the Report of a process on a Lease, and drops the Reports of processes that write no more.
-func (r *Recorder) annotate(lease *coordinationv1.Lease, by string) {
+// annotate replaces the Report of a process on a Lease, and drops the Reports of processes that write no more. The result
+// says whether the process has a Report on the Lease.
+func (r *Recorder) annotate(lease *coordinationv1.Lease, by string) (has bool) {
 	now := time.Now()
-	reports := slices.DeleteFunc(ReportsOf(lease), func(other Report) bool {
-		return other.By == by || now.Sub(other.At) > reportAge
-	})
-	if own := r.List(); len(own) > 0 {
-		reports = append([]Report{{By: by, At: now.UTC().Truncate(time.Second), Problems: own}}, reports...)
+	reports := slices.DeleteFunc(
+		reportsSince(lease, now.Add(-reportAge)),
+		func(other Report) bool { return other.By == by },
+	)
+	own := r.List()
+	if len(own) > 0 {
+		own = own[:min(len(own), maxShown)]
+		reports = append([]Report{{by, r.installation, now.UTC().Truncate(time.Second), own}}, reports...)
 	}
 	text, err := json.Marshal(reports[:min(len(reports), maxReports)])
 	if len(reports) == 0 || err != nil {
 		delete(lease.Annotations, v1alpha1.AnnotationProblems)
-		return
+		return false
 	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationProblems, string(text))
+	return len(own) > 0
 }
 
 // Leases returns a client of Leases that writes the problems of a process with each write of a Lease.
@@ -76,8 +92,9 @@ func (w leaseWriter) Create(
 	lease *coordinationv1.Lease,
 	options metav1.CreateOptions,
 ) (*coordinationv1.Lease, error) {
-	w.recorder.annotate(lease, w.by)
-	return w.LeaseInterface.Create(ctx, lease, options)
+	has := w.recorder.annotate(lease, w.by)
+	written, err := w.LeaseInterface.Create(ctx, lease, options)
+	return written, w.noteWrite(has, err)
 }
 
 // Update implements LeaseInterface.
@@ -86,12 +103,21 @@ func (w leaseWriter) Update(
 	lease *coordinationv1.Lease,
 	options metav1.UpdateOptions,
 ) (*coordinationv1.Lease, error) {
-	w.recorder.annotate(lease, w.by)
-	return w.LeaseInterface.Update(ctx, lease, options)
+	has := w.recorder.annotate(lease, w.by)
+	written, err := w.LeaseInterface.Update(ctx, lease, options)
+	return written, w.noteWrite(has, err)
+}
+
+// noteWrite notes whether the Lease has a Report of the process, unless the write has failed. It returns the error.
+func (w leaseWriter) noteWrite(has bool, err error) error {
+	if err == nil {
+		w.recorder.isOnLease.Store(has)
+	}
+	return err
 }
 
 // Show writes the problems to a Lease without a renewal: the process is not at work. Show creates the Lease if it does
-// not exist, and writes nothing if there are no problems. The function prepare changes the Lease before it is written.
+// not exist, and writes nothing if there are no problems on the Lease and none to show. The function prepare changes the Lease before it is written.
 // The client leases is one of Leases().
 func (r *Recorder) Show(
 	ctx context.Context,
@@ -99,7 +125,7 @@ func (r *Recorder) Show(
 	name string,
 	prepare func(*coordinationv1.Lease),
 ) error {
-	if len(r.List()) == 0 {
+	if len(r.List()) == 0 && !r.isOnLease.Load() {
 		return nil
 	}
 	lease, err := leases.Get(ctx, name, metav1.GetOptions{})

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,18 +21,26 @@ import (
 // System is a server that a process sends requests to.
 type System string
 
-// The systems of a process
+// The systems of a process, besides the workload clusters of Cluster API
 const (
 	Control  System = "control" // API server with the machine objects
 	Target   System = "target"  // API server with the nodes, if it is another one
 	Temporal System = "temporal"
 )
 
+// Workload is the API server of the workload cluster of a Cluster.
+func Workload(namespace, name string) System { return System(namespace + "/" + name) }
+
+// IsWorkload reports whether the system is a workload cluster of Cluster API.
+func (s System) IsWorkload() bool { return strings.Contains(string(s), "/") }
+
 const (
-	// maxProblems is the maximum number of problems that a process keeps. Source: with maxWords, 4 KiB of an annotation.
-	maxProblems = 10
-	// maxWords is the maximum length of the server's words, in bytes. Source: one sentence of an API server.
-	maxWords = 200
+	// maxProblems is the maximum number of problems that a process keeps. Source: two for each of the resources that a
+	// process watches, and as many for writes in several namespaces.
+	maxProblems = 64
+	// maxWords is the maximum length of the server's words, in bytes. Source: one sentence of an API server, with a name
+	// and a namespace of 63 bytes each.
+	maxWords = 300
 	// lastingTime is how long a request must fail before its failure counts as a problem. Source: ADR 0101.
 	lastingTime = 3 * time.Second
 	// forgetTime is how long a problem is kept after it was last seen. Source: a refused write is tried again after at
@@ -44,37 +53,45 @@ type Kind string
 
 // The kinds of problems
 const (
-	Refused    Kind = "refused"    // the process has no permission
-	Unserved   Kind = "unserved"   // the API server does not serve the resource
-	Failing    Kind = "failing"    // the server answers with an error, or too late
-	Unanswered Kind = "unanswered" // no request to the system is answered
+	Refused         Kind = "refused"         // the process has no permission
+	Unauthenticated Kind = "unauthenticated" // the API server does not accept the credentials of the process
+	Unserved        Kind = "unserved"        // the API server does not serve the resource
+	Failing         Kind = "failing"         // the server answers with an error, or too late
+	Unanswered      Kind = "unanswered"      // no request is answered
 )
 
 // Problem is something that a process may not do or cannot do. The JSON form is part of a Lease.
 type Problem struct {
-	System   System    `json:"system"`
-	Resource string    `json:"resource,omitempty"` // as kubectl takes it, with the subresource; empty if no resource is concerned
-	Verb     string    `json:"verb,omitempty"`     // verb of an API server, where watch includes list; or a method of Temporal
-	Kind     Kind      `json:"kind"`
-	Words    string    `json:"words"` // the server's words
-	First    time.Time `json:"first"` // first failure since the last success
-	Last     time.Time `json:"last"`
+	System    System    `json:"system"`
+	Namespace string    `json:"namespace,omitempty"` // of the objects; empty for all namespaces, and for objects without one
+	Others    bool      `json:"others,omitempty"`    // the same problem is in other namespaces, too
+	Resource  string    `json:"resource,omitempty"`  // as kubectl takes it, with the subresource; empty if no resource is concerned
+	Verb      string    `json:"verb,omitempty"`      // verb of an API server, or a method of Temporal
+	Kind      Kind      `json:"kind"`
+	Words     string    `json:"words"` // the server's words
+	First     time.Time `json:"first"` // first failure since the last success
+	Last      time.Time `json:"last"`
 }
 
 // key identifies the requests that have one problem together.
 type key struct {
-	system         System
-	resource, verb string
+	system                    System
+	namespace, resource, verb string
 }
 
 // Recorder keeps the newest problem for each key. A Recorder is safe for concurrent use. Create it with New.
 type Recorder struct {
+	installation string
+	isOnLease    atomic.Bool // the last write of the Lease has shown a problem
+
 	mu       sync.Mutex
 	problems map[key]Problem
 }
 
-// New returns a Recorder without problems.
-func New() *Recorder { return &Recorder{problems: map[key]Problem{}} }
+// New returns a Recorder without problems for a process of an installation.
+func New(installation string) *Recorder {
+	return &Recorder{installation: installation, problems: map[key]Problem{}}
+}
 
 // fail records a failed request.
 func (r *Recorder) fail(k key, kind Kind, words string) {
@@ -83,14 +100,14 @@ func (r *Recorder) fail(k key, kind Kind, words string) {
 	defer r.mu.Unlock()
 	p, known := r.problems[k]
 	if !known || now.Sub(p.Last) > forgetTime {
-		p = Problem{System: k.system, Resource: k.resource, Verb: k.verb, First: now}
+		p = Problem{System: k.system, Namespace: k.namespace, Resource: k.resource, Verb: k.verb, First: now}
 	}
 	before := known && p.isLasting()
 	p.Kind, p.Words, p.Last = kind, phrase.CutText(strings.Join(strings.Fields(words), " "), maxWords), now
 	r.problems[k] = p
 	if p.isLasting() && !before {
 		slog.Warn("a server refuses requests of this process, or does not answer them",
-			"system", p.System, "resource", p.Resource, "verb", p.Verb, "answer", p.Words)
+			"system", p.System, "namespace", p.Namespace, "resource", p.Resource, "verb", p.Verb, "answer", p.Words)
 	}
 	if len(r.problems) > maxProblems {
 		oldest := slices.MinFunc(
@@ -110,7 +127,7 @@ func (r *Recorder) succeed(keys ...key) {
 			delete(r.problems, k)
 			if p.isLasting() {
 				slog.Info("a server serves requests of this process again",
-					"system", p.System, "resource", p.Resource, "verb", p.Verb)
+					"system", p.System, "namespace", p.Namespace, "resource", p.Resource, "verb", p.Verb)
 			}
 		}
 	}
@@ -123,7 +140,8 @@ func (r *Recorder) isEmpty() bool {
 	return len(r.problems) == 0
 }
 
-// List returns the present problems: first those without permission, then the others, each in the order of the names.
+// List returns the present problems: first the systems that do not answer, then missing permissions, then the others,
+// each in the order of the names. Equal problems of several namespaces are one problem.
 func (r *Recorder) List() []Problem {
 	now := time.Now()
 	r.mu.Lock()
@@ -141,14 +159,35 @@ func (r *Recorder) List() []Problem {
 			cmp.Compare(a.System, b.System),
 			cmp.Compare(a.Resource, b.Resource),
 			cmp.Compare(a.Verb, b.Verb),
+			cmp.Compare(a.Namespace, b.Namespace),
 		)
 	})
-	return lasting
+	var shown []Problem
+	for _, p := range lasting {
+		if last := len(shown) - 1; last >= 0 && shown[last].isLike(p) {
+			shown[last].Others = shown[last].Others || shown[last].Namespace != p.Namespace
+			continue
+		}
+		shown = append(shown, p)
+	}
+	return shown
 }
 
-func rank(k Kind) int { return slices.Index([]Kind{Unanswered, Refused, Unserved, Failing}, k) }
+func rank(k Kind) int {
+	return slices.Index([]Kind{Unanswered, Unauthenticated, Refused, Unserved, Failing}, k)
+}
 
-func (p Problem) key() key { return key{p.System, p.Resource, p.Verb} }
+// isLike reports whether a person does the same about both problems. An informer needs list and watch, and a system that
+// does not answer answers no request.
+func (p Problem) isLike(other Problem) bool {
+	if p.System != other.System || p.Kind != other.Kind {
+		return false
+	}
+	isVerbLike := p.Verb == other.Verb || p.Verb == verbList && other.Verb == verbWatch
+	return p.Kind == Unanswered || p.Resource == other.Resource && isVerbLike
+}
+
+func (p Problem) key() key { return key{p.System, p.Namespace, p.Resource, p.Verb} }
 
 // isLasting reports whether the failure is no momentary one. A refusal and a missing resource need a person at once.
 func (p Problem) isLasting() bool {
@@ -159,7 +198,7 @@ func (p Problem) isLasting() bool {
 func problemsDesc() *prometheus.Desc {
 	return prometheus.NewDesc(
 		"millwright_process_problems",
-		"1 for each kind of request that this process may not send, or that fails: refused, unserved, failing or unanswered. The system is control, target or temporal.",
+		"1 for each kind of request that this process may not send, or that fails: refused, unauthenticated, unserved, failing or unanswered. The system is control, target, temporal, or namespace/name of a Cluster of Cluster API.",
 		[]string{"system", "resource", "verb", "kind"},
 		nil,
 	)

@@ -20,9 +20,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // server is an API server that gives one answer to every request.
@@ -30,8 +32,18 @@ type server struct {
 	code    int
 	message string
 	reason  metav1.StatusReason
+	details *metav1.StatusDetails
 	err     error
 	codec   string // media type of the answer
+}
+
+// webhookDenial is the answer for a webhook that chooses the code.
+func webhookDenial(code int) server {
+	return server{
+		code:    code,
+		message: `admission webhook "w.example.com" denied the request: no`,
+		codec:   runtime.ContentTypeJSON,
+	}
 }
 
 func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
@@ -47,6 +59,7 @@ func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
 			Code:     int32(s.code),
 			Message:  s.message,
 			Reason:   s.reason,
+			Details:  s.details,
 		}
 		body, _ = runtime.Encode(info.Serializer, status)
 	}
@@ -61,7 +74,7 @@ func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
 func send(t *testing.T, r *Recorder, to http.RoundTripper, text string) string {
 	t.Helper()
 	config := &rest.Config{}
-	r.Watch(config, Control)
+	require.NoError(t, r.Watch(config, Control))
 	method, path, _ := strings.Cut(text, " ")
 	request, err := http.NewRequestWithContext(t.Context(), method, "https://api"+path, http.NoBody)
 	require.NoError(t, err)
@@ -90,25 +103,49 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 			"GET " + deployments + "?watch=1",
 			server{code: 403, message: fmt.Sprintf(denied, "list"), codec: runtime.ContentTypeProtobuf},
 			false,
-			`the worker may not watch machinedeployments.machine.sapcloud.io: User "w" cannot list resource "x" in API group ""`,
+			`the worker may not watch machinedeployments.machine.sapcloud.io in namespace shop: User "w" cannot list resource "x" in API group ""`,
 		},
 		"a right to write a status is missing": {
 			"PUT " + deployments + "/web/status",
 			server{code: 403, message: fmt.Sprintf(denied, "update"), codec: runtime.ContentTypeJSON},
 			false,
-			`the worker may not update machinedeployments.machine.sapcloud.io/status: User "w" cannot update resource "x" in API group ""`,
+			`the worker may not update machinedeployments.machine.sapcloud.io/status in namespace shop: User "w" cannot update resource "x" in API group ""`,
 		},
 		"the API server has an address with a path": {
 			"GET /k8s/clusters/c/api/v1/nodes/n",
-			server{code: 401, message: "Unauthorized"},
+			server{code: 403, message: "not for w"},
 			false,
-			"the worker may not get nodes: Unauthorized",
+			"the worker may not get nodes: not for w",
+		},
+		"credentials that are renewed": {"GET /api/v1/nodes", server{code: 401, message: "Unauthorized"}, false, ""},
+		"credentials that have expired": {
+			"PUT " + deployments + "/web",
+			server{code: 401, message: "Unauthorized", reason: metav1.StatusReasonUnauthorized, codec: runtime.ContentTypeJSON},
+			true,
+			"the API server does not accept the credentials of the worker: Unauthorized",
+		},
+		"a policy refuses an object like an authenticator": {
+			"PUT " + deployments + "/web",
+			server{
+				code:    401,
+				message: `"web" is forbidden: ValidatingAdmissionPolicy 'denied' denied request`,
+				reason:  metav1.StatusReasonUnauthorized,
+				details: &metav1.StatusDetails{Name: "web"},
+				codec:   runtime.ContentTypeProtobuf,
+			},
+			true, "",
+		},
+		"a webhook refuses an object like an authenticator":  {"POST " + deployments, webhookDenial(401), true, ""},
+		"a webhook refuses an object like a busy API server": {"POST " + deployments, webhookDenial(429), true, ""},
+		"a webhook refuses an object like one that is down":  {"POST " + deployments, webhookDenial(503), true, ""},
+		"a control plane whose kind is installed later": {
+			"GET /apis/controlplane.cluster.x-k8s.io/v1beta2/kubeadmcontrolplanes?watch=true", server{code: 404}, true, "",
 		},
 		"the resource is not served": {
 			"GET " + deployments,
 			server{code: 404, message: "the server could not find the requested resource"},
 			false,
-			"the worker cannot watch machinedeployments.machine.sapcloud.io: the server could not find the requested resource",
+			"the worker cannot list machinedeployments.machine.sapcloud.io in namespace shop: the server could not find the requested resource",
 		},
 		"a target without budgets": {"GET /apis/policy/v1/poddisruptionbudgets", server{code: 404}, false, ""},
 		"an object is gone":        {"GET " + deployments + "/web", server{code: 404}, false, ""},
@@ -125,7 +162,7 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 			"GET " + deployments,
 			server{code: 500, message: "conversion webhook is down"},
 			true,
-			"the worker cannot watch machinedeployments.machine.sapcloud.io: conversion webhook is down",
+			"the worker cannot list machinedeployments.machine.sapcloud.io in namespace shop: conversion webhook is down",
 		},
 		"a webhook is down for an object": {
 			"POST " + deployments, server{code: 500, message: "failed calling webhook"}, true, "",
@@ -134,13 +171,13 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 			"PATCH /api/v1/namespaces/shop/secrets/small",
 			server{code: 503, message: "webhook saw hunter2"},
 			true,
-			"the worker cannot patch secrets: the API server answered 503 Service Unavailable",
+			"the worker cannot patch secrets in namespace shop: the API server answered 503 Service Unavailable",
 		},
 		"the API server is overloaded": {
 			"GET /api/v1/nodes",
 			server{code: 429, message: "too many requests"},
 			true,
-			"the worker cannot watch nodes: too many requests",
+			"the worker cannot list nodes: too many requests",
 		},
 		"a budget allows no eviction": {"POST /api/v1/namespaces/shop/pods/p/eviction", server{code: 429}, true, ""},
 		"two budgets select one pod": {
@@ -150,10 +187,10 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 			"GET /api/v1/nodes",
 			server{err: errors.New("dial tcp 10.0.0.1:443: connect: connection refused")},
 			true,
-			"the API server does not answer the worker: dial tcp 10.0.0.1:443: connect: connection refused",
+			"the worker gets no answer from the API server: dial tcp 10.0.0.1:443: connect: connection refused",
 		},
 		"an answer is too late": {
-			"GET /api/v1/nodes", server{err: context.DeadlineExceeded}, true, "the worker cannot watch nodes: no answer in time",
+			"GET /api/v1/nodes", server{err: context.DeadlineExceeded}, true, "the worker cannot list nodes: no answer in time",
 		},
 		"a request is called off": {"GET /api/v1/nodes", server{err: context.Canceled}, true, ""},
 		"no resource":             {"GET /version", server{code: 500}, true, ""},
@@ -161,7 +198,7 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := New()
+				r := New("prod")
 				body := send(t, r, &row.answer, row.request)
 				if row.answer.codec == "" && row.answer.err == nil {
 					assert.Equal(t, row.answer.message, body, "the client reads the whole answer")
@@ -185,26 +222,103 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 
 func TestProblemsAreBoundedAndForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New()
-		for i := range 3 * maxProblems {
+		r := New("prod")
+		for i := range 100 {
 			time.Sleep(time.Second)
-			send(t, r, &server{code: 401, message: strings.Repeat("no ", 1000)}, fmt.Sprintf("GET /api/v1/things%d", i))
+			send(t, r, &server{code: 403, message: strings.Repeat("no ", 1000)}, fmt.Sprintf("GET /api/v1/things%02d", i))
 		}
 		kept := r.List()
-		require.Len(t, kept, maxProblems)
+		require.Len(t, kept, 64, "more than a worker watches")
 		for _, p := range kept {
-			assert.LessOrEqual(t, len(p.Words), maxWords)
+			assert.LessOrEqual(t, len(p.Words), 300)
 			assert.Equal(t, Refused, p.Kind)
 		}
-		assert.Equal(t, "things29", kept[len(kept)-1].Resource, "the newest ones are kept")
+		assert.Equal(t, "things99", kept[len(kept)-1].Resource, "the newest ones are kept")
+		lease := &coordinationv1.Lease{}
+		r.annotate(lease, "w")
+		assert.Len(t, ReportsOf(lease, time.Now())[0].Problems, 10)
 		time.Sleep(forgetTime + time.Second)
 		assert.Empty(t, r.List())
 	})
 }
 
+// The Roles of two namespaces are bound separately.
+func TestProblemsOfNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New("prod")
+		ask := func(code int, namespace, query string) {
+			send(t, r, &server{code: code, message: "no"}, "GET /api/v1/namespaces/"+namespace+"/pods"+query)
+		}
+		ask(403, "b", "")
+		ask(200, "a", "")
+		require.Len(t, r.List(), 1, "an answer for one namespace says nothing about another one")
+		assert.Equal(t, "the worker may not list pods in namespace b: no", r.List()[0].Text("worker"))
+		ask(403, "b", "?watch=true")
+		require.Len(t, r.List(), 1, "an informer needs both verbs")
+		assert.False(t, r.List()[0].Others)
+		ask(403, "a", "")
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(r)
+		_, err := registry.Gather()
+		require.NoError(t, err, "a sample for each namespace would be the same sample twice")
+		require.Len(t, r.List(), 1)
+		assert.Equal(t, "the worker may not list pods in namespace a and others: no", r.List()[0].Text("worker"))
+	})
+}
+
+// An API server without streamed lists answers such a watch with 422, and the client lists instead.
+func TestAnAnswerToAWatchIsNoAnswerToAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New("prod")
+		const streamed = "GET " + deployments + "?watch=true&sendInitialEvents=true"
+		for range 5 {
+			send(t, r, &server{code: 422, message: "sendInitialEvents is forbidden"}, streamed)
+			send(t, r, &server{code: 500, message: "conversion webhook is down"}, "GET "+deployments)
+			time.Sleep(time.Second)
+		}
+		require.Len(t, r.List(), 1)
+		for _, code := range []int{400, 410, 422} {
+			send(t, r, &server{code: code}, "GET "+deployments)
+			require.Len(t, r.List(), 1, "%d is no success", code)
+		}
+		send(t, r, &server{code: 200}, streamed)
+		assert.Empty(t, r.List(), "a watch that begins with the objects is a list, too")
+	})
+}
+
+// A program that gives credentials fails before a request is sent.
+func TestAProgramWithoutCredentials(t *testing.T) {
+	r := New("prod")
+	config := &rest.Config{
+		Host:            "api.example.com",
+		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+		ExecProvider: &clientcmdapi.ExecConfig{
+			Command:         "/does/not/exist",
+			APIVersion:      "client.authentication.k8s.io/v1",
+			InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		},
+	}
+	require.NoError(t, r.Watch(config, Target))
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	assert.Equal(t, "https", client.CoreV1().RESTClient().Get().URL().Scheme)
+	_, err = client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+	require.ErrorContains(t, err, "getting credentials")
+	require.Len(t, r.problems, 1)
+	for _, p := range r.problems {
+		text := p.Text("worker")
+		assert.Contains(
+			t,
+			text,
+			"the worker gets no answer from the API server of the target cluster: getting credentials: exec: ",
+		)
+		assert.Contains(t, p.Remedy("worker"), "check --target-kubeconfig of the worker")
+	}
+}
+
 func TestAnswersOfTemporal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New()
+		r := New("prod")
 		ask := func(err error) {
 			failed := r.WatchTemporal(
 				t.Context(),
@@ -219,7 +333,7 @@ func TestAnswersOfTemporal(t *testing.T) {
 			assert.Equal(t, err == nil, failed == nil)
 		}
 		for _, momentary := range []error{
-			serviceerror.NewUnavailable("down"), serviceerror.NewNotFound("no such run"), serviceerror.NewDeadlineExceeded("late"),
+			serviceerror.NewNotFound("no such run"), serviceerror.NewDeadlineExceeded("late"),
 		} {
 			ask(momentary)
 			time.Sleep(time.Minute)
@@ -243,6 +357,17 @@ func TestAnswersOfTemporal(t *testing.T) {
 		ask(full)
 		require.Len(t, r.List(), 1)
 		assert.Equal(t, Failing, r.List()[0].Kind)
+		ask(nil)
+		ask(serviceerror.NewUnavailable("connection refused"))
+		assert.Empty(t, r.List(), "Temporal is restarted")
+		time.Sleep(lastingTime)
+		ask(serviceerror.NewUnavailable("connection refused"))
+		require.Len(t, r.List(), 1)
+		assert.Equal(
+			t,
+			"Temporal does not serve PollWorkflowTaskQueue to the bridge: connection refused",
+			r.List()[0].Text("bridge"),
+		)
 	})
 }
 
@@ -255,23 +380,23 @@ func TestProblemsOnALease(t *testing.T) {
 			require.NoError(t, err)
 			return l
 		}
-		a, b := New(), New()
+		a, b := New("prod"), New("prod")
 		prepared := 0
 		prepare := func(*coordinationv1.Lease) { prepared++ }
 		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
 		_, err := client.Get(ctx, "millwright-worker", metav1.GetOptions{})
 		require.True(t, apierrors.IsNotFound(err), "nothing is written without a problem")
 
-		send(t, a, &server{code: 401, message: "Unauthorized"}, "GET /api/v1/nodes")
+		send(t, a, &server{code: 403, message: "no"}, "GET /api/v1/nodes")
 		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
 		assert.Nil(t, lease().Spec.RenewTime, "a process that shows problems is not at work for that")
 		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
 		assert.Equal(t, 1, prepared)
-		send(t, b, &server{code: 401, message: "Unauthorized"}, "GET /api/v1/pods")
+		send(t, b, &server{code: 403, message: "no"}, "GET /api/v1/pods")
 		_, err = b.Leases(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		by := func() (names []string) {
-			for _, report := range ReportsOf(lease()) {
+			for _, report := range ReportsOf(lease(), time.Now()) {
 				names = append(names, report.By+" "+report.Problems[0].Resource)
 			}
 			return names
@@ -282,6 +407,15 @@ func TestProblemsOnALease(t *testing.T) {
 		_, err = b.Leases(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"a nodes"}, by())
+		send(t, a, &server{code: 200}, "GET /api/v1/nodes")
+		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
+		assert.Empty(t, by(), "a problem that is gone is shown no more")
+		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
+		assert.Equal(t, 2, prepared, "and then nothing is written")
+		send(t, a, &server{code: 403, message: "no"}, "GET /api/v1/nodes")
+		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
+		assert.Equal(t, "prod", ReportsOf(lease(), time.Now())[0].Installation)
+		assert.Empty(t, ReportsOf(lease(), time.Now().Add(2*time.Minute+time.Second)), "nobody writes the Lease any more")
 		time.Sleep(reportAge + time.Second)
 		_, err = b.Leases(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
 		require.NoError(t, err)
@@ -295,15 +429,15 @@ func TestUnreadableReports(t *testing.T) {
 		l := &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"machine.sapcloud.io/problems": text}},
 		}
-		assert.Empty(t, ReportsOf(l), text)
+		assert.Empty(t, ReportsOf(l, time.Now()), text)
 	}
 }
 
 func TestMetric(t *testing.T) {
-	r := New()
+	r := New("prod")
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r)
-	send(t, r, &server{code: 401, message: "Unauthorized"}, "GET /api/v1/nodes/web-1")
+	send(t, r, &server{code: 403, message: "no"}, "GET /api/v1/nodes/web-1")
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	require.Len(t, families, 1)
@@ -319,9 +453,12 @@ func TestMetric(t *testing.T) {
 // Each problem names a command or a setting.
 func TestRemedies(t *testing.T) {
 	for want, p := range map[string]Problem{
-		"is its role bound? kubectl get clusterrolebinding millwright-worker":                         {System: Control, Kind: Refused, Resource: "nodes", Verb: "get"},
-		"is its role bound? kubectl get clusterrolebinding millwright-worker (in the target cluster)": {System: Target, Kind: Refused, Resource: "nodes", Verb: "get"},
-		"is the CRD installed? kubectl api-resources --api-group=machine.sapcloud.io":                 {System: Control, Kind: Unserved, Resource: "machines.machine.sapcloud.io/status", Verb: "watch"},
+		"is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-worker":                         {System: Control, Kind: Refused, Resource: "nodes", Verb: "get"},
+		"is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-worker (in the target cluster)": {System: Target, Kind: Refused, Resource: "nodes", Verb: "get"},
+		"give this right to the user in Secret shop/c1-kubeconfig (in the workload cluster shop/c1)":                                                               {System: Workload("shop", "c1"), Kind: Refused, Resource: "nodes", Verb: "get"},
+		"renew the credentials in --target-kubeconfig of the worker":                                                                                               {System: Target, Kind: Unauthenticated},
+		"check --temporal-namespace, --temporal-api-key-path and --temporal-tls-cert-path of the worker":                                                           {System: Temporal, Kind: Refused, Verb: "GetSystemInfo"},
+		"is the CRD installed? kubectl api-resources --api-group=machine.sapcloud.io":                                                                              {System: Control, Kind: Unserved, Resource: "machines.machine.sapcloud.io/status", Verb: "watch"},
 	} {
 		assert.Equal(t, want, p.Remedy("worker"))
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.temporal.io/api/serviceerror"
@@ -18,11 +19,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
 )
 
-// Watch makes the clients of a config report the answers of the API server to the Recorder.
-func (r *Recorder) Watch(config *rest.Config, system System) {
+// Watch makes the clients of a config report the answers of the API server to the Recorder. A program that gives
+// credentials runs outside the wrappers of a config. Watch moves it below them, so that its failure is reported, too.
+func (r *Recorder) Watch(config *rest.Config, system System) error {
+	if config.ExecProvider != nil || config.AuthProvider != nil {
+		host, _, err := rest.DefaultServerUrlFor(config) // depends on the settings of TLS
+		if err != nil {
+			return fmt.Errorf("read the address of the API server: %w", err)
+		}
+		authenticated, err := rest.TransportFor(config)
+		if err != nil {
+			return fmt.Errorf("make the transport: %w", err)
+		}
+		config.Host, config.Transport, config.WrapTransport = host.String(), authenticated, nil
+		config.TLSClientConfig, config.ExecProvider, config.AuthProvider = rest.TLSClientConfig{}, nil, nil
+	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return transport{next, r, system} })
+	return nil
 }
 
 // transport reports the answers to requests.
@@ -48,20 +67,31 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	case err != nil:
 		t.recorder.fail(all, Unanswered, err.Error())
 	default:
-		if kind, words := problemOf(k, response); kind != "" {
+		switch kind, words := problemOf(k, response); {
+		case kind == Unauthenticated: // the API server accepts no request
+			t.recorder.fail(all, kind, words)
+		case kind != "":
 			t.recorder.succeed(all)
 			t.recorder.fail(k, kind, words)
-		} else {
-			t.recorder.succeed(all, k)
+		case response.StatusCode < http.StatusBadRequest, !k.isRead(),
+			k.verb == verbGet && response.StatusCode == http.StatusNotFound:
+			t.recorder.succeed(all, k)                                  // a refused write would have had its problem
+			if request.URL.Query().Get("sendInitialEvents") == "true" { // the watch has taken the place of a list
+				k.verb = verbList
+				t.recorder.succeed(k)
+			}
+		default: // a watch may be too old, or not supported: whether the process may read is not known
+			t.recorder.succeed(all)
 		}
 	}
 	return response, err
 }
 
-// Verbs of requests for a whole resource and for one object. A watch begins with a list, and needs both rights.
+// Verbs of requests that read. No admission plugin judges them.
 const (
-	verbWatch = "watch"
 	verbGet   = "get"
+	verbList  = "list"
+	verbWatch = "watch"
 )
 
 // keyOf returns the key of a request. ok is false if the request is for no resource.
@@ -81,9 +111,9 @@ func (t transport) keyOf(request *http.Request) (k key, ok bool) {
 	}
 	rest = rest[1:]
 	if rest[0] == "namespaces" && len(rest) > 2 {
-		rest = rest[2:]
+		k.namespace, rest = rest[1], rest[2:]
 	}
-	k = key{system: t.system, resource: rest[0] + group}
+	k.system, k.resource = t.system, rest[0]+group
 	if len(rest) > 2 {
 		k.resource += "/" + rest[2]
 	}
@@ -91,51 +121,88 @@ func (t transport) keyOf(request *http.Request) (k key, ok bool) {
 		http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 	}[request.Method]
 	if request.Method == http.MethodGet {
-		if k.verb = verbGet; len(rest) == 1 {
+		isWatch, _ := strconv.ParseBool(request.URL.Query().Get("watch"))
+		switch {
+		case isWatch:
 			k.verb = verbWatch
+		case len(rest) == 1:
+			k.verb = verbList
+		default:
+			k.verb = verbGet
 		}
 	}
 	return k, k.verb != ""
 }
 
-// isRead reports whether requests of the key only read. No admission plugin judges reads.
-func (k key) isRead() bool { return k.verb == verbGet || k.verb == verbWatch }
+// isRead reports whether requests of the key only read.
+func (k key) isRead() bool { return k.verb == verbGet || k.verb == verbList || k.verb == verbWatch }
+
+// isInstalled reports whether people install the resource of the key, and no work is done without it. Millwright does
+// without others: a target may have no budgets, and the kind of a control plane may be installed later.
+func (k key) isInstalled() bool {
+	group := Problem{Resource: k.resource}.Group()
+	return group == v1alpha1.GroupName || group == clusterv1.GroupVersion.Group
+}
 
 // problemOf returns the problem of an answer, with the API server's words; an empty kind if the answer is no problem of
 // the process. An answer that concerns one object is no problem of the process: the object shows it.
 func problemOf(k key, response *http.Response) (kind Kind, words string) {
-	switch code := response.StatusCode; {
-	case code == http.StatusUnauthorized:
-		kind = Refused
-	case code == http.StatusForbidden:
-		// An admission plugin answers 403, too. Only an authorizer's answer has these words.
-		if words = messageOf(response); !k.isRead() && !strings.Contains(words, " cannot "+k.verb+" resource ") {
-			return "", ""
-		}
-		kind = Refused
-	case code == http.StatusNotFound && k.verb == verbWatch && k.resource != "poddisruptionbudgets.policy":
-		kind = Unserved // a target without policy/v1 has no budgets, and Millwright knows that
-	case strings.HasSuffix(k.resource, "/eviction"): // a budget answers 429, and two budgets of one pod answer 500
-		return "", ""
-	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
-		kind = Failing
-	case code >= http.StatusInternalServerError && k.isRead(): // the object of a write shows the API server's words
-		kind = Failing
-	default:
+	if response.StatusCode < http.StatusBadRequest {
 		return "", ""
 	}
-	if strings.HasPrefix(k.resource, "secrets") && !k.isRead() { // an admission webhook may quote what it has seen
-		return kind, fmt.Sprintf("the API server answered %s", response.Status)
+	status := statusOf(response)
+	words = cmp.Or(status.Message, response.Status)
+	switch {
+	case k.isRead():
+		return kindOfRead(k, response.StatusCode), words
+	case phrase.IsWebhookDenial(status.Message):
+		return "", ""
+	case strings.HasPrefix(k.resource, "secrets"): // an admission webhook may quote what it has seen
+		words = "the API server answered " + response.Status
 	}
-	return kind, cmp.Or(words, messageOf(response), response.Status)
+	return kindOfWrite(k, response.StatusCode, status), words
 }
 
-// maxAnswer is the length of an answer that messageOf reads, in bytes. Source: an answer with an error has some hundred
+func kindOfRead(k key, code int) Kind {
+	switch {
+	case code == http.StatusUnauthorized:
+		return Unauthenticated
+	case code == http.StatusForbidden:
+		return Refused
+	case code == http.StatusNotFound && k.verb != verbGet && k.isInstalled():
+		return Unserved
+	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
+		return Failing
+	default:
+		return ""
+	}
+}
+
+func kindOfWrite(k key, code int, status *metav1.Status) Kind {
+	switch {
+	case code == http.StatusUnauthorized && status.Details != nil: // a policy chose the code: an authenticator gives no Details
+		return ""
+	case code == http.StatusUnauthorized:
+		return Unauthenticated
+	// An admission plugin answers 403, too. Only an authorizer's answer has these words.
+	case code == http.StatusForbidden && strings.Contains(status.Message, " cannot "+k.verb+" resource "):
+		return Refused
+	case strings.HasSuffix(k.resource, "/eviction"): // a budget answers 429
+		return ""
+	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
+		return Failing
+	default: // the object shows the API server's words
+		return ""
+	}
+}
+
+// maxAnswer is the length of an answer that statusOf reads, in bytes. Source: an answer with an error has some hundred
 // bytes.
 const maxAnswer = 64 << 10
 
-// messageOf returns the message of an answer with an error. The body of the answer can still be read afterwards.
-func messageOf(response *http.Response) string {
+// statusOf returns the Status of an answer with an error. The message of an answer without a Status is its text. The
+// body of the answer can still be read afterwards.
+func statusOf(response *http.Response) *metav1.Status {
 	body := response.Body
 	data, _ := io.ReadAll(io.LimitReader(body, maxAnswer)) // the reader of the body meets the error, too
 	response.Body = struct {
@@ -144,9 +211,9 @@ func messageOf(response *http.Response) string {
 	}{io.MultiReader(bytes.NewReader(data), body), body}
 	answer, _, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, nil)
 	if status, is := answer.(*metav1.Status); err == nil && is {
-		return status.Message
+		return status
 	}
-	return string(data)
+	return &metav1.Status{Message: string(data)}
 }
 
 // WatchTemporal is an interceptor that reports the answers of Temporal to the Recorder.
@@ -169,7 +236,9 @@ func (r *Recorder) WatchTemporal(
 		r.fail(k, Refused, status.Message())
 	case code == codes.ResourceExhausted:
 		r.fail(k, Failing, status.Message())
-	case code == codes.Unavailable, code == codes.DeadlineExceeded, code == codes.Canceled: // Temporal has not answered
+	case code == codes.Unavailable:
+		r.fail(k, Unanswered, status.Message())
+	case code == codes.DeadlineExceeded, code == codes.Canceled: // a request may wait for longer than its sender
 	default:
 		r.succeed(k)
 	}

@@ -8,36 +8,74 @@ import (
 
 // Text says what a process may not do or cannot do, with the server's words. The parameter process is worker or bridge.
 func (p Problem) Text(process string) string {
-	of := phrase.TextIf(p.System == Target, " of the target cluster")
+	what := p.Verb + " " + p.Resource +
+		phrase.TextIf(p.Namespace != "", " in namespace %s", p.Namespace) + phrase.TextIf(p.Others, " and others") +
+		p.System.clusterText(" of ")
 	switch {
+	case p.System == Temporal && p.Kind == Unanswered:
+		return "Temporal does not serve " + p.Verb + " to the " + process + ": " + p.Words
 	case p.System == Temporal:
 		return "Temporal refuses " + p.Verb + " to the " + process + ": " + p.Words
 	case p.Kind == Unanswered:
-		return "the API server" + of + " does not answer the " + process + ": " + p.Words
+		return "the " + process + " gets no answer from the API server" + p.System.clusterText(" of ") + ": " + p.Words
+	case p.Kind == Unauthenticated:
+		return "the API server" + p.System.clusterText(
+			" of ",
+		) + " does not accept the credentials of the " + process + ": " + p.Words
 	case p.Kind == Refused:
-		return "the " + process + " may not " + p.Verb + " " + p.Resource + of + ": " + p.Words
+		return "the " + process + " may not " + what + ": " + p.Words
 	default:
-		return "the " + process + " cannot " + p.Verb + " " + p.Resource + of + ": " + p.Words
+		return "the " + process + " cannot " + what + ": " + p.Words
+	}
+}
+
+// clusterText returns the name of the system's cluster after a preposition; empty for the control cluster.
+func (s System) clusterText(preposition string) string {
+	return phrase.TextIf(s == Target, "%sthe target cluster", preposition) +
+		phrase.TextIf(s.IsWorkload(), "%sthe workload cluster %s", preposition, s)
+}
+
+// kubeconfig returns where the credentials of a process for a cluster are.
+func (s System) kubeconfig(process string) string {
+	switch {
+	case s == Target:
+		return "--target-kubeconfig of the " + process
+	case s.IsWorkload():
+		return "Secret " + string(s) + "-kubeconfig"
+	default:
+		return "--kubeconfig of the " + process + " (without it: its service account)"
 	}
 }
 
 // Remedy says what a person can do about the problem.
 func (p Problem) Remedy(process string) string {
-	at := phrase.TextIf(p.System == Target, " (in the target cluster)")
-	_, group, _ := strings.Cut(p.Resource, ".")
-	group, _, _ = strings.Cut(group, "/")
+	at := phrase.TextIf(p.System != Control, " (%s)", p.System.clusterText("in "))
 	switch {
+	case p.System == Temporal && p.Kind == Unanswered:
+		return "does Temporal run at --temporal-address of the " + process + "? look at its services and at the network"
 	case p.System == Temporal && p.Kind == Refused:
-		return "check the Temporal namespace of the " + process + " and its API key or certificate: millwright doctor"
+		return "check --temporal-namespace, --temporal-api-key-path and --temporal-tls-cert-path of the " + process
 	case p.System == Temporal:
 		return "raise the limit of Temporal's namespace, or run fewer processes"
 	case p.Kind == Unanswered:
-		return "check the kubeconfig of the " + process + ", and the network to the API server" + at
+		return "check " + p.System.kubeconfig(process) + ", and the network to the API server" + at
+	case p.Kind == Unauthenticated:
+		return "renew the credentials in " + p.System.kubeconfig(process)
+	case p.Kind == Refused && p.System.IsWorkload():
+		return "give this right to the user in " + p.System.kubeconfig(process) + at
 	case p.Kind == Refused:
-		return "is its role bound? kubectl get clusterrolebinding millwright-" + process + at
+		return "is each of its roles bound, and of its version? " +
+			"kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-" + process + at
 	case p.Kind == Unserved:
-		return "is the CRD installed? kubectl api-resources --api-group=" + group + at
+		return "is the CRD installed? kubectl api-resources --api-group=" + p.Group() + at
 	default:
 		return "look at the API server and its webhooks: kubectl get --raw '/readyz?verbose'" + at
 	}
+}
+
+// Group returns the API group of the resource; empty for the core group.
+func (p Problem) Group() string {
+	_, group, _ := strings.Cut(p.Resource, ".")
+	group, _, _ = strings.Cut(group, "/")
+	return group
 }

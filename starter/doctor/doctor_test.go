@@ -249,19 +249,30 @@ func TestDoctorReadsTheProblemsOfProcesses(t *testing.T) {
 		"rolloutpolicies",
 	)
 	worker, bridge := newLease(v1alpha1.LeaseWorkers, time.Second), newLease("millwright-bridge", time.Second)
-	worker.Annotations[v1alpha1.AnnotationProblems] = `[{"by":"w-1","problems":[` +
-		`{"system":"control","resource":"machines.machine.sapcloud.io","verb":"watch","kind":"refused","words":"User w cannot list","first":"2024-05-17T13:51:07Z"}]}]`
-	bridge.Annotations[v1alpha1.AnnotationProblems] = `[{"by":"b-1","problems":[` +
+	worker.Annotations[v1alpha1.AnnotationProblems] = `[{"by":"w-1","at":"2026-11-21T14:06:00Z","problems":[` +
+		`{"system":"control","resource":"machines.machine.sapcloud.io","verb":"watch","namespace":"shop","kind":"refused","words":"User w cannot list","first":"2024-05-17T13:51:07Z"}]}]`
+	bridge.Annotations[v1alpha1.AnnotationProblems] = `[{"by":"b-1","at":"2026-11-21T14:06:00Z","problems":[` +
 		`{"system":"temporal","verb":"SignalWithStartWorkflowExecution","kind":"refused","words":"Request unauthorized."}]}]`
-	w.ClusterClient = kubefake.NewClientset(worker, bridge)
+	former := newLease("millwright-bridge", time.Hour) // of an installation that has moved to another namespace
+	former.Namespace = "former"
+	former.Annotations[v1alpha1.AnnotationProblems] = strings.ReplaceAll(
+		bridge.Annotations[v1alpha1.AnnotationProblems],
+		"14:06:00",
+		"14:03:00",
+	)
+	w.ClusterClient = kubefake.NewClientset(worker, bridge, former)
 	out, err := w.Run(t.Context(), Command(w.Environment()))
 	require.EqualError(t, err, "2 checks failed")
 	assert.Contains(
 		t,
 		out,
-		"FAILED  worker w-1: the worker may not watch machines.machine.sapcloud.io: User w cannot list (since ",
+		"FAILED  worker w-1: the worker may not watch machines.machine.sapcloud.io in namespace shop: User w cannot list (since ",
 	)
-	assert.Contains(t, out, "\n        is its role bound? kubectl get clusterrolebinding millwright-worker\n")
+	assert.Contains(
+		t,
+		out,
+		"\n        is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-worker\n",
+	)
 	assert.Contains(
 		t,
 		out,

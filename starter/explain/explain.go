@@ -80,7 +80,7 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 		return err
 	}
 	down, notes, calls := x.askTemporal(ctx, clients, s)
-	missing, troubles := HeartbeatLines(ctx, clients.Leases, x.Now(), s.isConcerned)
+	missing, troubles := HeartbeatLines(ctx, clients.Leases, x.installation(ctx, clients, s), x.Now(), s.isConcerned)
 	down = append(down, missing...)
 	if x.output != kubecli.OutputText {
 		return x.output.Encode(out, newAnswer(s, slices.Concat(down, troubles, notes), calls))

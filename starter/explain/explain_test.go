@@ -21,8 +21,10 @@ import (
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
+	"millwright/decide/list"
 	"millwright/process/problems"
 	"millwright/starter/clitest"
+	"millwright/workflows/run"
 )
 
 // newStackObjects returns a deployment with a set, one blocked machine, one machine that is not blocked, and the
@@ -227,12 +229,13 @@ func TestHeartbeats(t *testing.T) {
 		"all at work":    {[]runtime.Object{lease("a", "millwright-worker", time.Second), lease("b", "millwright-worker", time.Hour), lease("a", "millwright-bridge", time.Second)}, nil},
 		"13: no worker":  {[]runtime.Object{lease("a", "millwright-worker", 15*time.Minute), lease("a", "millwright-bridge", time.Second)}, []string{"No worker has been at work since 13:51:07 UTC (15m): nothing moves until one reaches Temporal and the API server."}},
 		"14: no bridge":  {[]runtime.Object{lease("a", "millwright-worker", time.Second), lease("a", "millwright-bridge", 15*time.Minute)}, []string{"No bridge has been at work since 13:51:07 UTC (15m): nobody sees changes until one is."}},
-		"never anything": {nil, []string{"No worker has ever been at work: there is no Lease millwright-worker.", "No bridge has ever been at work: there is no Lease millwright-bridge."}},
+		"never anything": {nil, []string{"No worker has ever been at work: no Lease millwright-worker was ever renewed.", "No bridge has ever been at work: no Lease millwright-bridge was ever renewed."}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			down, troubles := HeartbeatLines(
 				t.Context(),
 				kubefake.NewClientset(row.leases...).CoordinationV1(),
+				"prod",
 				clitest.Now,
 				func(problems.Problem) bool { return true },
 			)
@@ -240,7 +243,7 @@ func TestHeartbeats(t *testing.T) {
 			assert.Empty(t, troubles)
 		})
 	}
-	down, _ := HeartbeatLines(t.Context(), nil, clitest.Now, nil)
+	down, _ := HeartbeatLines(t.Context(), nil, "prod", clitest.Now, nil)
 	assert.Empty(t, down, "nobody who may read Leases")
 }
 
@@ -282,7 +285,7 @@ func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
 	for name, says := range map[string]string{
 		"mc/web-c": nodes + "machine shop/web-c: phase new; it waits for nothing\n",
 		"mcs/web-1": nodes + "The worker may not update machinesets.machine.sapcloud.io/status: User w cannot update (since 13:51:07 UTC (15m)): " +
-			"is its role bound? kubectl get clusterrolebinding millwright-worker\nmachineset shop/web-1: 0 of 0 machines available",
+			"is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-worker\nmachineset shop/web-1: 0 of 0 machines available",
 		"mcc/small": "machineclass shop/small: provider aws, used by 4 machines\n",
 	} {
 		out, err := w.Run(t.Context(), Command(w.Environment()), name, "-n", "shop")
@@ -291,9 +294,54 @@ func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
 	}
 }
 
+// Objects of both API groups and of several workload clusters have equal names of resources.
+func TestWhichProblemsConcernAnObject(t *testing.T) {
+	object := &metav1.ObjectMeta{Namespace: "shop", Labels: map[string]string{"cluster.x-k8s.io/cluster-name": "c1"}}
+	both := []run.Kind{run.KindMachineSet, run.KindClusterAPISet}
+	for name, row := range map[string]struct {
+		problem problems.Problem
+		kinds   []run.Kind // kinds of the concerned objects
+	}{
+		"machines of Millwright":   {problems.Problem{System: problems.Control, Resource: "machines.machine.sapcloud.io/status"}, both[:1]},
+		"machines of Cluster API":  {problems.Problem{System: problems.Control, Resource: "machines.cluster.x-k8s.io/status"}, both[1:]},
+		"the nodes":                {problems.Problem{System: problems.Target, Resource: "nodes"}, both},
+		"Temporal":                 {problems.Problem{System: problems.Temporal, Verb: "DescribeNamespace"}, both},
+		"its workload cluster":     {problems.Problem{System: problems.Workload("shop", "c1"), Resource: "nodes"}, both[1:]},
+		"another workload cluster": {problems.Problem{System: problems.Workload("shop", "c2")}, nil},
+	} {
+		concerned := list.Filter(both, func(kind run.Kind) bool {
+			s := subject{workflowKind: kind, object: object}
+			return s.isConcerned(row.problem)
+		})
+		assert.ElementsMatch(t, row.kinds, concerned, name)
+	}
+	s := subject{workflowKind: run.KindClusterAPIDeployment, object: object}
+	assert.True(
+		t,
+		s.isConcerned(problems.Problem{System: problems.Control, Resource: "rolloutpolicies.machine.sapcloud.io"}),
+	)
+}
+
+// The workers of another installation say nothing about an object of this one, and a worker that is gone says nothing.
+func TestProblemsOfOtherInstallations(t *testing.T) {
+	refused := []problems.Problem{{System: problems.Control, Resource: "nodes", Verb: "get", Kind: problems.Refused}}
+	own := problems.Report{By: "w-1", Installation: "prod", Problems: refused}
+	all := func(problems.Problem) bool { return true }
+	client := kubefake.NewClientset(leaseWithProblems(t, own)).CoordinationV1()
+	for now, says := range map[time.Time]int{clitest.Now: 1, clitest.Now.Add(3 * time.Minute): 0} {
+		for of, isOwn := range map[run.Installation]bool{"prod": true, "": true, "test": false} {
+			_, troubles := HeartbeatLines(t.Context(), client, of, now, all)
+			assert.Len(t, troubles, map[bool]int{true: says}[isOwn], "installation %q at %v", of, now)
+		}
+	}
+}
+
 // leaseWithProblems returns the Lease of workers that are at work and have problems.
 func leaseWithProblems(t *testing.T, reports ...problems.Report) *coordinationv1.Lease {
 	t.Helper()
+	for i := range reports {
+		reports[i].At = clitest.Now.Add(-time.Second)
+	}
 	text, err := json.Marshal(reports)
 	require.NoError(t, err)
 	lease := newLease("millwright-worker", time.Second)

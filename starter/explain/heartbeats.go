@@ -17,6 +17,7 @@ import (
 	"millwright/decide/phrase"
 	"millwright/process/problems"
 	"millwright/starter/kubecli"
+	"millwright/workflows/run"
 )
 
 // process is a kind of process that renews a Lease while it is at work.
@@ -40,12 +41,12 @@ var processes = []process{
 	{
 		Worker, v1alpha1.LeaseWorkers, 15 * time.Second, 20 * time.Second, 45 * time.Second,
 		"No worker has been at work since %s: nothing moves until one reaches Temporal and the API server.",
-		"No worker has ever been at work: there is no Lease millwright-worker.",
+		"No worker has ever been at work: no Lease millwright-worker was ever renewed.",
 	},
 	{
 		"bridge", "millwright-bridge", 17 * time.Second, 20 * time.Second, 45 * time.Second,
 		"No bridge has been at work since %s: nobody sees changes until one is.",
-		"No bridge has ever been at work: there is no Lease millwright-bridge.",
+		"No bridge has ever been at work: no Lease millwright-bridge was ever renewed.",
 	},
 }
 
@@ -61,10 +62,17 @@ type Heartbeat struct {
 	Reports        []problems.Report // what processes of this kind may not or cannot do
 }
 
-// Sentences returns a sentence for each problem of the processes, with what a person can do about it. The sentences are
-// about the problems that concerns selects.
-func (h Heartbeat) Sentences(now time.Time, concerns func(problems.Problem) bool) (sentences []string) {
+// Sentences returns a sentence for each problem of the processes of an installation, with what a person can do about
+// it. The sentences are about the problems that concerns selects. A Report without an installation belongs to each.
+func (h Heartbeat) Sentences(
+	of run.Installation,
+	now time.Time,
+	concerns func(problems.Problem) bool,
+) (sentences []string) {
 	for _, report := range h.Reports {
+		if of != "" && report.Installation != "" && report.Installation != string(of) {
+			continue
+		}
 		for _, p := range list.Filter(report.Problems, concerns) {
 			text := p.Text(h.Process)
 			text = strings.ToUpper(text[:1]) + text[1:]
@@ -90,11 +98,12 @@ func ReadHeartbeats(
 	return list.Map(processes, func(p process) Heartbeat { return p.readHeartbeat(ctx, leases.Leases(namespace), now) })
 }
 
-// HeartbeatLines returns one line for each kind of process that is not at work, and one for each problem that concerns
-// selects. Leases that cannot be read are ignored, because the user may lack the right to read them.
+// HeartbeatLines returns one line for each kind of process that is not at work, and one for each problem of an
+// installation that concerns selects. An empty installation means all. Leases that cannot be read are ignored, because the user may lack the right to read them.
 func HeartbeatLines(
 	ctx context.Context,
 	leases typedcoordinationv1.LeasesGetter,
+	of run.Installation,
 	now time.Time,
 	concerns func(problems.Problem) bool,
 ) (down, troubles []string) {
@@ -103,7 +112,7 @@ func HeartbeatLines(
 	}
 	for _, h := range ReadHeartbeats(ctx, leases, metav1.NamespaceAll, now) {
 		down = append(down, phrase.NonEmptyTexts(h.MissingMessage)...)
-		troubles = append(troubles, h.Sentences(now, concerns)...)
+		troubles = append(troubles, h.Sentences(of, now, concerns)...)
 	}
 	return down, troubles
 }
@@ -140,7 +149,7 @@ func (p process) readHeartbeat(
 	}
 	for i := range found.Items {
 		if found.Items[i].Name == p.leaseName { // the fake client ignores the field selector
-			h.Reports = append(h.Reports, problems.ReportsOf(&found.Items[i])...)
+			h.Reports = append(h.Reports, problems.ReportsOf(&found.Items[i], now)...)
 		}
 	}
 	at, known := lastRenewal(found.Items, p.leaseName)

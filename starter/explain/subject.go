@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/explain"
@@ -127,11 +128,28 @@ func resourcesOf(kind run.Kind) []string {
 }
 
 // isConcerned reports whether the work on the object needs the requests that a problem is about. An object without a
-// workflow needs none.
+// workflow needs none. Both API groups have machines, sets and deployments; a RolloutPolicy is for both.
 func (s *subject) isConcerned(p problems.Problem) bool {
 	resource, _, _ := strings.Cut(p.Resource, ".")
 	resource, _, _ = strings.Cut(resource, "/")
-	return s.workflowKind != "" && (resource == "" || slices.Contains(resourcesOf(s.workflowKind), resource))
+	isOfClusterAPI := s.workflowKind == run.KindClusterAPISet || s.workflowKind == run.KindClusterAPIDeployment
+	switch {
+	case s.workflowKind == "":
+		return false
+	case p.System.IsWorkload() && (!isOfClusterAPI || p.System != s.workloadCluster()):
+		return false
+	case isOfClusterAPI && p.Group() == v1alpha1.GroupName && resource != "rolloutpolicies":
+		return false
+	case !isOfClusterAPI && p.Group() == clusterv1.GroupVersion.Group:
+		return false
+	default:
+		return resource == "" || slices.Contains(resourcesOf(s.workflowKind), resource)
+	}
+}
+
+// workloadCluster returns the workload cluster of an object of Cluster API.
+func (s *subject) workloadCluster() problems.System {
+	return problems.Workload(s.object.GetNamespace(), s.object.GetLabels()[clusterv1.ClusterNameLabel])
 }
 
 // tone returns the tone of the sentence. An object that waits only for time to pass is not stuck.

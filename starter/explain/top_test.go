@@ -46,14 +46,14 @@ func TestTopReportsHeartbeats(t *testing.T) {
 				"NAMESPACE   OBJECT     STEP              SINCE   DEADLINE   WAITS FOR\n" +
 				"shop        mcd/web    -                 -       -          1 of 2 machines waits for its instance\n" +
 				"shop        mc/web-b   create-instance   15m     -          no room (since …)\n",
-			"what is in motion now is not known: No bridge has ever been at work: there is no Lease millwright-bridge. `millwright doctor` says what to do",
+			"what is in motion now is not known: No bridge has ever been at work: no Lease millwright-bridge was ever renewed. `millwright doctor` says what to do",
 		},
 		"for a program": {
 			nil,
 			[]string{"-n", "bar", "-o", "json"},
 			"{\n  \"items\": []\n}\n",
-			"what is in motion now is not known: No worker has ever been at work: there is no Lease millwright-worker. " +
-				"No bridge has ever been at work: there is no Lease millwright-bridge. `millwright doctor` says what to do",
+			"what is in motion now is not known: No worker has ever been at work: no Lease millwright-worker was ever renewed. " +
+				"No bridge has ever been at work: no Lease millwright-bridge was ever renewed. `millwright doctor` says what to do",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

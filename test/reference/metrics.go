@@ -100,7 +100,7 @@ func metricsSections() ([]metricsSection, error) {
 		return nil, fmt.Errorf("make empty caches: %w", err)
 	}
 	return []metricsSection{
-		{"Every process", func(r prometheus.Registerer) { r.MustRegister(problems.New()) }},
+		{"Every process", func(r prometheus.Registerer) { r.MustRegister(problems.New("")) }},
 		{"Bridge", func(r prometheus.Registerer) {
 			watch.NewMetrics(r)
 			watch.NewLeadingGauge(r)

@@ -21,7 +21,8 @@ import (
 type ClusterAccess struct {
 	// SecretsClient is the client of the management cluster, which holds the Secrets with kubeconfigs.
 	SecretsClient kubernetes.Interface
-	Connect       func(config *rest.Config) (kubernetes.Interface, error) // makes the client of a workload cluster
+	// Connect makes the client of the workload cluster of the Cluster with this namespace and name.
+	Connect func(config *rest.Config, namespace, name string) (kubernetes.Interface, error)
 }
 
 // kubeconfigKey is the key of the kubeconfig in a Cluster's Secret. kubeconfigSuffix is the suffix of the Secret's
@@ -83,7 +84,7 @@ func (w *WorkloadClusters) Cluster(
 	defer w.mu.Unlock()
 	of := w.clusters[key]
 	if of == nil || of.secretVersion != version {
-		made, err := w.connectCluster(secret.Data[kubeconfigKey])
+		made, err := w.connectCluster(secret.Data[kubeconfigKey], namespace, name)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w: Secret %s/%s%s: %w", ErrNoKubeconfig, namespace, name, kubeconfigSuffix, err)
 		}
@@ -149,7 +150,7 @@ func (w *workloadCluster) close() {
 
 // connectCluster makes the client and the caches of a workload cluster. The errors of connect contain no data of the
 // kubeconfig.
-func (w *WorkloadClusters) connectCluster(kubeconfig []byte) (*workloadCluster, error) {
+func (w *WorkloadClusters) connectCluster(kubeconfig []byte, namespace, name string) (*workloadCluster, error) {
 	if len(kubeconfig) == 0 {
 		return nil, fmt.Errorf("it has no key %s", kubeconfigKey)
 	}
@@ -164,7 +165,7 @@ func (w *WorkloadClusters) connectCluster(kubeconfig []byte) (*workloadCluster, 
 	if err != nil {
 		return nil, errors.New("its kubeconfig has no context that can be used")
 	}
-	client, err := w.Connect(config)
+	client, err := w.Connect(config, namespace, name)
 	if err != nil {
 		return nil, errors.New("its kubeconfig has certificates or keys that cannot be used")
 	}

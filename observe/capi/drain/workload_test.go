@@ -57,7 +57,7 @@ func kubeconfigSecret(version string, value []byte) *corev1.Secret {
 func newWorkloadClusters(
 	t *testing.T,
 	secrets kubernetes.Interface,
-	connect func(*rest.Config) (kubernetes.Interface, error),
+	connect func(*rest.Config, string, string) (kubernetes.Interface, error),
 ) *capidrain.WorkloadClusters {
 	return capidrain.NewWorkloadClusters(t.Context(), capidrain.ClusterAccess{SecretsClient: secrets, Connect: connect})
 }
@@ -68,7 +68,7 @@ type connections struct {
 	client kubernetes.Interface
 }
 
-func (c *connections) connect(config *rest.Config) (kubernetes.Interface, error) {
+func (c *connections) connect(config *rest.Config, _, _ string) (kubernetes.Interface, error) {
 	c.hosts = append(c.hosts, config.Host)
 	if config.BearerToken != token {
 		return nil, errors.New(config.BearerToken)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -17,18 +18,21 @@ import (
 	"millwright/test/integration/rig"
 )
 
+// boundRoles begins the remedy for a missing right.
+const boundRoles = "is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep "
+
 // A worker loses its role, but not its Lease: it says so, and the object that nobody can write is explained.
 func TestAWorkerWithoutItsRoleSaysSo(t *testing.T) {
 	p := newPool(t, "roleless", "", 1)
 	p.AwaitRunningMachines(t, 1)
 	restore := revokeRights(t, component.WorkerIdentity)
 	p.Scale(t, 2)
-	awaitProblem(t, "worker", "the worker may not ", "is its role bound? kubectl get clusterrolebinding millwright-worker")
+	awaitProblem(t, "worker", "the worker may not ", boundRoles+"millwright-worker")
 	rig.Eventually(t, "explain says it before the sentence", func() (bool, any) {
 		said := r.RunMillwright(t, "explain", "machinedeployment/roleless", "-n", p.Namespace)
 		return strings.HasPrefix(said[0], "The worker may not "), said
 	})
-	requireInRunbook(t, "17", "is its role bound? kubectl get clusterrolebinding millwright-worker")
+	requireInRunbook(t, "17", boundRoles+"millwright-worker")
 	restore()
 	p.AwaitRunningMachines(t, 2)
 	awaitQuiet(t)
@@ -40,7 +44,7 @@ func TestAWorkerWithoutItsRoleSaysSo(t *testing.T) {
 func TestABridgeThatStartsWithoutItsRoleSaysSo(t *testing.T) {
 	restore := revokeRights(t, component.BridgeIdentity)
 	started := restartBridge(t)
-	awaitProblem(t, "bridge", "the bridge may not ", "is its role bound? kubectl get clusterrolebinding millwright-bridge")
+	awaitProblem(t, "bridge", "the bridge may not ", boundRoles+"millwright-bridge")
 	restore()
 	require.NoError(t, <-started)
 	awaitQuiet(t)
@@ -61,7 +65,7 @@ func TestAResourceThatIsNotServedIsNamed(t *testing.T) {
 	awaitProblem(
 		t,
 		"bridge",
-		"the bridge cannot watch "+crd,
+		"the bridge cannot list "+crd,
 		"is the CRD installed? kubectl api-resources --api-group=machine.sapcloud.io",
 	)
 	serve("true")
@@ -102,7 +106,7 @@ func problemTexts(t *testing.T, process string) (texts []string) {
 }
 
 func textsOf(lease *coordinationv1.Lease, process string) (texts []string) {
-	for _, report := range problems.ReportsOf(lease) {
+	for _, report := range problems.ReportsOf(lease, time.Now()) {
 		for _, p := range report.Problems {
 			texts = append(texts, p.Text(process))
 		}
