@@ -55,7 +55,9 @@ func deploymentInRollout(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1
 		}
 	}}, change...)...)
 	former := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name, c.UID = "former", "uid-former" })
-	objects := append([]runtime.Object{d, former, activitiestest.Class()}, machineSetWithRevision(d, "d-1", "former", "1")...)
+	objects := append(
+		[]runtime.Object{d, former, activitiestest.Class()},
+		machineSetWithRevision(d, "d-1", "former", "1")...)
 	return d, append(objects, machineSetWithRevision(d, "d-2", "small", "2")...)
 }
 

@@ -53,23 +53,25 @@ type Source struct {
 // differs reports whether the reason of a denial is known to differ between two sources. An unknown field differs from
 // no other field, except for DeniedByTemplate: the template shows such a reason only by an equal Object.
 func (s Source) differs(from Source, by Denial) bool {
-	differ := func(x, y string) bool { return x != "" && y != "" && x != y }
-	provider, account := differ(s.Provider, from.Provider), differ(s.Account, from.Account)
+	provider := areKnownToDiffer(s.Provider, from.Provider)
+	account := provider || areKnownToDiffer(s.Account, from.Account)
 	switch by {
 	case DeniedByWorker:
 		return provider
 	case DeniedByCredentials:
-		return provider || account
+		return account
 	case DeniedByQuota:
-		return provider || account || differ(s.Type, from.Type)
+		return account || areKnownToDiffer(s.Type, from.Type)
 	case DeniedBySecret: // of two Secrets, it is unknown which one has the problem
-		return provider || account || s.Account == "" && from.Account == "" && differ(s.Object, from.Object)
+		return account || s.Account+from.Account == "" && areKnownToDiffer(s.Object, from.Object)
 	case DeniedByTemplate:
 		return s.Object == "" || s.Object != from.Object
 	default:
 		return false
 	}
 }
+
+func areKnownToDiffer(x, y string) bool { return x != "" && y != "" && x != y }
 
 // activePin returns the pin that is in force; nil: there is none. A pin holds for one attempt at one template.
 func (p *planner) activePin() *Pin {

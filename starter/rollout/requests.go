@@ -1,12 +1,14 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"millwright/decide/phrase"
 	"millwright/decide/request"
 	"millwright/decide/rollout"
 	"millwright/starter/kubecli"
@@ -86,13 +88,12 @@ func effectOfRequest(r kubecli.Request, strategy string, f request.DeploymentFac
 	case r.Command == request.Approve:
 		return "the rollout continues"
 	}
-	text := fmt.Sprintf("the template of that revision returns, and is rolled out with the strategy %s", strategy)
-	switch {
-	case r.Command == request.Start:
-		text = fmt.Sprintf("another revision of the template is rolled out with the strategy %s", strategy)
-	case r.Command == request.Retry:
-		text = fmt.Sprintf("the template is rolled out again with the strategy %s", strategy)
-	}
+	what := cmp.Or(
+		phrase.TextIf(r.Command == request.Start, "another revision of the template is"),
+		phrase.TextIf(r.Command == request.Retry, "the template is again"),
+		"the template of that revision returns, and is",
+	)
+	text := fmt.Sprintf("%s rolled out with the strategy %s", what, strategy)
 	switch {
 	case r.Pin:
 		text = "the machines return to that revision, without rollout steps, and the template stays"

@@ -98,10 +98,8 @@ func (j *watchState) finalLine(s snapshot) (string, error) {
 		)
 	case d.Pin != nil && d.Pin.By == "" && !j.keepWatching:
 		return fails("%s", d.Pin.Cause(d.Revision))
-	case d.Pin != nil && d.Pin.By != "" && d.Complete:
-		return fmt.Sprintf("%s: %s; %s", s.key(), d.Pin.Cause(d.Revision), j.watchDurationText(s)), nil
-	case d.Complete && d.Pin == nil:
-		return fmt.Sprintf("%s: %s is complete; %s", s.key(), s.revisionText(), j.watchDurationText(s)), nil
+	case s.isAsRequested():
+		return fmt.Sprintf("%s: %s; %s", s.key(), s.completeText(), j.watchDurationText(s)), nil
 	case j.keepWatching:
 		return "", nil
 	case o.Paused:
@@ -117,6 +115,21 @@ func (j *watchState) finalLine(s snapshot) (string, error) {
 	default:
 		return "", nil
 	}
+}
+
+// isAsRequested reports whether the machines are as a person wants them: all have the template or, if a person pinned
+// them, the pinned revision.
+func (s snapshot) isAsRequested() bool {
+	pin := s.decision.Pin
+	return s.decision.Complete && (pin == nil || pin.By != "")
+}
+
+// completeText says which revision all machines have.
+func (s snapshot) completeText() string {
+	if pin := s.decision.Pin; pin != nil {
+		return pin.Cause(s.decision.Revision)
+	}
+	return s.revisionText() + " is complete"
 }
 
 // watchDurationText says how long the watch took, and how many machines were replaced meanwhile.
