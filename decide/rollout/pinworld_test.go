@@ -122,11 +122,21 @@ func (w *pinWorld) disturb() {
 		w.spec.Replicas = 1 + w.dice.randomIntBelow(8)
 		w.updateBounds()
 	case 5:
-		w.now = w.now.Add(time.Hour) // nothing happens for long: the worker did not run
-		w.spec.Absent += time.Hour
+		w.sleep(time.Hour)
 	default:
 		w.editCount++
 		w.changeTemplate(w.template) // the same template once more
+	}
+}
+
+// sleep passes time in which the worker does not run. What was lost shortly before is still news afterwards.
+func (w *pinWorld) sleep(d time.Duration) {
+	w.now = w.now.Add(d)
+	w.spec.Absent += d
+	for _, times := range [][]time.Time{w.failureTimes, w.removalTimes} {
+		for i := range times {
+			times[i] = times[i].Add(d)
+		}
 	}
 }
 
