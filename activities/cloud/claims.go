@@ -15,9 +15,9 @@ import (
 
 var errListAborted = errors.New("the list of all Machines broke off")
 
-// claimLists lists the claims of the Machines of all namespaces. Concurrent calls share one list that begins after all
-// of them have asked: a thousand creations read all Machines a few times, not a thousand times. The zero
-// claimLists is ready to use.
+// claimLists lists the claims of the Machines of all namespaces. Concurrent calls share one List request, which
+// starts only after all of them have asked: a thousand creations read all Machines a few times, not a thousand times.
+// The zero claimLists is ready to use.
 type claimLists struct {
 	mu       sync.Mutex
 	nextList *machineList // next list, which has not begun; nil: no call waits for a list

@@ -58,7 +58,7 @@ func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDeci
 	}
 	machines, err := p.readLiveClaims(ctx, in.Class.Namespace)
 	if err != nil {
-		return OrphanDecision{}, nonRetryableIfUnreadable(err)
+		return OrphanDecision{}, nonRetryableIfUnserved(err)
 	}
 	facts := orphan.Facts{
 		Named: traits.Named,
@@ -140,7 +140,7 @@ func (p *Provider) reasonToKeepInstances(ctx context.Context, in OrphanCall) (st
 	}
 	machines, err := p.readLiveClaims(ctx, in.Class.Namespace)
 	if err != nil {
-		return "", nonRetryableIfUnreadable(err)
+		return "", nonRetryableIfUnserved(err)
 	}
 	return orphan.ClaimReason(in.Target, machines), nil
 }
@@ -149,7 +149,7 @@ func (p *Provider) reasonToKeepInstances(ctx context.Context, in OrphanCall) (st
 // has its name.
 func (p *Provider) readLiveClass(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineClass, error) {
 	mc, err := kube.ReadLive(ctx, p.Classes.MachineV1alpha1().MachineClasses(ref.Namespace), "class", ref)
-	return mc, nonRetryableIfUnreadable(err)
+	return mc, nonRetryableIfUnserved(err)
 }
 
 // readLiveClaims reads the claims of the machines of all namespaces, completely or not at all. A Machine that was moved
@@ -169,10 +169,11 @@ func (p *Provider) readLiveClaims(ctx context.Context, namespace string) ([]orph
 	return machines, nil
 }
 
-// nonRetryableIfUnreadable makes an error non-retryable if the machines resource is missing or may not be read. A retry
-// could take the missing resource for a cluster without machines.
-func nonRetryableIfUnreadable(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+// nonRetryableIfUnserved makes an error non-retryable if the machines resource is missing: a retry could take the
+// missing resource for a cluster without machines. An API server that has just started refuses reads that it allows a
+// moment later, so a refusal is retried until the sweep ends.
+func nonRetryableIfUnserved(err error) error {
+	if apierrors.IsNotFound(err) {
 		return kube.RefusedError(err.Error())
 	}
 	return err

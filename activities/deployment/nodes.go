@@ -28,7 +28,7 @@ type NodeChanges struct {
 // their node. A failure stops no other write; the first failure is returned at the end. The activity is idempotent. The
 // result holds the resource versions of the nodes.
 func (a *Activities) ChangeNodes(ctx context.Context, in NodeChanges) (kube.MinVersions, error) {
-	list := in.editsByNode()
+	list := in.editsOfNodes()
 	return kube.WriteInParallel(cache.Nodes, len(list), func(i int) (string, error) {
 		versions, err := a.Kube.ChangeNode(ctx, list[i].machine, list[i].machine.Live, list[i].apply)
 		return versions[cache.Nodes], err
@@ -41,8 +41,8 @@ type nodeEdit struct {
 	edits   []func(*v1alpha1.Machine, *corev1.Node)
 }
 
-// editsByNode turns the lists of machines into one list of edits for each machine.
-func (in NodeChanges) editsByNode() []*nodeEdit {
+// editsOfNodes turns the lists of machines into one edit for each machine's node.
+func (in NodeChanges) editsOfNodes() []*nodeEdit {
 	var all []*nodeEdit
 	for _, l := range []struct {
 		targets []rollout.ObjectTarget

@@ -18,7 +18,7 @@ type Deployment struct {
 	Resume               string    // command that ends the pause of the deployment or its Cluster; empty: no such pause
 	Pin                  WaitState // why the machines stay on a former revision, without Next and Command; zero: they do not
 	ReplacementHold      string    // why failed machines are not replaced now; empty: they are replaced, or none failed
-	ReplacementHoldSince time.Time // beginning of ReplacementHold; zero: now
+	ReplacementHoldSince time.Time // when ReplacementHold began; zero: it begins now
 	// Step describes, as a clause, the reached rollout step that ends by itself at Until; empty: the rollout waits at no
 	// such step.
 	Step     string

@@ -332,7 +332,7 @@ func (m Machine) drainBlockerCommand(kind, name string) string {
 	}
 }
 
-// classProblemCommand returns the command against a problem of the class, of its Secret, or of values in both.
+// classProblemCommand returns the command that helps to correct a class or its Secret.
 func (m Machine) classProblemCommand(reason string) string {
 	switch reason {
 	case vocabulary.ReasonClassNotFound:

@@ -117,6 +117,12 @@ func TestRecreate(t *testing.T) {
 		assert.Equal(t, "1 machine of old templates still there", d.Hold)
 		assert.True(t, d.Rolling)
 	})
+	t.Run("it waits until no old set may create a machine", func(t *testing.T) {
+		empty := oldSet(1, 1, 0, 0)
+		assert.Equal(t, map[string]int{"ms1": 0}, changedSizes(recreate(empty, currentSet(2, 0, 0, 0))))
+		empty.Replicas, empty.ActedOn = 0, 1
+		assert.Empty(t, changedSizes(recreate(empty, currentSet(2, 0, 0, 0))))
+	})
 	t.Run("then the new set gets its full size", func(t *testing.T) {
 		assert.Equal(t, map[string]int{"ms2": 3}, changedSizes(recreate(oldSet(1, 0, 0, 0), currentSet(2, 0, 0, 0))))
 	})

@@ -182,8 +182,9 @@ func (p *planner) recordIdleReason(why string) {
 	}
 }
 
-// resizeRecreate removes all old machines, both objects and instances, before the first new machine is created. While
-// a pinned set cannot make machines, the machines of the template stay.
+// resizeRecreate removes all old machines, both objects and instances, before the first new machine is created. A
+// machine that the workflow of an old set may still create counts as one that exists. While a pinned set cannot make
+// machines, the machines of the template stay.
 func (p *planner) resizeRecreate() {
 	if lacks := p.current.MissingObject(); p.pin != nil && lacks != "" {
 		p.idleReason = fmt.Sprintf("%s does not exist: revision %d gets no machines", lacks, p.current.Revision)
@@ -192,7 +193,7 @@ func (p *planner) resizeRecreate() {
 	left := p.terminatingMachines
 	for _, set := range p.oldSets() {
 		set.setSize(0, "old machines are deleted first")
-		left += max(set.activeMachines+set.terminatingMachines, set.Counted)
+		left += max(set.activeMachines+set.terminatingMachines, set.Counted, set.Replicas, set.ActedOn)
 	}
 	if left == 0 {
 		p.idleReason = p.growCurrentSet(0)

@@ -156,7 +156,7 @@ func TestMachinesOfEqualRankAreDeletedByName(t *testing.T) {
 	}
 }
 
-func TestRandomMixesAgesAndNames(t *testing.T) {
+func TestRandomOrderIgnoresAgeAndName(t *testing.T) {
 	got := deletionNames(scale.Random, 9, runningMembers(9)...)
 	byName := slices.Sorted(slices.Values(got))
 	require.Len(t, got, 9)

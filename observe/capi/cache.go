@@ -46,7 +46,7 @@ const (
 )
 
 // Finalizer is Millwright's finalizer on a MachineSet or MachineDeployment of Cluster API. Finalizer differs from
-// Cluster API's own finalizer, which Cluster API's controller of the kind writes before any other change. An admission
+// Cluster API's own finalizer, which Cluster API's controller adds to an object before any other change. An admission
 // policy that rejects Cluster API's finalizer therefore stops that controller. An object with Cluster API's finalizer
 // shows that no such policy is active.
 const Finalizer = "machine.sapcloud.io/cluster-api"

@@ -149,7 +149,7 @@ type Subject struct {
 	Prefix   string // beginning of the sentence that says what was written
 	Question string // question that the user must answer with yes before the write; empty if there is no question
 	// Outlook returns the effect of a decision, the command that undoes the decision, and the command that shows the
-	// effect. A command is empty if it does not exist.
+	// effect. If there is no such command, the string is empty.
 	Outlook   func(d request.Decision) (next, back, follow string)
 	SendPatch func(ctx context.Context, data []byte) error
 	// BuildPatch returns the merge patch that carries a decision out; if it is nil, the patch is machine.RequestPatch, for

@@ -102,7 +102,7 @@ func runAtTime(t *testing.T, w *clitest.FakeBackend, at time.Time, args ...strin
 	return w.Run(t.Context(), Command(e), args...)
 }
 
-func TestObjectsOfAReleasedMCM(t *testing.T) {
+func TestObjectsOfAnMCMRelease(t *testing.T) {
 	machines, nodes := readRecordedObjects(t)
 	at := timeAfterRecording(machines)
 	for file, args := range map[string][]string{

@@ -77,7 +77,7 @@ func mutations() []mutation {
 			"D3",
 			"decide/drain/pods.go",
 			`b.remainingEvictions() > l.evictionCounts[b.Key]`,
-			`b.allows() > 0`,
+			`b.remainingEvictions() > 0`,
 			draining,
 			"evictions of the same decision do not use up the budget",
 		},

@@ -53,7 +53,7 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	after("healthy")
 
 	t.Run("images hold our programs and nothing else", func(t *testing.T) {
-		h.testImage(t, "millwright:dev", "worker", "k8sbridge", "millwright", "probe")
+		h.testImage(t, "millwright:dev", "worker", "k8sbridge", "millwright", "starter", "probe")
 		h.testImage(t, "millwright-provider:test", "provider")
 		help, err := h.engine.Run(
 			t.Context(),
