@@ -901,7 +901,7 @@ func mutations() []mutation {
 			"the replacements in a status are not bounded",
 		},
 		{"F24", "workflows/machine/inquiry.go", `		q.lastProblem = answer.Problem
-`, `		q.settled = true
+`, `		q.isSettled = true
 `, "-run=^Test(VanishedInstance|SignalsDoNotEnd|TheProviderIsAsked|AQuestionThatWaits|TheNextCall) ./workflows/machine", "a provider that does not answer once is never asked again whether an instance is gone"},
 		{
 			"F25",
