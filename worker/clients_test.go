@@ -1,9 +1,12 @@
 package main
 
 import (
+	"io"
 	"net/http"
-	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,15 +19,28 @@ import (
 
 // A worker that may not read the nodes of a workload cluster names the cluster.
 func TestProblemsOfAWorkloadClusterHaveItsName(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "not for w", http.StatusForbidden)
-	}))
-	defer server.Close()
+	synctest.Test(t, func(t *testing.T) { testProblemsOfAWorkloadCluster(t) })
+}
+
+func testProblemsOfAWorkloadCluster(t *testing.T) {
+	t.Helper()
+	refuses := roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{
+			StatusCode: http.StatusForbidden,
+			Request:    r,
+			Header:     http.Header{},
+			Body:       io.NopCloser(strings.NewReader("not for w")),
+		}, nil
+	})
 	o := options{Flags: process.Flags{Problems: problems.New("prod")}}
-	client, err := clients{}.workloadAccess(o).Connect(&rest.Config{Host: server.URL}, "shop", "c1")
+	client, err := clients{}.workloadAccess(o).
+		Connect(&rest.Config{Host: "api.example.com", Transport: refuses}, "shop", "c1")
 	require.NoError(t, err)
-	_, err = client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
-	require.Error(t, err)
+	for range 2 {
+		_, err = client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+		require.Error(t, err)
+		time.Sleep(3 * time.Second)
+	}
 	require.Len(t, o.Problems.List(), 1)
 	assert.Equal(t, problems.Workload("shop", "c1"), o.Problems.List()[0].System)
 	assert.Equal(
@@ -33,3 +49,7 @@ func TestProblemsOfAWorkloadClusterHaveItsName(t *testing.T) {
 		o.Problems.List()[0].Text("worker"),
 	)
 }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -184,7 +184,10 @@ func TestAbsencesOfWorkers(t *testing.T) {
 				_ = w.recorder.WatchTemporal(t.Context(), "/service/DescribeNamespace", nil, nil, nil,
 					func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return err })
 			}
-			refuse(status.Error(codes.PermissionDenied, "Request unauthorized."))
+			denied := status.Error(codes.PermissionDenied, "Request unauthorized.")
+			refuse(denied)
+			time.Sleep(3 * time.Second)
+			refuse(denied)
 			w.keepRenewingForDuration(t, 3*time.Minute)
 			require.Equal(t, renewed, s.lease.Spec.RenewTime, "the worker is not at work")
 			require.Len(t, problems.ReportsOf(s.lease, time.Now()), 1)

@@ -189,10 +189,9 @@ func (p Problem) isLike(other Problem) bool {
 
 func (p Problem) key() key { return key{p.System, p.Namespace, p.Resource, p.Verb} }
 
-// isLasting reports whether the failure is no momentary one. A refusal and a missing resource need a person at once.
-func (p Problem) isLasting() bool {
-	return p.Kind == Refused || p.Kind == Unserved || p.Last.Sub(p.First) >= lastingTime
-}
+// isLasting reports whether the failure is no momentary one. An API server that has just started also refuses requests
+// that it allows a moment later, and does not serve all resources yet.
+func (p Problem) isLasting() bool { return p.Last.Sub(p.First) >= lastingTime }
 
 // problemsDesc describes the metric of the problems.
 func problemsDesc() *prometheus.Desc {

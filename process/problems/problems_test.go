@@ -91,12 +91,20 @@ func send(t *testing.T, r *Recorder, to http.RoundTripper, text string) string {
 const deployments = "/apis/machine.sapcloud.io/v1alpha1/namespaces/shop/machinedeployments"
 
 // A request is a problem of the process only if neither its object nor its moment is to blame.
+// sendTwice sends a request twice, so that its failure lasts.
+func sendTwice(t *testing.T, r *Recorder, to http.RoundTripper, text string) {
+	t.Helper()
+	send(t, r, to, text)
+	time.Sleep(lastingTime)
+	send(t, r, to, text)
+}
+
 func TestWhichAnswersAreProblems(t *testing.T) {
 	const denied = `User "w" cannot %s resource "x" in API group ""`
 	for name, row := range map[string]struct {
 		request string
 		answer  server
-		lasts   bool // the failure lasts for some seconds
+		lasts   bool // the failure lasts for some seconds, and is no problem
 		text    string
 	}{
 		"a role is not bound": {
@@ -203,7 +211,8 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 				if row.answer.codec == "" && row.answer.err == nil {
 					assert.Equal(t, row.answer.message, body, "the client reads the whole answer")
 				}
-				if row.lasts {
+				assert.Empty(t, r.List(), "the answer may be a momentary one")
+				if row.lasts || row.text != "" {
 					time.Sleep(lastingTime)
 					send(t, r, &row.answer, row.request)
 				}
@@ -225,7 +234,7 @@ func TestProblemsAreBoundedAndForgotten(t *testing.T) {
 		r := New("prod")
 		for i := range 100 {
 			time.Sleep(time.Second)
-			send(t, r, &server{code: 403, message: strings.Repeat("no ", 1000)}, fmt.Sprintf("GET /api/v1/things%02d", i))
+			sendTwice(t, r, &server{code: 403, message: strings.Repeat("no ", 1000)}, fmt.Sprintf("GET /api/v1/things%02d", i))
 		}
 		kept := r.List()
 		require.Len(t, kept, 64, "more than a worker watches")
@@ -247,7 +256,7 @@ func TestProblemsOfNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("prod")
 		ask := func(code int, namespace, query string) {
-			send(t, r, &server{code: code, message: "no"}, "GET /api/v1/namespaces/"+namespace+"/pods"+query)
+			sendTwice(t, r, &server{code: code, message: "no"}, "GET /api/v1/namespaces/"+namespace+"/pods"+query)
 		}
 		ask(403, "b", "")
 		ask(200, "a", "")
@@ -345,6 +354,8 @@ func TestAnswersOfTemporal(t *testing.T) {
 			"Namespace prod is not found.": serviceerror.NewNamespaceNotFound("prod"),
 		} {
 			ask(err)
+			time.Sleep(lastingTime)
+			ask(err)
 			require.Len(t, r.List(), 1)
 			assert.Equal(t, "Temporal refuses PollWorkflowTaskQueue to the bridge: "+words, r.List()[0].Text("bridge"))
 			ask(nil)
@@ -387,12 +398,12 @@ func TestProblemsOnALease(t *testing.T) {
 		_, err := client.Get(ctx, "millwright-worker", metav1.GetOptions{})
 		require.True(t, apierrors.IsNotFound(err), "nothing is written without a problem")
 
-		send(t, a, &server{code: 403, message: "no"}, "GET /api/v1/nodes")
+		sendTwice(t, a, &server{code: 403, message: "no"}, "GET /api/v1/nodes")
 		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
 		assert.Nil(t, lease().Spec.RenewTime, "a process that shows problems is not at work for that")
 		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
 		assert.Equal(t, 1, prepared)
-		send(t, b, &server{code: 403, message: "no"}, "GET /api/v1/pods")
+		sendTwice(t, b, &server{code: 403, message: "no"}, "GET /api/v1/pods")
 		_, err = b.Leases(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		by := func() (names []string) {
@@ -412,7 +423,7 @@ func TestProblemsOnALease(t *testing.T) {
 		assert.Empty(t, by(), "a problem that is gone is shown no more")
 		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
 		assert.Equal(t, 2, prepared, "and then nothing is written")
-		send(t, a, &server{code: 403, message: "no"}, "GET /api/v1/nodes")
+		sendTwice(t, a, &server{code: 403, message: "no"}, "GET /api/v1/nodes")
 		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
 		assert.Equal(t, "prod", ReportsOf(lease(), time.Now())[0].Installation)
 		assert.Empty(t, ReportsOf(lease(), time.Now().Add(2*time.Minute+time.Second)), "nobody writes the Lease any more")
@@ -434,20 +445,22 @@ func TestUnreadableReports(t *testing.T) {
 }
 
 func TestMetric(t *testing.T) {
-	r := New("prod")
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(r)
-	send(t, r, &server{code: 403, message: "no"}, "GET /api/v1/nodes/web-1")
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	require.Len(t, families, 1)
-	require.Len(t, families[0].GetMetric(), 1)
-	labels := map[string]string{}
-	for _, l := range families[0].GetMetric()[0].GetLabel() {
-		labels[l.GetName()] = l.GetValue()
-	}
-	assert.Equal(t, map[string]string{"system": "control", "resource": "nodes", "verb": "get", "kind": "refused"}, labels)
-	assert.InDelta(t, 1, families[0].GetMetric()[0].GetGauge().GetValue(), 0)
+	synctest.Test(t, func(t *testing.T) {
+		r := New("prod")
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(r)
+		sendTwice(t, r, &server{code: 403, message: "no"}, "GET /api/v1/nodes/web-1")
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		require.Len(t, families, 1)
+		require.Len(t, families[0].GetMetric(), 1)
+		labels := map[string]string{}
+		for _, l := range families[0].GetMetric()[0].GetLabel() {
+			labels[l.GetName()] = l.GetValue()
+		}
+		assert.Equal(t, map[string]string{"system": "control", "resource": "nodes", "verb": "get", "kind": "refused"}, labels)
+		assert.InDelta(t, 1, families[0].GetMetric()[0].GetGauge().GetValue(), 0)
+	})
 }
 
 // Each problem names a command or a setting.
