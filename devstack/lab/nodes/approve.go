@@ -15,17 +15,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 )
 
 const (
 	nodeUserPrefix = "system:node:" // prefix of kubelets' user names
 	nodeGroup      = "system:nodes"
 
-	// resyncInterval is the informer's resync period. Each resync judges again the requests that were not approved, for
-	// instance because the Node did not exist yet.
-	resyncInterval = time.Second
+	// A request that was not approved, for instance because its Node does not exist yet, is judged again after these
+	// delays.
+	firstRetry, lastRetry = time.Second, 10 * time.Second
 )
 
 // approver approves kubelets' requests for serving certificates. Kubernetes has no approver for these requests: it does
@@ -36,39 +38,56 @@ type approver struct {
 	instanceAddresses func(ctx context.Context, name string) ([]string, error)
 }
 
-// run approves requests until ctx ends. A request that is not approved stays pending.
+// run approves requests until ctx ends. A request that is not approved stays pending. Each judgement asks Incus, which
+// takes seconds on a busy machine: the queue holds a request once, and a request that waits for its retry delays no other.
 func (a approver) run(ctx context.Context) error {
-	serving := fields.OneTermEqualSelector("spec.signerName", certificatesv1.KubeletServingSignerName)
-	requests := cache.NewListWatchFromClient(
-		a.clients.CertificatesV1().RESTClient(),
-		"certificatesigningrequests",
-		"",
-		serving,
+	factory := informers.NewSharedInformerFactoryWithOptions(
+		a.clients,
+		0,
+		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
+			options.FieldSelector = fields.OneTermEqualSelector(
+				"spec.signerName",
+				certificatesv1.KubeletServingSignerName,
+			).String()
+		}),
 	)
-	judge := func(object any) {
-		request, ok := object.(*certificatesv1.CertificateSigningRequest)
-		if !ok || len(request.Status.Conditions) > 0 {
-			return
-		}
-		if err := a.approveRequest(ctx, request.DeepCopy()); err != nil {
-			slog.Warn("certificate is not approved", "request", request.Name, "user", request.Spec.Username, "reason", err)
+	requests := factory.Certificates().V1().CertificateSigningRequests()
+	queue := workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+	)
+	add := func(object any) {
+		if request, ok := object.(*certificatesv1.CertificateSigningRequest); ok {
+			queue.Add(request.Name)
 		}
 	}
-	informer := cache.NewSharedIndexInformer(
-		requests,
-		&certificatesv1.CertificateSigningRequest{},
-		resyncInterval,
-		cache.Indexers{},
-	)
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    judge,
-		UpdateFunc: func(_, object any) { judge(object) },
+	_, err := requests.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    add,
+		UpdateFunc: func(_, object any) { add(object) },
 	})
 	if err != nil {
 		return fmt.Errorf("watch certificate requests: %w", err)
 	}
-	informer.RunWithContext(ctx)
-	return nil
+	factory.StartWithContext(ctx)
+	stop := context.AfterFunc(ctx, queue.ShutDown)
+	defer stop()
+	for {
+		name, ended := queue.Get()
+		if ended {
+			factory.Shutdown()
+			return nil
+		}
+		request, err := requests.Lister().Get(name)
+		switch {
+		case err != nil || len(request.Status.Conditions) > 0:
+			queue.Forget(name)
+		default:
+			if err := a.approveRequest(ctx, request.DeepCopy()); err != nil {
+				slog.Warn("certificate is not approved", "request", name, "user", request.Spec.Username, "reason", err)
+				queue.AddRateLimited(name)
+			}
+		}
+		queue.Done(name)
+	}
 }
 
 // approveRequest approves a request. An error says why the request was not approved.

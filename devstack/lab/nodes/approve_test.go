@@ -10,12 +10,15 @@ import (
 	"encoding/pem"
 	"net"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -107,11 +110,7 @@ func TestOnlyOwnNamesAndAddressesAreApproved(t *testing.T) {
 				DNSNames: []string{"m-1"}, IPAddresses: []net.IP{net.ParseIP("10.200.0.10")},
 			}
 			test.change(request, content)
-			key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-			require.NoError(t, err)
-			signed, err := x509.CreateCertificateRequest(rand.Reader, content, key)
-			require.NoError(t, err)
-			request.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: signed})
+			request.Spec.Request = signRequest(t, content)
 
 			clients := fake.NewClientset(
 				request,
@@ -121,7 +120,7 @@ func TestOnlyOwnNamesAndAddressesAreApproved(t *testing.T) {
 			a := approver{clients, func(_ context.Context, name string) ([]string, error) {
 				return map[string][]string{"m-1": {"10.200.0.10"}}[name], nil
 			}}
-			err = a.approveRequest(t.Context(), request.DeepCopy())
+			err := a.approveRequest(t.Context(), request.DeepCopy())
 			after, getErr := clients.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "csr", metav1.GetOptions{})
 			require.NoError(t, getErr)
 			if test.refused != "" {
@@ -133,6 +132,65 @@ func TestOnlyOwnNamesAndAddressesAreApproved(t *testing.T) {
 			assert.Equal(t, certificatesv1.CertificateApproved, after.Status.Conditions[0].Type)
 		})
 	}
+}
+
+// A request that is not approved yet delays no other request, also if Incus needs seconds for each answer.
+func TestRequestsThatWaitDelayNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients := fake.NewClientset(newNode("m-1", "incus:///default/m-1"))
+		for _, name := range []string{"early-1", "early-2", "early-3"} { // their machines have no address
+			createRequest(t, clients, name)
+		}
+		a := approver{clients, func(_ context.Context, name string) ([]string, error) {
+			time.Sleep(2 * time.Second)
+			return map[string][]string{"m-1": {"10.200.0.10"}}[name], nil
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- a.run(ctx) }()
+		time.Sleep(10 * time.Minute)
+		createRequest(t, clients, "m-1")
+		time.Sleep(30 * time.Second)
+		after, err := clients.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "m-1", metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.NotEmpty(t, after.Status.Conditions)
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
+// createRequest creates a node and the request of its kubelet.
+func createRequest(t *testing.T, clients kubernetes.Interface, name string) {
+	t.Helper()
+	if _, err := clients.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+		node := newNode(name, "incus:///default/"+name)
+		_, err := clients.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	user := "system:node:" + name
+	request := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			SignerName: certificatesv1.KubeletServingSignerName, Username: user, Groups: []string{"system:nodes"},
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth},
+			Request: signRequest(t, &x509.CertificateRequest{
+				Subject:  pkix.Name{CommonName: user, Organization: []string{"system:nodes"}},
+				DNSNames: []string{name}, IPAddresses: []net.IP{net.ParseIP("10.200.0.10")},
+			}),
+		},
+	}
+	_, err := clients.CertificatesV1().CertificateSigningRequests().Create(t.Context(), request, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// signRequest returns a certificate request in PEM form.
+func signRequest(t *testing.T, content *x509.CertificateRequest) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	signed, err := x509.CreateCertificateRequest(rand.Reader, content, key)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: signed})
 }
 
 func newNode(name, providerID string) *corev1.Node {
