@@ -49,6 +49,7 @@ type Pinned struct {
 	Twins    []int64 // revisions of other sets with the present template, as before a restart; only a pin returns to them
 	PinnedTo int64   // earlier revision that has the machines; 0: the revision is not pinned
 	Attempt  int     // number of retries of this revision that were requested or are recorded
+	Good     int64   // earlier revision whose rollout was the last complete one; 0: there is none, or it is unknown
 }
 
 func (f DeploymentFacts) kindAndUID() (Kind, string) { return MachineDeployment, f.UID }
@@ -170,12 +171,16 @@ func (f DeploymentFacts) busyReason() string {
 	)
 }
 
-// decideUndo requests the template of an earlier revision. decideUndo always writes the number of the revision: the
-// previous revision changes when a set is created or deleted.
+// decideUndo requests the template of an earlier revision. An order without a revision is for the last revision whose
+// rollout was complete, not for a revision that failed since; without such a record, it is for the previous revision.
+// decideUndo always writes the number of the revision: the previous revision changes when a set is created or deleted.
 func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 	to := revisionOrZero(o.Revision)
 	if o.Pin {
 		f.Revisions = slices.Concat(f.Revisions, f.Twins)
+	}
+	if to == 0 && slices.Contains(f.Revisions, f.Good) {
+		to = f.Good
 	}
 	if all := slices.AppendSeq(slices.Clone(f.Revisions), maps.Keys(f.Lacking)); to == 0 && len(all) > 0 {
 		to = slices.Max(all)

@@ -80,6 +80,14 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			Annotation: new("6 somebody"), RollbackTo: new(int64(6)), Record: recordTime + "somebody requested undo (revision 0)",
 			Says: "deployment shop/d returns from revision 7 to revision 6",
 		}},
+		"undo, after a revision that failed": {newOrder(request.Undo), idleDeployment(withGoodRevision(5)), request.Decision{
+			Annotation: new("5 ann: why"), RollbackTo: new(int64(5)), Record: recordTime + "ann requested undo: why",
+			Says: "deployment shop/d returns from revision 7 to revision 5",
+		}},
+		"undo, the last good set is gone": {newOrder(request.Undo), idleDeployment(withGoodRevision(4)), request.Decision{
+			Annotation: new("6 ann: why"), RollbackTo: new(int64(6)), Record: recordTime + "ann requested undo: why",
+			Says: "deployment shop/d returns from revision 7 to revision 6",
+		}},
 		"undo to a revision": {newOrder(request.Undo, withRevision(5)), idleDeployment(), request.Decision{
 			Annotation: new("5 ann: why"), RollbackTo: new(int64(5)), Record: recordTime + "ann requested undo (revision 5): why",
 			Says: "deployment shop/d returns from revision 7 to revision 5",

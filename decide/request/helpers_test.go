@@ -133,6 +133,10 @@ func withoutPausePoint(f *request.DeploymentFacts)       { f.WaitsAt = 0 }
 func withoutEarlierRevisions(f *request.DeploymentFacts) { f.Revisions = nil }
 func withoutCurrentSet(f *request.DeploymentFacts)       { f.Revision, f.Revisions = 0, []int64{6, 7} }
 
+func withGoodRevision(n int64) func(*request.DeploymentFacts) {
+	return func(f *request.DeploymentFacts) { f.Good = n }
+}
+
 func withRevisionHold(by string) func(*request.DeploymentFacts) {
 	return func(f *request.DeploymentFacts) { f.Held = by }
 }

@@ -51,18 +51,37 @@ func SharedRequestFacts(d metav1.Object, o rollout.Facts, next rollout.Decision)
 			continue
 		}
 		f.Rolling = f.Rolling || s.Replicas > 0 || len(s.Machines) > 0
-		switch {
-		case s.Revision == 0 || s.IsTwin() && s.MissingObject() != "": // a Twin lacks what the template itself lacks
-		case s.IsTwin():
-			f.Twins = append(f.Twins, s.Revision)
-		case s.MissingObject() != "":
-			if f.Lacking == nil {
-				f.Lacking = map[int64]string{}
+		addEarlierRevision(&f, s)
+	}
+	f.Good = revisionOfLastGoodSet(o)
+	return f
+}
+
+// addEarlierRevision records in f whether the deployment can return to the revision of an old set.
+func addEarlierRevision(f *request.DeploymentFacts, s rollout.MachineSet) {
+	switch {
+	case s.Revision == 0 || s.IsTwin() && s.MissingObject() != "": // a Twin lacks what the template itself lacks
+	case s.IsTwin():
+		f.Twins = append(f.Twins, s.Revision)
+	case s.MissingObject() != "":
+		if f.Lacking == nil {
+			f.Lacking = map[int64]string{}
+		}
+		f.Lacking[s.Revision] = s.MissingObject()
+	default:
+		f.Revisions = append(f.Revisions, s.Revision)
+	}
+}
+
+// revisionOfLastGoodSet returns the revision of the old set whose rollout was the last complete one; 0: no such set is
+// on record.
+func revisionOfLastGoodSet(o rollout.Facts) int64 {
+	for _, name := range []string{o.Progress.Good, o.Progress.FormerGood} {
+		for _, s := range o.Sets {
+			if s.Name == name && !s.Current && !s.Deleting {
+				return s.Revision
 			}
-			f.Lacking[s.Revision] = s.MissingObject()
-		default:
-			f.Revisions = append(f.Revisions, s.Revision)
 		}
 	}
-	return f
+	return 0
 }

@@ -101,6 +101,15 @@ func TestDeploymentRequestOfWhatStopsARollout(t *testing.T) {
 		"invalid": {func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }, func(f request.DeploymentFacts) bool { return f.Invalid == "the template names no machine class" }},
 		"undone":  {func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{Revision: 3} }, func(f request.DeploymentFacts) bool { return *f.RollbackTo == 3 && f.Revision == 7 }},
 		"passed":  {func(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutApprove] = "7/1 ann" }, func(f request.DeploymentFacts) bool { return f.Approved == 1 && f.WaitsAt == 0 }},
+		"completed": {func(d *v1alpha1.MachineDeployment) {
+			d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 6, Set: "d-2", LastGoodSet: "d-1"}
+		}, func(f request.DeploymentFacts) bool { return f.Good == 3 }},
+		"completed, and in its bake time": {func(d *v1alpha1.MachineDeployment) {
+			d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 7, Set: "d-4", LastGoodSet: "d-4", FormerGoodSet: "d-1"}
+		}, func(f request.DeploymentFacts) bool { return f.Good == 3 }},
+		"completed and deleted": {func(d *v1alpha1.MachineDeployment) {
+			d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 6, Set: "d-2", LastGoodSet: "d-3"}
+		}, func(f request.DeploymentFacts) bool { return f.Good == 0 }},
 		"OnDelete knows no steps": {
 			func(d *v1alpha1.MachineDeployment) {
 				d.Spec.Strategy.Type = v1alpha1.OnDeleteMachineDeploymentStrategyType

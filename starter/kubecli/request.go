@@ -92,7 +92,7 @@ func (r *Request) addFlag(flags *pflag.FlagSet, argument string, revision *int64
 	case argument == "in-advance":
 		flags.BoolVar(&r.InAdvance, argument, false, "write the request although the machine is not being deleted yet")
 	case argument == "back":
-		flags.BoolVar(&r.Back, argument, false, "return to the previous revision instead of holding the rollout")
+		flags.BoolVar(&r.Back, argument, false, "go back as undo does, instead of holding the rollout")
 	case argument == "pin":
 		flags.BoolVar(&r.Pin, argument, false, "keep the template, and pin the machines to the former revision")
 	case argument == "steps":

@@ -189,7 +189,7 @@ func (s snapshot) automaticRollbackText() string {
 	case len(whens) == 0:
 		return ""
 	case s.decision.Pin != nil:
-		return "done, or pinned by a person: see above"
+		return fmt.Sprintf("none while the deployment is pinned to revision %d", s.decision.Pin.Revision)
 	case !o.Progress.Completed.IsZero() && !s.now.Before(o.Progress.Completed.Add(o.Automatic.Bake)):
 		return "not any more: the rollout is complete"
 	default:

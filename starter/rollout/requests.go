@@ -41,7 +41,7 @@ still takes effect, and machines that fail are still replaced.`,
 			Name:  request.Cancel,
 			Short: "Stop the rollout of this revision, or go back",
 			Long: `cancel holds the current rollout where it is: machines of the old and of the new template stay. The hold lasts until resume, or until
-there is another revision: a new template, or an undo. With --back, the deployment returns to the previous revision at once.`,
+there is another revision: a new template, or an undo. With --back, the deployment goes back at once, as undo does.`,
 			Example: `  millwright rollout cancel shop/web --reason "machines do not join"
   millwright rollout cancel shop/web --back --reason "the image is bad"`,
 		},
@@ -49,7 +49,7 @@ there is another revision: a new template, or an undo. With --back, the deployme
 			Name:  request.Undo,
 			Short: "Go back to a former revision",
 			Long: `undo sets spec.rollbackTo: the deployment gets the template of a former revision again, which is rolled out like any other. Without
---to-revision, it is the previous revision. undo is refused while the deployment is paused.
+--to-revision, it is the last revision whose rollout was complete, and the previous revision if none is on record. undo is refused while the deployment is paused.
 With --pin, the template stays as it is, and the machines return to the former revision until the template changes or a person retries.
 That is the way where Flux or Argo CD would write the template again.`,
 			Example: `  millwright rollout undo shop/web

@@ -225,7 +225,7 @@ func TestStatusLines(t *testing.T) {
 		{"a deadline after a rollback", waitingPool(withProgressDeadline(600), reached(7, 0), pinned).addPolicy(automatic), "deadline   10m without progress; not running: the rollout is rolled back\n"},
 		{"automatic rollback", waitingPool(reached(7, 0)).addPolicy(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 1 have\n"},
 		{"failures of another revision", waitingPool(reached(6, 0)).addPolicy(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 0 have\n"},
-		{"pinned by a rollback", waitingPool(reached(7, 0), pinned).addPolicy(automatic), "rollback   done, or pinned by a person: see above\n"},
+		{"pinned by a rollback", waitingPool(reached(7, 0), pinned).addPolicy(automatic), "rollback   none while the deployment is pinned to revision 6\n"},
 		{"frozen", waitingPool(frozen), "frozen     No machine is created while the label freeze is True\n"},
 	} {
 		assert.Contains(t, c.pool.newSnapshot().statusText(nil), "\n"+c.want, c.name)
