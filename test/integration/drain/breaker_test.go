@@ -83,8 +83,16 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	}
 	pods := p.Pods(t, "web")
 	require.Len(t, pods, 2*size)
+	leavingNodes := map[string]bool{}
+	for _, m := range p.Machines(t) {
+		leavingNodes[m.Labels[v1alpha1.LabelNode]] = m.DeletionTimestamp != nil
+	}
+	evictions := 0 // a busy scheduler may place three pods on one node and one on another
 	for _, pod := range pods {
 		require.Nil(t, pod.DeletionTimestamp, "%s", pod.Name)
+		if leavingNodes[pod.Spec.NodeName] {
+			evictions++
+		}
 	}
 
 	require.NoError(t, thaw())
@@ -94,7 +102,7 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	for _, q := range podRequests(t, p.Namespace) {
 		require.Equal(t, "evict", q.Verb, "%v", q)
 	}
-	require.Equal(t, 2*drains, requireSingleEvictions(t, p.Namespace))
+	require.Equal(t, evictions, requireSingleEvictions(t, p.Namespace))
 	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 	p.Delete(t)
