@@ -310,7 +310,8 @@ func (d *nodeDrain) storeEviction(
 	return err
 }
 
-// maxCauses is how many causes the status message of the machine names. Source: two causes fit on 80 columns.
+// maxCauses is how many causes the status message of the machine names. Two causes fit into the 80 columns of a
+// terminal.
 const maxCauses = 2
 
 func (d *nodeDrain) showStep(ctx workflow.Context, next activities.Decision) {

@@ -36,8 +36,9 @@ type ObjectTree struct {
 	Absences cache.Absences // times when no worker was working
 }
 
-// ReadTree returns a deployment with its sets and machines from the caches. A template whose cache is not yet filled
-// has ReadTree false. ReadTree returns an error if a kind is unknown because the API server does not answer.
+// ReadTree returns a deployment with its sets and machines from the caches. While the cache of a template's kind is not
+// filled, the field ReadTree of this template is false. ReadTree returns an error if a kind is unknown because the API
+// server does not answer.
 func ReadTree(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (ObjectTree, error) {
 	return readTree(ctx, c, d, c.Templates)
 }
