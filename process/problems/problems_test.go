@@ -90,7 +90,6 @@ func send(t *testing.T, r *Recorder, to http.RoundTripper, text string) string {
 
 const deployments = "/apis/machine.sapcloud.io/v1alpha1/namespaces/shop/machinedeployments"
 
-// A request is a problem of the process only if neither its object nor its moment is to blame.
 // sendTwice sends a request twice, so that its failure lasts.
 func sendTwice(t *testing.T, r *Recorder, to http.RoundTripper, text string) {
 	t.Helper()
@@ -99,6 +98,7 @@ func sendTwice(t *testing.T, r *Recorder, to http.RoundTripper, text string) {
 	send(t, r, to, text)
 }
 
+// A request is a problem of the process only if neither its object nor its moment is to blame.
 func TestWhichAnswersAreProblems(t *testing.T) {
 	const denied = `User "w" cannot %s resource "x" in API group ""`
 	for name, row := range map[string]struct {

@@ -49,7 +49,8 @@ there is another revision: a new template, or an undo. With --back, the deployme
 			Name:  request.Undo,
 			Short: "Go back to a former revision",
 			Long: `undo sets spec.rollbackTo: the deployment gets the template of a former revision again, which is rolled out like any other. Without
---to-revision, it is the last revision whose rollout was complete, and the previous revision if none is on record. undo is refused while the deployment is paused.
+--to-revision, it is the last revision whose rollout was complete, and the previous revision if none is on record. undo is refused
+while the deployment is paused.
 With --pin, the template stays as it is, and the machines return to the former revision until the template changes or a person retries.
 That is the way where Flux or Argo CD would write the template again.`,
 			Example: `  millwright rollout undo shop/web

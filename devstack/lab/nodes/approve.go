@@ -77,14 +77,11 @@ func (a approver) run(ctx context.Context) error {
 			return nil
 		}
 		request, err := requests.Lister().Get(name)
-		switch {
-		case err != nil || len(request.Status.Conditions) > 0:
+		if err != nil || len(request.Status.Conditions) > 0 { // gone or judged
 			queue.Forget(name)
-		default:
-			if err := a.approveRequest(ctx, request.DeepCopy()); err != nil {
-				slog.Warn("certificate is not approved", "request", name, "user", request.Spec.Username, "reason", err)
-				queue.AddRateLimited(name)
-			}
+		} else if err := a.approveRequest(ctx, request.DeepCopy()); err != nil {
+			slog.Warn("certificate is not approved", "request", name, "user", request.Spec.Username, "reason", err)
+			queue.AddRateLimited(name)
 		}
 		queue.Done(name)
 	}

@@ -137,7 +137,7 @@ func TestOnlyOwnNamesAndAddressesAreApproved(t *testing.T) {
 // A request that is not approved yet delays no other request, also if Incus needs seconds for each answer.
 func TestRequestsThatWaitDelayNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients := fake.NewClientset(newNode("m-1", "incus:///default/m-1"))
+		clients := fake.NewClientset()
 		for _, name := range []string{"early-1", "early-2", "early-3"} { // their machines have no address
 			createRequest(t, clients, name)
 		}
@@ -162,11 +162,9 @@ func TestRequestsThatWaitDelayNoOthers(t *testing.T) {
 // createRequest creates a node and the request of its kubelet.
 func createRequest(t *testing.T, clients kubernetes.Interface, name string) {
 	t.Helper()
-	if _, err := clients.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{}); err != nil {
-		node := newNode(name, "incus:///default/"+name)
-		_, err := clients.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
+	node := newNode(name, "incus:///default/"+name)
+	_, err := clients.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+	require.NoError(t, err)
 	user := "system:node:" + name
 	request := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -179,7 +177,7 @@ func createRequest(t *testing.T, clients kubernetes.Interface, name string) {
 			}),
 		},
 	}
-	_, err := clients.CertificatesV1().CertificateSigningRequests().Create(t.Context(), request, metav1.CreateOptions{})
+	_, err = clients.CertificatesV1().CertificateSigningRequests().Create(t.Context(), request, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
