@@ -340,7 +340,7 @@ func (w setWriter[D, S]) resizeSet(ctx context.Context, r rollout.SetResize) err
 		}
 	}
 	err := w.patchSet(ctx, r.Name, r.UID, r.Version, change(r.ActedOn))
-	soon := w.clock.Now().Sub(activity.GetInfo(ctx).ScheduledTime) < maxResizeAge
+	soon := w.clock.Now().Sub(activity.GetInfo(ctx).ScheduledTime) < maxResizeDecisionAge
 	if apierrors.IsConflict(err) && r.From != r.To && soon {
 		if set, same := w.readSetIfSameSize(ctx, r); same {
 			err = w.patchSet(ctx, r.Name, r.UID, set.GetResourceVersion(), change(w.ActedOn(set)))

@@ -2,6 +2,6 @@ package deployment
 
 import "time"
 
-// maxResizeAge is the largest age of a resize decision that ignores a changed resourceVersion of the set. Source: the
-// timeout of one attempt of a local activity.
-const maxResizeAge = 2 * time.Second
+// maxResizeDecisionAge is the largest age of a decision on a set's size that ignores a changed resourceVersion of the
+// set. Source: the timeout of one attempt of a local activity.
+const maxResizeDecisionAge = 2 * time.Second

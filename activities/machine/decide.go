@@ -172,7 +172,7 @@ func (a *Activities) callInputsOf(m *v1alpha1.Machine, related machine.RelatedOb
 	if c.Provider, c.Problem = providerNameOf(m, related.Class); c.Provider != "" {
 		c.Versions = observeclass.VersionsText(a.Kube.Cluster, related.Class)
 	}
-	c.Token = !related.NoTarget && a.needsToken(related.Class, c.Versions, live)
+	c.Token = !related.NoTargetCluster && a.needsToken(related.Class, c.Versions, live)
 	if machine.MayCallCloud(m) {
 		c.Yields = a.Kube.FairCalls > 0 && machine.CloudCallCount(a.Kube.Cluster, m) >= a.Kube.FairCalls
 	}
@@ -193,7 +193,7 @@ func (f machineFacts) decide() Decision {
 		NodeFound:      f.NodeFound,
 		LastKnownState: m.Status.LastKnownState,
 		Prepare:        !f.Deleting && !f.Finalizer,
-		Target:         !f.related.NoTarget,
+		Target:         !f.related.NoTargetCluster,
 		NeverTried:     f.neverTried,
 		CreateBy:       f.CreateBy,
 		Busy:           m.Status.CurrentOperation != nil,

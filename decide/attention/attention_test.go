@@ -56,7 +56,7 @@ func withoutReadyComponents(f *attention.MachineFacts) {
 	f.NodeWaits = "its critical components are not ready"
 }
 
-func withoutTargetCluster(f *attention.MachineFacts)   { f.NoTarget, f.NodeExists = true, false }
+func withoutTargetCluster(f *attention.MachineFacts)   { f.NoTargetCluster, f.NodeExists = true, false }
 func withDeletion(f *attention.MachineFacts)           { f.Deleting = true }
 func withoutFinalizer(f *attention.MachineFacts)       { f.Finalizer = false }
 func withoutInstance(f *attention.MachineFacts)        { f.ProviderID = "" }
@@ -233,8 +233,8 @@ func TestOnlyACompleteMachineIsCalm(t *testing.T) {
 		forAllEdits(p, func(f attention.MachineFacts) {
 			joined := p == "Running" && f.NodeExists && f.Conditions[0].Status == "True" && !f.NodeDeleting && !f.Uncopied &&
 				f.Carries.Finalizer &&
-				!f.NoTarget
-			calm := f.Finalizer && f.ProviderID != "" && !f.Granted && (joined || p == "Available" && f.NoTarget)
+				!f.NoTargetCluster
+			calm := f.Finalizer && f.ProviderID != "" && !f.Granted && (joined || p == "Available" && f.NoTargetCluster)
 			require.Equal(t, calm, attention.PlanMachine(f).NeedsNothing(), "%+v", f)
 		})
 	}

@@ -155,7 +155,7 @@ func (m plannedMachine) addHealth(p *MachinePlan) {
 // decideNeed returns the need of the machine.
 func (m plannedMachine) decideNeed() Decision {
 	d := m.lifecycleNeed()
-	if m.Deleting || m.Phase == vocabulary.PhaseFailed || m.NoTarget || d.Need == Instance || d.Need == Health {
+	if m.Deleting || m.Phase == vocabulary.PhaseFailed || m.NoTargetCluster || d.Need == Instance || d.Need == Health {
 		return d
 	}
 	return m.addNodeNeeds(d)
@@ -167,7 +167,7 @@ func (m plannedMachine) lifecycleNeed() Decision {
 	case m.Deleting && !m.Finalizer:
 		return Decision{Need: Nothing, Why: "released: the API server removes it"}
 	case m.Deleting:
-		named := m.NodeName != "" && !m.NoTarget && !m.Emptied // a drain depends on the state of the node
+		named := m.NodeName != "" && !m.NoTargetCluster && !m.Emptied // a drain depends on the state of the node
 		return cmp.Or(
 			m.nodeNameNeed(),
 			Decision{Need: Deletion, Why: "deletion was asked for" + phrase.TextIf(named, "; %s", m.nodeState())},
@@ -180,7 +180,7 @@ func (m plannedMachine) lifecycleNeed() Decision {
 		return Decision{Need: Instance, Why: "new: our finalizer is missing"}
 	case m.ProviderID == "", m.Phase == "", m.Phase == vocabulary.PhaseCrashLoopBackOff:
 		return Decision{Need: Instance, Why: "has no initialised instance yet"}
-	case m.NoTarget: // without a target cluster no node joins: the machine needs only an instance
+	case m.NoTargetCluster: // without a target cluster no node joins: the machine needs only an instance
 		why := fmt.Sprintf("instance %s exists; there is no target cluster", m.ProviderID)
 		return cmp.Or(DecisionIf(m.Phase != vocabulary.PhaseAvailable, Health, "%s", why), Decision{Need: Nothing, Why: why})
 	}
@@ -219,7 +219,7 @@ func (m plannedMachine) needOfFailedMachine() Decision {
 // not name that node yet.
 func (m plannedMachine) nodeNameNeed() Decision {
 	return DecisionIf(
-		m.NodeFound != "" && !m.NoTarget && !m.Emptied,
+		m.NodeFound != "" && !m.NoTargetCluster && !m.Emptied,
 		Name,
 		"node %s has the provider ID of its instance",
 		m.NodeFound,

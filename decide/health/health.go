@@ -87,10 +87,10 @@ type Replacement struct {
 
 // Facts holds the facts about a machine that is not being deleted. A zero time is not known.
 type Facts struct {
-	Name, Phase string
-	NoTarget    bool // the machine has no target cluster
-	Instance    bool // the machine's instance is recorded
-	Preserved   bool // the machine is preserved: no set replaces the machine
+	Name, Phase     string
+	NoTargetCluster bool // the machine has no target cluster
+	Instance        bool // the machine's instance is recorded
+	Preserved       bool // the machine is preserved: no set replaces the machine
 	Node
 	TimeoutClocks
 	Timeout   time.Duration // health timeout; zero: the timeout ends at once
@@ -153,7 +153,7 @@ func Decide(f Facts) Verdict {
 		)
 	case !f.Instance, f.Phase == "", f.Phase == vocabulary.PhaseCrashLoopBackOff:
 		return awaitCreation(f, "the provider has not created its instance")
-	case f.NoTarget:
+	case f.NoTargetCluster:
 		v := changePhase(
 			vocabulary.PhaseAvailable,
 			vocabulary.OperationCreate,

@@ -46,7 +46,7 @@ func withDeletingNode(f *health.Facts)  { f.NodeDeleting = true }
 func withoutReadyComponents(f *health.Facts) {
 	f.NodeWaits, f.Why = "its critical components are not ready", "node m-1: its critical components are not ready"
 }
-func withoutTargetCluster(f *health.Facts) { f.NoTarget, f.Healthy = true, false }
+func withoutTargetCluster(f *health.Facts) { f.NoTargetCluster, f.Healthy = true, false }
 func afterCreationTimeout(f *health.Facts) { f.CreateBy = f.Now }
 func needingGrant(f *health.Facts)         { f.Alone = false }
 func withReplacementDue(f *health.Facts)   { f.Due = true }

@@ -25,7 +25,7 @@ var machinePhases = []string{
 // forAllFacts calls check with every combination of facts. The times are on both sides of each limit.
 func forAllFacts(check func(health.Facts)) {
 	flags := []func(*health.Facts) *bool{
-		func(f *health.Facts) *bool { return &f.NoTarget },
+		func(f *health.Facts) *bool { return &f.NoTargetCluster },
 		func(f *health.Facts) *bool { return &f.Instance },
 		func(f *health.Facts) *bool { return &f.Healthy },
 		func(f *health.Facts) *bool { return &f.NodeDeleting },
@@ -139,7 +139,7 @@ func checkFailureReason(f health.Facts, v health.Verdict) string {
 	making := !f.Instance || f.Phase == "" || f.Phase == "Pending" || f.Phase == "Available" ||
 		f.Phase == "CrashLoopBackOff"
 	tooLate := making && !f.CreateBy.IsZero() && !f.Now.Before(f.CreateBy)
-	unhealthy := f.Phase == "Unknown" && !f.NoTarget && (!f.Healthy || f.NodeDeleting)
+	unhealthy := f.Phase == "Unknown" && !f.NoTargetCluster && (!f.Healthy || f.NodeDeleting)
 	replaced := unhealthy && hasTimedOut(f) && f.Alone && f.Breaker == ""
 	if phaseOfVerdict(v) == "Failed" && !f.Granted && !tooLate && !replaced {
 		return "it failed for no reason"
@@ -150,7 +150,7 @@ func checkFailureReason(f health.Facts, v health.Verdict) string {
 // checkTimeouts returns an error text if a machine that has to fail did not fail, or if nothing happens at the
 // Deadline.
 func checkTimeouts(f health.Facts, v health.Verdict) string {
-	unhealthy := f.Phase == "Unknown" && f.Instance && !f.NoTarget && (!f.Healthy || f.NodeDeleting)
+	unhealthy := f.Phase == "Unknown" && f.Instance && !f.NoTargetCluster && (!f.Healthy || f.NodeDeleting)
 	switch {
 	case f.Phase != "Failed" && f.Granted && phaseOfVerdict(v) != "Failed":
 		return "it was granted and has not failed"

@@ -230,11 +230,11 @@ func testImages(t *testing.T, repo, made string) {
 		assert.Equal(t, &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}, platforms.Manifests[0].Platform)
 		one, err := inner.Image(platforms.Manifests[0].Digest)
 		require.NoError(t, err)
-		testImage(t, repo, made, i, one)
+		checkImage(t, repo, made, i, one)
 	}
 }
 
-func testImage(t *testing.T, repo, made string, i image, one v1.Image) {
+func checkImage(t *testing.T, repo, made string, i image, one v1.Image) {
 	config, err := one.ConfigFile()
 	require.NoError(t, err)
 	assert.Equal(t, "65532:65532", config.Config.User)

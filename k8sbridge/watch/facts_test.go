@@ -431,7 +431,7 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 	}
 	const byPlan, byTime, record = "the plan fills it in", "the bridge judges no time", "our own record: who writes it looks at it"
 	assertFactsWake(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, map[string]string{
-		"NoTarget":                 "a flag of the process",
+		"NoTargetCluster":          "a flag of the process",
 		"Name":                     "never changes",
 		"Created":                  "never changes",
 		"Wanted.MachineName":       "never changes",

@@ -30,18 +30,18 @@ type RelatedObjects struct {
 	// FoundNode is the node with the machine's provider ID, while the machine does not know the node's name.
 	FoundNode *corev1.Node
 
-	Class    *v1alpha1.MachineClass
-	Set      *v1alpha1.MachineSet // set that controls the machine
-	NoTarget bool                 // the machine's node joins no cluster
-	Absences cache.Absences       // times when no worker was working
+	Class           *v1alpha1.MachineClass
+	Set             *v1alpha1.MachineSet // set that controls the machine
+	NoTargetCluster bool                 // the machine's node joins no cluster
+	Absences        cache.Absences       // times when no worker was working
 }
 
 // ReadRelated returns the objects related to a machine from the caches.
 func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
 	related := RelatedObjects{
-		NoTarget:  c.TargetClient(m.Namespace) == nil,
-		Absences:  c.Absences(),
-		FoundNode: c.UnrecordedNodeOfMachine(m),
+		NoTargetCluster: c.TargetClient(m.Namespace) == nil,
+		Absences:        c.Absences(),
+		FoundNode:       c.UnrecordedNodeOfMachine(m),
 	}
 	related.RecordNode(c, m, c.NodeOfMachine(m))
 	related.Class = c.ClassOfMachine(m)
@@ -73,7 +73,7 @@ func (related *RelatedObjects) RecordNode(c *cache.Cluster, m *v1alpha1.Machine,
 func (related *RelatedObjects) HasUnknownNode(m *v1alpha1.Machine) bool {
 	return m.DeletionTimestamp != nil && !drain.IsDrainOver(m) && m.Spec.ProviderID != "" &&
 		cache.NodeNameOfMachine(m) == "" &&
-		!related.NoTarget &&
+		!related.NoTargetCluster &&
 		related.FoundNode == nil &&
 		related.NodeOwner.Whose == "" &&
 		drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining) == ""
@@ -169,10 +169,10 @@ func IsNodeEmptied(m *v1alpha1.Machine) bool {
 // healthFacts returns the facts about a machine's health, without the facts that the node holds.
 func healthFacts(m *v1alpha1.Machine, related RelatedObjects, now time.Time) health.Facts {
 	f := health.Facts{
-		Name:     m.Name,
-		Phase:    string(m.Status.CurrentStatus.Phase),
-		NoTarget: related.NoTarget,
-		Node:     health.Node{NodeName: cache.NodeNameOfMachine(m)},
+		Name:            m.Name,
+		Phase:           string(m.Status.CurrentStatus.Phase),
+		NoTargetCluster: related.NoTargetCluster,
+		Node:            health.Node{NodeName: cache.NodeNameOfMachine(m)},
 		TimeoutClocks: health.TimeoutClocks{
 			Created:  m.CreationTimestamp.Time,
 			CreateBy: CreationDeadline(m, related.Absences, now),

@@ -24,8 +24,8 @@ func TestMachineFactsOfANewMachine(t *testing.T) {
 	m.CreationTimestamp = observetest.MinutesBeforeNoon(1)
 	assert.Equal(t, attention.MachineFacts{
 		Facts: health.Facts{
-			Name:     "m",
-			NoTarget: true,
+			Name:            "m",
+			NoTargetCluster: true,
 			TimeoutClocks: health.TimeoutClocks{
 				Created:  observetest.MinutesBeforeNoon(1).Time,
 				CreateBy: observetest.Noon.Add(19 * time.Minute),
@@ -39,7 +39,7 @@ func TestMachineFactsOfANewMachine(t *testing.T) {
 			Now: observetest.Noon,
 		},
 		Preservation: machine.PreserveFacts(m, nil, observetest.Noon),
-	}, machine.Facts(m, machine.RelatedObjects{NoTarget: true}, observetest.Noon))
+	}, machine.Facts(m, machine.RelatedObjects{NoTargetCluster: true}, observetest.Noon))
 }
 
 func TestMachineFactsOfAMachineInUse(t *testing.T) {
@@ -69,18 +69,18 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 		func(n *corev1.Node) { n.Labels[v1alpha1.LabelUpdateResult] = "failed" },
 	)
 	related := machine.RelatedObjects{
-		Node:     n,
-		Class:    classWithDongles("2"),
-		Set:      observetest.NewSet("s", observetest.WithDeploymentOwner),
-		NoTarget: true,
+		Node:            n,
+		Class:           classWithDongles("2"),
+		Set:             observetest.NewSet("s", observetest.WithDeploymentOwner),
+		NoTargetCluster: true,
 	}
 	facts := machine.Facts(m, related, observetest.Noon)
 	wanted, carries := machine.NodeSyncFacts(m, related.Class, n)
 	assert.Equal(t, attention.MachineFacts{
 		Facts: health.Facts{
-			Name:     "m",
-			Phase:    "Unknown",
-			NoTarget: true,
+			Name:            "m",
+			Phase:           "Unknown",
+			NoTargetCluster: true,
 			Node: health.Node{
 				NodeName:     "n",
 				NodeDeleting: true,
@@ -303,7 +303,7 @@ func TestReadRelated(t *testing.T) {
 	assert.True(t, labelled.NodeOwner.HasOwnerKind(ownership.Nobodys))
 	assert.Equal(t, "small", full.Class.Name)
 	assert.Equal(t, "s", full.Set.Name)
-	assert.False(t, full.NoTarget)
+	assert.False(t, full.NoTargetCluster)
 
 	lone := observetest.NewMachine("m", observetest.WithNodeLabel("gone"))
 	lone.Spec.Class.Name = "gone"

@@ -162,7 +162,7 @@ func forEachState(check func(*v1alpha1.Machine, machine.RelatedObjects, string))
 					copied(m, n)
 				}
 				if is(6) && i == 0 {
-					related.NoTarget = true
+					related.NoTargetCluster = true
 				}
 				check(m, related, breaker)
 			}

@@ -146,12 +146,12 @@ func (o namespaceObjects) setFacts(s *v1alpha1.MachineSet) takeover.MachineSet {
 func (o namespaceObjects) machineFacts(m *v1alpha1.Machine) takeover.Machine {
 	node := o.nodeOfMachine(m)
 	related := machine.RelatedObjects{
-		Node:      node,
-		NodeGone:  node == nil,
-		FoundNode: o.nodeByProviderID(m),
-		Class:     o.classOfMachine(m),
-		Set:       o.setOfMachine(m),
-		NoTarget:  o.hasNoNodes,
+		Node:            node,
+		NodeGone:        node == nil,
+		FoundNode:       o.nodeByProviderID(m),
+		Class:           o.classOfMachine(m),
+		Set:             o.setOfMachine(m),
+		NoTargetCluster: o.hasNoNodes,
 	}
 	facts := machine.Facts(m, related, o.now)
 	// Millwright writes the UID on every node, so a missing UID says nothing about this machine

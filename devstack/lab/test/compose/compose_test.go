@@ -53,8 +53,8 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	after("healthy")
 
 	t.Run("images hold our programs and nothing else", func(t *testing.T) {
-		h.testImage(t, "millwright:dev", "worker", "k8sbridge", "millwright", "starter", "probe")
-		h.testImage(t, "millwright-provider:test", "provider")
+		h.checkImage(t, "millwright:dev", "worker", "k8sbridge", "millwright", "starter", "probe")
+		h.checkImage(t, "millwright-provider:test", "provider")
 		help, err := h.engine.Run(
 			t.Context(),
 			nil,
@@ -143,8 +143,8 @@ func (h *host) awaitHealth(t *testing.T) {
 	}
 }
 
-// testImage checks the files and the user of an image.
-func (h *host) testImage(t *testing.T, name string, programs ...string) {
+// checkImage checks the files and the user of an image.
+func (h *host) checkImage(t *testing.T, name string, programs ...string) {
 	t.Helper()
 	assert.Equal(t, "65532:65532", h.runDocker(t, "image", "inspect", "--format", "{{.Config.User}}", name))
 	id := h.runDocker(t, "create", name, "/none")
