@@ -59,11 +59,14 @@ func (w *World) CachedObjects() map[runtime.Object]runtime.Object {
 	objects := map[runtime.Object]runtime.Object{}
 	for _, resource := range append(
 		w.cachedClusterAPIResources(),
-		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Nodes, cache.Secrets,
+		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Secrets,
 	) {
 		for _, o := range w.Cluster.Informer(resource).GetStore().List() {
 			objects[o.(runtime.Object).DeepCopyObject()] = o.(runtime.Object)
 		}
+	}
+	for _, n := range w.Cluster.Target(Shop).AllNodes() {
+		objects[n.DeepCopy()] = n
 	}
 	return objects
 }

@@ -94,7 +94,7 @@ func newWorld(t *testing.T, objects []kuberuntime.Object, watch func(*World, *ca
 	for range 10 + more { // one watch per cache: a fake drops events before a watch begins
 		<-w.Server.Watched
 	}
-	require.Eventually(t, cluster.KnowsAttachments, eventTimeout, time.Millisecond)
+	require.Eventually(t, cluster.Target("").KnowsAttachments, eventTimeout, time.Millisecond)
 	w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
 	w.ForgetRequests()
 	return w
@@ -177,7 +177,7 @@ func (w *World) AwaitCaches() {
 		}
 	}
 	w.Server.mu.Unlock()
-	require.True(w.T, w.Cluster.AwaitVersions(w.T.Context(), versions, eventTimeout), "the caches stay behind")
+	require.True(w.T, w.Cluster.AwaitVersions(w.T.Context(), Shop, versions, eventTimeout), "the caches stay behind")
 }
 
 // HoldEvents delays the events of the caches until the returned function is called, or the test ends.

@@ -58,13 +58,13 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	}
 	step, why := hook.Decide()
 	var node *corev1.Node
-	var cluster *cache.Cluster
+	var target *cache.Target
 	if step == decidedrain.HookDrain {
 		var release func()
-		cluster, release, err = a.Workloads.Cluster(ctx, m.Namespace, m.Spec.ClusterName)
+		target, release, err = a.Workloads.Target(ctx, m.Namespace, m.Spec.ClusterName)
 		if err == nil {
 			defer release()
-			node, err = readNodeOfMachine(ctx, cluster.TargetClient(m.Namespace), m)
+			node, err = readNodeOfMachine(ctx, target.Client(), m)
 		}
 		if err != nil && ctx.Err() != nil {
 			return d, err
@@ -88,7 +88,7 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 		if ladder.Unusable != "" {
 			_, ladder.Breaker, _ = replace.BreakerState(capidrain.JoinedNodes(a.API, m.Namespace, m.Spec.ClusterName), now)
 		}
-		d.SetMeans(ctx, v, cluster, ladder)
+		d.SetMeans(ctx, v, target, ladder)
 		d.ClusterAPI.Cordon = !node.Spec.Unschedulable
 		if record == nil && ladder.ForceReason() == "" {
 			_, d.ClusterAPI.Queue = decidedrain.MayDrainNow(
@@ -174,19 +174,19 @@ func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.ReadInput
 	if err != nil || m == nil {
 		return nil, err
 	}
-	cluster, release, err := a.Workloads.Cluster(ctx, m.Namespace, m.Spec.ClusterName)
+	target, release, err := a.Workloads.Target(ctx, m.Namespace, m.Spec.ClusterName)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	for range kube.MaxConflicts {
-		node, err := readNodeOfMachine(ctx, cluster.TargetClient(m.Namespace), m)
+		node, err := readNodeOfMachine(ctx, target.Client(), m)
 		if err != nil || node == nil || node.Spec.Unschedulable {
 			return nil, err
 		}
 		_, err = kube.PatchObject(
 			ctx,
-			cluster.TargetClient(m.Namespace).CoreV1().Nodes(),
+			target.Client().CoreV1().Nodes(),
 			node,
 			map[string]any{"spec": map[string]any{"unschedulable": true}},
 		)
@@ -209,23 +209,25 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 	if m == nil {
 		return drain.EvictionResult{}, kube.ObjectGoneError(in.Machine)
 	}
-	cluster, release, err := a.Workloads.Cluster(ctx, m.Namespace, m.Spec.ClusterName)
+	target, release, err := a.Workloads.Target(ctx, m.Namespace, m.Spec.ClusterName)
 	if err != nil {
 		return drain.EvictionResult{}, err
 	}
 	defer release()
 	bounded, cancel := context.WithTimeout(ctx, cacheFillTimeout)
 	defer cancel()
-	if err := a.Workloads.StartCaches(bounded, cluster); err != nil {
+	if err := a.Workloads.StartCaches(bounded, target); err != nil {
 		return drain.EvictionResult{}, fmt.Errorf(
 			"read budgets and volume attachments of Cluster %s: %w",
 			m.Spec.ClusterName,
 			err,
 		)
 	}
-	sources := observedrain.SourcesOfCluster(cluster)
-	sources[cache.Machines] = a.Kube.Cluster.Informer(capi.MachinesResource)
-	sources[cache.Rules] = a.Kube.Cluster.Informer(capi.RulesResource)
+	sources := observedrain.NewCacheSources(
+		a.Kube.Cluster.Informer(capi.MachinesResource),
+		a.Kube.Cluster.Informer(capi.RulesResource),
+		target,
+	)
 	cached := func() *clusterv1.Machine {
 		if now, found := a.API.Machine(in.Machine.Key()); found && now.UID == m.UID {
 			return now
@@ -233,7 +235,7 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 		return nil
 	}
 	return drain.EvictNodePods(ctx, drain.NodeLocation{
-		Kube: a.Kube, Name: m.Namespace + "/" + m.Spec.ClusterName, Cluster: cluster, Sources: sources,
+		Kube: a.Kube, Name: m.Namespace + "/" + m.Spec.ClusterName, Target: target, Sources: sources,
 		Machine: func() *v1alpha1.Machine {
 			if now := cached(); now != nil {
 				return capidrain.ToMillwrightMachine(now)

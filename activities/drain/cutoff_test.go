@@ -44,7 +44,7 @@ func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 			away.Store(true)
 			now.Load().Stop()
 			synctest.Wait()
-			require.False(t, cluster.KnowsAttachments())
+			require.False(t, cluster.Target("").KnowsAttachments())
 			in.Since = time.Now()
 			test(t, d, in, func() *watch.RaceFreeFakeWatcher {
 				before := now.Load()

@@ -98,7 +98,7 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	} else if d.Result, d.Why = resultIfDrainNotNeeded(in, facts, purpose); d.Result == "" {
 		ladder := a.ladderFacts(m, record, node, in.Grace, now)
 		ladder.NoPassYet = in.Unasked
-		d.SetMeans(ctx, m, a.Kube.Cluster, ladder)
+		d.SetMeans(ctx, m, a.Kube.Cluster.Target(m.Namespace), ladder)
 	}
 	return d, nil
 }
@@ -147,11 +147,11 @@ func resultIfDrainNotNeeded(in Input, facts deletion.Facts, purpose attention.Dr
 func (d *Decision) SetMeans(
 	ctx context.Context,
 	m *v1alpha1.Machine,
-	cluster *cache.Cluster,
+	target *cache.Target,
 	ladder drain.EscalationLadder,
 ) {
 	d.Hold, d.Retry = observedrain.HoldReason(m), m.Annotations[v1alpha1.AnnotationRetry]
-	d.Step = decideStep(ctx, m.Namespace, cluster, ladder)
+	d.Step = decideStep(ctx, target, ladder)
 	d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
 	if d.Step.Over && d.Hold == "" { // during a hold, an operator may want to see the remaining pods
 		d.Result = vocabulary.DrainForced
@@ -161,19 +161,14 @@ func (d *Decision) SetMeans(
 // decideStep returns the current means. If the means is eviction, climb asks the target cluster whether the cluster
 // serves the eviction API. If the cluster does not answer, pods are evicted: an eviction request does no harm if the
 // cluster has no eviction API. The next decision asks again.
-func decideStep(
-	ctx context.Context,
-	namespace string,
-	cluster *cache.Cluster,
-	ladder drain.EscalationLadder,
-) drain.Step {
+func decideStep(ctx context.Context, target *cache.Target, ladder drain.EscalationLadder) drain.Step {
 	step := drain.DecideStep(ladder)
 	if step.Means != drain.Evict {
 		return step
 	}
 	bounded, cancel := context.WithTimeout(ctx, kube.TargetReadTimeout)
 	defer cancel()
-	why, err := cluster.NoEvictionReason(bounded, namespace)
+	why, err := target.NoEvictionReason(bounded)
 	if err != nil {
 		activity.GetLogger(ctx).Warn("whether the cluster can evict pods is not known yet", "error", err)
 	}
@@ -224,11 +219,12 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.ReadInput) 
 	case len(versions) == 0: // no node was cordoned: a node in doubt must not count as an empty node
 		return NodeLoad{Versions: versions}, a.Kube.ConfirmNoNode(ctx, m)
 	}
-	pods, _, err := listPods(ctx, a.Kube.Cluster.TargetClient(m.Namespace), cache.NodeNameOfMachine(m))
+	target := a.Kube.Cluster.Target(m.Namespace)
+	pods, _, err := listPods(ctx, target.Client(), cache.NodeNameOfMachine(m))
 	if err != nil {
 		return NodeLoad{}, err
 	}
-	load := NodeLoad{Versions: versions, Attached: a.Kube.Cluster.AttachedVolumeCount(cache.NodeNameOfMachine(m))}
+	load := NodeLoad{Versions: versions, Attached: target.AttachedVolumeCount(cache.NodeNameOfMachine(m))}
 	facts, err := a.nodeLocationOf(in.Ref).podFacts(ctx, pods, namespaceLabels{}, drain.Delete)
 	if err != nil {
 		return NodeLoad{}, err

@@ -58,9 +58,9 @@ func (a *Activities) AwaitDetach(ctx context.Context, in DetachWait) (DetachResu
 	}
 	defer stop()
 	for {
-		left := slices.DeleteFunc(a.Kube.Cluster.VolumesAttachedToNode(in.NodeName), stay.Has)
+		left := slices.DeleteFunc(p.Target.VolumesAttachedToNode(in.NodeName), stay.Has)
 		activity.RecordHeartbeat(ctx, left[:min(len(left), drain.MaxRows)])
-		known, next := a.Kube.Cluster.KnowsAttachments(), kube.HeartbeatEvery
+		known, next := p.Target.KnowsAttachments(), kube.HeartbeatEvery
 		shown := left[:min(len(left), drain.MaxRows)]
 		if known && len(left) == 0 || !clock.Now().Before(until) {
 			return DetachResult{Left: shown, More: len(left) - len(shown)}, nil

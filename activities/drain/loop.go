@@ -58,7 +58,7 @@ func (e *evictionLoop) decideActions(ctx context.Context) (drain.Decision, error
 	e.updateFilter()
 	e.budgetsByPod = make(map[string][]*policyv1.PodDisruptionBudget, len(e.pods))
 	for uid, pod := range e.pods {
-		e.budgetsByPod[uid] = observedrain.BudgetsOfPod(e.Cluster, pod)
+		e.budgetsByPod[uid] = observedrain.BudgetsOfPod(e.Target, pod)
 	}
 	e.retryChangedBudgets()
 	if err := e.updatePodFacts(ctx); err != nil {
@@ -91,7 +91,7 @@ func (e *evictionLoop) decideActions(ctx context.Context) (drain.Decision, error
 		Now:      e.clock.Now(),
 		Gone:     e.Gone,
 		Budgets:  slices.Collect(maps.Values(budgets)),
-		Volumes:  observedrain.VolumeFacts(e.Cluster, e.input.NodeName, e.volumeNames()),
+		Volumes:  observedrain.VolumeFacts(e.Target, e.input.NodeName, e.volumeNames()),
 	})
 	e.Departed = d.Departed
 	return d, nil

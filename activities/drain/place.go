@@ -13,7 +13,7 @@ import (
 type NodeLocation struct {
 	Kube    *kube.Kube                                // settings, metrics, and locks of budgets
 	Name    string                                    // name of the node's cluster; empty: the target cluster
-	Cluster *cache.Cluster                            // cluster of the node: client, budgets and attachments
+	Target  *cache.Target                             // cluster of the node: client, budgets and attachments
 	Sources observedrain.CacheSources                 // caches whose changes wake the drain
 	Machine func() *v1alpha1.Machine                  // returns the cached machine; nil: the machine is gone
 	Rules   func() (observedrain.MachineRules, error) // returns the drain rules that select the machine
@@ -22,7 +22,12 @@ type NodeLocation struct {
 // nodeLocationOf returns the NodeLocation of a machine of Millwright.
 func (a *Activities) nodeLocationOf(ref kube.Ref) NodeLocation {
 	c := a.Kube.Cluster
-	p := NodeLocation{Kube: a.Kube, Cluster: c, Sources: observedrain.SourcesOfCluster(c)}
+	target := c.Target(ref.Namespace)
+	p := NodeLocation{
+		Kube:    a.Kube,
+		Target:  target,
+		Sources: observedrain.NewCacheSources(c.Informer(cache.Machines), c.Informer(cache.Rules), target),
+	}
 	p.Machine = func() *v1alpha1.Machine {
 		m, _ := c.Machine(ref.Key())
 		return m
@@ -37,4 +42,4 @@ func (a *Activities) nodeLocationOf(ref kube.Ref) NodeLocation {
 }
 
 // client returns the client of the node's cluster.
-func (p NodeLocation) client() kubernetes.Interface { return p.Cluster.TargetClient("") }
+func (p NodeLocation) client() kubernetes.Interface { return p.Target.Client() }

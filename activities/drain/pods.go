@@ -86,7 +86,7 @@ func (e *evictionLoop) findVolumes(ctx context.Context) {
 	if !e.input.Means.KeepsPodOrder() {
 		return // the other means do not wait for volumes
 	}
-	attached := sets.New(e.Cluster.VolumesAttachedToNode(e.input.NodeName)...)
+	attached := sets.New(e.Target.VolumesAttachedToNode(e.input.NodeName)...)
 	if len(attached) == 0 {
 		return
 	}

@@ -111,14 +111,14 @@ func (a *Kube) MustReadLive(ctx context.Context, in ReadInput) (live bool, err e
 		limit = cacheWaitLocal
 	}
 	switch {
-	case a.Cluster.AwaitVersions(ctx, in.Versions, limit):
+	case a.Cluster.AwaitVersions(ctx, in.Ref.Namespace, in.Versions, limit):
 		a.Metrics.countRead("cached")
 		return false, nil
 	case local:
 		a.Metrics.countRead("behind")
 		return false, CacheBehindError("the caches have not reached the required versions yet")
 	}
-	rewound, err := a.Cluster.IsServerOlder(ctx, in.Versions)
+	rewound, err := a.Cluster.IsServerOlder(ctx, in.Ref.Namespace, in.Versions)
 	if err == nil && rewound {
 		a.Metrics.countRead("rewound")
 		return true, benignFailure(

@@ -112,7 +112,7 @@ func (a *Activities) recordNodeName(ctx context.Context, in InstanceRecord) (str
 // machine: a cloud may answer after the node has joined. If the machine already had a provider ID, the node may also be
 // older than the machine.
 func (a *Activities) staleNodeReason(m *v1alpha1.Machine, in InstanceRecord) string {
-	node, found := a.Kube.Cluster.Node(in.NodeName)
+	node, found := a.Kube.Cluster.Target(m.Namespace).Node(in.NodeName)
 	if !found {
 		return ""
 	}

@@ -234,14 +234,14 @@ func TestInPlaceLeavesTheCachesAlone(t *testing.T) {
 		activitiestest.Node(activitiestest.WithSelectedLabels, activitiestest.WithUpdateCondition("CandidateForUpdate")),
 	)
 	release := w.HoldEvents()
-	cached, _ := w.Cluster.Node("n")
+	cached, _ := w.Cluster.Target("").Node("n")
 	before := cached.DeepCopy()
 	for name, step := range nodeWriteActivities(w, activitiestest.NewRead(m)) {
 		_, err := step()
 		require.NoError(t, err, name)
 	}
 	assert.Len(t, w.WriteRequests(), 2)
-	again, _ := w.Cluster.Node("n")
+	again, _ := w.Cluster.Target("").Node("n")
 	require.Same(t, cached, again, "its event has not come")
 	assert.Equal(t, before, cached)
 	release()

@@ -306,7 +306,7 @@ func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) erro
 		return nil
 	}
 	attachments := a.Kube.Cluster.TargetClient(in.Machine.Namespace).StorageV1().VolumeAttachments()
-	for _, item := range a.Kube.Cluster.AttachmentsOfNode(in.NodeName) {
+	for _, item := range a.Kube.Cluster.Target(in.Machine.Namespace).AttachmentsOfNode(in.NodeName) {
 		if item.DeletionTimestamp != nil {
 			continue
 		}
@@ -346,7 +346,11 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	for attempt := range kube.MaxConflicts {
 		// Attachments are deleted before the precondition checks the node. If attachments exist, the node is therefore read
 		// live.
-		node, err := a.nodeOfRemoval(ctx, in, attempt > 0 || len(a.Kube.Cluster.AttachmentsOfNode(in.NodeName)) > 0)
+		node, err := a.nodeOfRemoval(
+			ctx,
+			in,
+			attempt > 0 || len(a.Kube.Cluster.Target(in.Machine.Namespace).AttachmentsOfNode(in.NodeName)) > 0,
+		)
 		switch {
 		case err != nil:
 			return err
@@ -384,7 +388,7 @@ func (a *Activities) machineOfRemoval(in NodeRemoval) *v1alpha1.Machine {
 // nodeOfRemoval returns a node from the cache, or from the API server if live is set or the cache lacks the node. The
 // result is nil if the node does not exist.
 func (a *Activities) nodeOfRemoval(ctx context.Context, in NodeRemoval, live bool) (*corev1.Node, error) {
-	if node, found := a.Kube.Cluster.Node(in.NodeName); found && !live {
+	if node, found := a.Kube.Cluster.Target(in.Machine.Namespace).Node(in.NodeName); found && !live {
 		return node, nil
 	}
 	node, err := a.Kube.Cluster.TargetClient(in.Machine.Namespace).

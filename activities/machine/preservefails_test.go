@@ -194,7 +194,7 @@ func TestPreserveMachineLeavesTheCachesAlone(t *testing.T) {
 	w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now"), setCordonedByOthers))
 	release := w.HoldEvents()
 	cachedMachine, _ := w.Cluster.Machine(activitiestest.Shop + "/m")
-	cachedNode, _ := w.Cluster.Node("n")
+	cachedNode, _ := w.Cluster.Target("").Node("n")
 	machineBefore, nodeBefore := cachedMachine.DeepCopy(), cachedNode.DeepCopy()
 	_, err := activitiestest.RunActivity[kube.MinVersions](
 		w,

@@ -40,6 +40,7 @@ func (a *Activities) MarkNodes(ctx context.Context, in NodeSweep) (int, error) {
 	owners, err := observeorphan.LiveNodeOwners(
 		ctx,
 		a.Kube.Cluster,
+		in.Namespace,
 	) // a stale cache must not cause the removal of a finalizer
 	if err != nil {
 		return 0, err

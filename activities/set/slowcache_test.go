@@ -194,7 +194,8 @@ func (l *machineSetLoop) raiseVersions(versions kube.MinVersions) {
 // runActivity runs an activity as a local activity, and then as a regular activity if the local activity times out.
 // While the activity waits for the caches, events arrive in bursts, unless the caches must get no events.
 func runActivity[T any](l *machineSetLoop, activity, in any) (answer T, err error) {
-	silent := l.silentReads > 0 && !l.readsLive && !l.Cluster.AwaitVersions(l.T.Context(), l.versions, 0)
+	silent := l.silentReads > 0 && !l.readsLive &&
+		!l.Cluster.AwaitVersions(l.T.Context(), activitiestest.Shop, l.versions, 0)
 	if silent {
 		l.silentReads--
 	}
@@ -220,7 +221,7 @@ func (l *machineSetLoop) releaseEventsSlowly(waiting context.Context, versions k
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
 	for waiting.Err() == nil {
-		if !l.Cluster.AwaitVersions(waiting, versions, 0) {
+		if !l.Cluster.AwaitVersions(waiting, activitiestest.Shop, versions, 0) {
 			l.client.events.releaseEvents(20)
 		}
 		<-tick.C

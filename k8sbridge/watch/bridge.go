@@ -137,7 +137,7 @@ func New(
 func (b *Bridge) Run(ctx context.Context) error {
 	defer b.evaluationQueue.ShutDown()
 	for _, resource := range []cache.Resource{
-		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Policies, cache.Nodes, cache.Secrets, cache.ControlPlanes,
+		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Policies, cache.Secrets, cache.ControlPlanes,
 		capi.ClustersResource, capi.DeploymentsResource, capi.SetsResource, capi.MachinesResource,
 	} {
 		informer := b.cluster.Informer(resource)
@@ -147,6 +147,13 @@ func (b *Bridge) Run(ctx context.Context) error {
 		registration, err := informer.AddEventHandler(b.eventHandler(resource, informer))
 		if err != nil {
 			return fmt.Errorf("watch %s: %w", resource, err)
+		}
+		defer func() { _ = informer.RemoveEventHandler(registration) }()
+	}
+	if informer := b.cluster.Target("").Informer(cache.Nodes); informer != nil {
+		registration, err := informer.AddEventHandler(b.eventHandler(cache.Nodes, informer))
+		if err != nil {
+			return fmt.Errorf("watch nodes: %w", err)
 		}
 		defer func() { _ = informer.RemoveEventHandler(registration) }()
 	}

@@ -163,7 +163,10 @@ func (b *Bridge) enqueueNamespace(namespace string, w wakeRequest) {
 // the failed machines, because a user may request preservation on the node. A machine that is being deleted depends
 // only on the node's health.
 func (b *Bridge) enqueueMachinesOfNode(node *corev1.Node, w wakeRequest, health bool) {
-	machines := slices.Concat(b.cluster.MachinesOfNode(node.Name), b.cluster.MachinesOfInstance(node.Spec.ProviderID))
+	machines := slices.Concat(
+		b.cluster.MachinesOfNode(b.cluster.Target(""), node.Name),
+		b.cluster.MachinesOfInstance(node.Spec.ProviderID),
+	)
 	machines = slices.DeleteFunc(machines, func(m *v1alpha1.Machine) bool {
 		return observecache.NodeNameOfMachine(m) != "" && (dependentNodeName(m) == "" || isDeleting(m) && !health)
 	})
@@ -207,7 +210,10 @@ func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
 // enqueueRivalMachines enqueues the other machines that name the same instance or node as a claim. The change may have
 // decided which machine owns the instance or node, or may have put the ownership in doubt.
 func (b *Bridge) enqueueRivalMachines(claim observecache.MachineClaim, w wakeRequest) {
-	rivals := slices.Concat(b.cluster.MachinesOfInstance(claim.ProviderID), b.cluster.MachinesOfNode(claim.Told))
+	rivals := slices.Concat(
+		b.cluster.MachinesOfInstance(claim.ProviderID),
+		b.cluster.MachinesOfNode(b.cluster.Target(claim.Namespace), claim.Told),
+	)
 	rivals = slices.DeleteFunc(rivals, func(m *v1alpha1.Machine) bool { return string(m.UID) == claim.UID })
 	enqueueObjects(b, run.KindMachine, rivals, w, debounce)
 }

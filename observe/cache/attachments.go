@@ -3,7 +3,6 @@ package cache
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,11 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-
-	"millwright/api/generated/informers/externalversions"
 )
 
 // The resources that only drains read
@@ -29,53 +25,6 @@ const (
 // byVolume names the index of volume attachments by the name of the persistent volume.
 const byVolume = "volume"
 
-// WatchDrains also caches the resources that only drains need: disruption budgets and volume attachments of the target,
-// and drain rules. Call WatchDrains once, before Start. Without a target, WatchDrains does nothing.
-func (c *Cluster) WatchDrains() error {
-	if c.target == nil {
-		return nil
-	}
-	rules := externalversions.NewSharedInformerFactoryWithOptions(
-		c.client,
-		0,
-		externalversions.WithTransform(stripUnusedFields),
-	)
-	c.factories = append(c.factories, rules)
-	c.Informers[Rules] = rules.Machine().V1alpha1().MachineDrainRules().Informer()
-	return c.watchTarget()
-}
-
-// NewTargetCluster prepares the caches of a cluster with nodes but without machine objects: its disruption budgets and
-// volume attachments. Start fills the caches.
-func NewTargetCluster(target kubernetes.Interface) (*Cluster, error) {
-	c := &Cluster{
-		target:          target,
-		Informers:       map[Resource]cache.SharedIndexInformer{},
-		evictionSupport: evictionSupport{discoverySlot: make(chan struct{}, 1)},
-	}
-	return c, c.watchTarget()
-}
-
-// watchTarget adds the caches of the target's disruption budgets and volume attachments.
-func (c *Cluster) watchTarget() error {
-	factory := informers.NewSharedInformerFactoryWithOptions(c.target, 0, informers.WithTransform(stripUnusedFields))
-	c.factories = append(c.factories, factory)
-	c.Informers[Budgets] = factory.Policy().V1().PodDisruptionBudgets().Informer()
-	c.attachmentWatches = &watchState{}
-	c.Informers[Attachments] = factory.InformerFor(
-		&storagev1.VolumeAttachment{},
-		c.attachmentWatches.newAttachmentInformer,
-	)
-	err := c.Informers[Attachments].AddIndexers(cache.Indexers{
-		byNode:   indexByKey(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
-		byVolume: indexByKey(VolumeOfAttachment),
-	})
-	if err != nil {
-		return fmt.Errorf("index volume attachments: %w", err)
-	}
-	return nil
-}
-
 // VolumeOfAttachment returns the name of the persistent volume of an attachment; empty if the attachment names no
 // volume.
 func VolumeOfAttachment(a *storagev1.VolumeAttachment) string {
@@ -86,21 +35,21 @@ func VolumeOfAttachment(a *storagev1.VolumeAttachment) string {
 }
 
 // AttachmentsOfNode returns the volume attachments of a node, unsorted.
-func (c *Cluster) AttachmentsOfNode(node string) []*storagev1.VolumeAttachment {
-	return IndexedObjects[*storagev1.VolumeAttachment](c.Informers[Attachments], byNode, node)
+func (t *Target) AttachmentsOfNode(node string) []*storagev1.VolumeAttachment {
+	return IndexedObjects[*storagev1.VolumeAttachment](t.Informer(Attachments), byNode, node)
 }
 
 // AttachmentsOfVolume returns the volume attachments of a persistent volume, unsorted.
-func (c *Cluster) AttachmentsOfVolume(name string) []*storagev1.VolumeAttachment {
-	return IndexedObjects[*storagev1.VolumeAttachment](c.Informers[Attachments], byVolume, name)
+func (t *Target) AttachmentsOfVolume(name string) []*storagev1.VolumeAttachment {
+	return IndexedObjects[*storagev1.VolumeAttachment](t.Informer(Attachments), byVolume, name)
 }
 
 // AttachedVolumeCount returns how many volumes are attached to a node or are being attached. While the watch is
 // interrupted, the cache may be out of date, and AttachedVolumeCount returns at least 1: a deletion does not wait for
 // volumes if AttachedVolumeCount returns 0.
-func (c *Cluster) AttachedVolumeCount(node string) int {
-	n := len(c.AttachmentsOfNode(node))
-	if n == 0 && !c.KnowsAttachments() {
+func (t *Target) AttachedVolumeCount(node string) int {
+	n := len(t.AttachmentsOfNode(node))
+	if n == 0 && !t.KnowsAttachments() {
 		return 1
 	}
 	return n
@@ -108,15 +57,15 @@ func (c *Cluster) AttachedVolumeCount(node string) int {
 
 // KnowsAttachments reports whether the cache of volume attachments is current: its watch is open, or volume attachments
 // are not watched at all.
-func (c *Cluster) KnowsAttachments() bool {
-	return c.attachmentWatches == nil || c.attachmentWatches.isCurrent()
+func (t *Target) KnowsAttachments() bool {
+	return t == nil || t.attachmentWatches == nil || t.attachmentWatches.isCurrent()
 }
 
 // VolumesAttachedToNode returns the sorted names of the volumes that are attached to a node or are being attached. The
 // name is the persistent volume's; an attachment without a persistent volume gives its own name.
-func (c *Cluster) VolumesAttachedToNode(node string) []string {
+func (t *Target) VolumesAttachedToNode(node string) []string {
 	var names []string
-	for _, attachment := range c.AttachmentsOfNode(node) {
+	for _, attachment := range t.AttachmentsOfNode(node) {
 		names = append(names, cmp.Or(VolumeOfAttachment(attachment), attachment.Name))
 	}
 	slices.Sort(names)

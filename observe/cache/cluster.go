@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
@@ -63,16 +62,14 @@ const (
 // methods are safe for concurrent use. The returned objects belong to the caches; callers must not change them.
 type Cluster struct {
 	client           versioned.Interface
-	target           kubernetes.Interface
+	target           *Target            // nil: machines join no cluster
 	metadata         metadata.Interface // nil client: Secrets are not watched
 	factories        []interface{ Start(<-chan struct{}) }
 	Informers        map[Resource]cache.SharedIndexInformer
 	trackedInformers sync.Map // informers added after Start: Resource → cache.SharedIndexInformer
 
-	Preflight         PreflightConfig
-	attachmentWatches *watchState // watches of volume attachments; nil if volume attachments are not watched
-	absences          atomic.Pointer[Absences]
-	evictionSupport   evictionSupport // answer to the question whether the target can evict pods
+	Preflight PreflightConfig
+	absences  atomic.Pointer[Absences]
 
 	Scope            NamespaceScope // Millwright's namespaces. Set NamespaceScope before Start.
 	otherControllers otherControllers
@@ -97,7 +94,6 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 	v1 := machines.Machine().V1alpha1()
 	c := &Cluster{
 		client:    client,
-		target:    target,
 		metadata:  meta,
 		factories: []interface{ Start(<-chan struct{}) }{machines},
 		Informers: map[Resource]cache.SharedIndexInformer{
@@ -107,20 +103,12 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 			Classes:     v1.MachineClasses().Informer(),
 			Policies:    v1.RolloutPolicies().Informer(),
 		},
-		evictionSupport: evictionSupport{discoverySlot: make(chan struct{}, 1)},
 	}
 	if target != nil {
-		nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(stripUnusedFields))
-		c.Informers[Nodes] = nodes.Core().V1().Nodes().Informer()
-		err := c.Informers[Nodes].AddIndexers(
-			cache.Indexers{
-				byInstance: indexByKey(func(n *corev1.Node) string { return ownership.ProviderIDKey(n.Spec.ProviderID) }),
-			},
-		)
-		if err != nil {
-			return nil, fmt.Errorf("index nodes: %w", err)
+		c.target = NewTarget(target)
+		if err := c.target.WatchNodes(); err != nil {
+			return nil, err
 		}
-		c.factories = append(c.factories, nodes)
 	}
 	if meta != nil {
 		secrets := metadatainformer.NewSharedInformerFactoryWithOptions(
@@ -170,6 +158,7 @@ func (c *Cluster) StartWithoutWaiting(ctx context.Context) {
 	if informer := c.Informers[ControlPlanes]; informer != nil {
 		go informer.RunWithContext(ctx)
 	}
+	c.target.Start(ctx)
 }
 
 // AwaitFilledCaches waits until the caches that Start waits for are filled. AwaitFilledCaches returns an error if ctx
@@ -182,39 +171,14 @@ func (c *Cluster) AwaitFilledCaches(ctx context.Context) error {
 	}
 	for resource, informer := range c.Informers {
 		filled := true
-		switch resource {
-		case ControlPlanes:
-		case Budgets:
-			filled = c.awaitBudgetCache(ctx, informer)
-		default:
+		if resource != ControlPlanes {
 			filled = cache.WaitFor(ctx, "", informer.HasSyncedChecker())
 		}
 		if !filled {
 			return fmt.Errorf("fill cache of %s: %w", resource, context.Cause(ctx))
 		}
 	}
-	return nil
-}
-
-// awaitBudgetCache waits until the cache of disruption budgets is filled, or until the target has answered that it
-// cannot evict: without policy/v1 there are no budgets, and the cache stays empty. awaitBudgetCache returns false if
-// ctx ends first.
-func (c *Cluster) awaitBudgetCache(ctx context.Context, informer cache.SharedIndexInformer) bool {
-	for ctx.Err() == nil {
-		bounded, cancel := context.WithTimeout(ctx, budgetsTimeout)
-		filled := cache.WaitFor(bounded, "", informer.HasSyncedChecker())
-		cancel()
-		if filled {
-			return true
-		}
-		bounded, cancel = context.WithTimeout(ctx, budgetsTimeout)
-		why, err := c.NoEvictionReason(bounded, metav1.NamespaceAll)
-		cancel()
-		if err == nil && why != "" {
-			return true
-		}
-	}
-	return false
+	return c.target.AwaitFilledCaches(ctx)
 }
 
 // Informer returns the cache of a resource; nil if the resource is not watched.
@@ -228,14 +192,54 @@ func (c *Cluster) Informer(resource Resource) cache.SharedIndexInformer {
 	return nil
 }
 
+// WatchResource adds the cache of another resource; Start fills the cache. Call WatchResource before Start.
+func (c *Cluster) WatchResource(resource Resource, informer cache.SharedIndexInformer) {
+	c.Informers[resource] = informer
+	c.factories = append(c.factories, informerRunner{informer})
+}
+
+// TrackResource adds the cache of another resource after Start. The caller runs the informer. Decisions wait for the
+// versions of this cache as for the versions of all caches. If a resource already has an informer from TrackResource,
+// that informer stays.
+func (c *Cluster) TrackResource(resource Resource, informer cache.SharedIndexInformer) {
+	c.trackedInformers.LoadOrStore(resource, informer)
+}
+
+// informerRunner starts one informer.
+type informerRunner struct{ informer cache.SharedIndexInformer }
+
+// Start runs the informer until stop is closed.
+func (r informerRunner) Start(stop <-chan struct{}) { go r.informer.Run(stop) }
+
+// WatchDrains also caches the resources that only drains need: drain rules, and disruption budgets and volume
+// attachments of the target. Call WatchDrains once, before Start. Without a target, WatchDrains does nothing.
+func (c *Cluster) WatchDrains() error {
+	if c.target == nil {
+		return nil
+	}
+	rules := externalversions.NewSharedInformerFactoryWithOptions(
+		c.client,
+		0,
+		externalversions.WithTransform(stripUnusedFields),
+	)
+	c.factories = append(c.factories, rules)
+	c.Informers[Rules] = rules.Machine().V1alpha1().MachineDrainRules().Informer()
+	return c.target.WatchDrains()
+}
+
 // Client returns the client of the control cluster.
 func (c *Cluster) Client() versioned.Interface { return c.client }
 
-// TargetClient returns the client of the cluster that the machines of a namespace join; nil if these machines join no
-// cluster. All namespaces have the same target.
-func (c *Cluster) TargetClient(namespace string) kubernetes.Interface {
+// Target returns the cluster that the machines of a namespace join; nil if these machines join no cluster. All
+// namespaces have the same target.
+func (c *Cluster) Target(namespace string) *Target {
 	_ = namespace // the parameter namespace is reserved for several targets
 	return c.target
+}
+
+// TargetClient returns the client of Target; nil without a target.
+func (c *Cluster) TargetClient(namespace string) kubernetes.Interface {
+	return c.Target(namespace).Client()
 }
 
 func getByKey[T any](informer cache.SharedIndexInformer, key string) (T, bool) {

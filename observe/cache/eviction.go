@@ -18,24 +18,24 @@ type evictionSupport struct {
 	missingReason atomic.Pointer[string]
 }
 
-// NoEvictionReason returns why the target cluster of a namespace cannot evict pods by policy/v1; empty if it can. The
-// first call runs discovery, and NoEvictionReason caches the answer. NoEvictionReason does not cache an error: the next
-// call runs discovery again. Concurrent calls wait for one discovery.
-func (c *Cluster) NoEvictionReason(ctx context.Context, namespace string) (why string, err error) {
-	if known := c.evictionSupport.missingReason.Load(); known != nil {
+// NoEvictionReason returns why the target cannot evict pods by policy/v1; empty if it can. The first call runs
+// discovery, and NoEvictionReason caches the answer. NoEvictionReason does not cache an error: the next call runs
+// discovery again. Concurrent calls wait for one discovery.
+func (t *Target) NoEvictionReason(ctx context.Context) (why string, err error) {
+	if known := t.evictionSupport.missingReason.Load(); known != nil {
 		return *known, nil
 	}
 	select {
-	case c.evictionSupport.discoverySlot <- struct{}{}:
-		defer func() { <-c.evictionSupport.discoverySlot }()
+	case t.evictionSupport.discoverySlot <- struct{}{}:
+		defer func() { <-t.evictionSupport.discoverySlot }()
 	case <-ctx.Done():
 		return "", fmt.Errorf("wait until it is known whether the cluster can evict: %w", context.Cause(ctx))
 	}
-	if known := c.evictionSupport.missingReason.Load(); known != nil {
+	if known := t.evictionSupport.missingReason.Load(); known != nil {
 		return *known, nil
 	}
-	if why, err = discoverEviction(ctx, c.TargetClient(namespace)); err == nil {
-		c.evictionSupport.missingReason.Store(&why)
+	if why, err = discoverEviction(ctx, t.client); err == nil {
+		t.evictionSupport.missingReason.Store(&why)
 	}
 	return why, err
 }

@@ -43,7 +43,10 @@ func newCluster(t *testing.T, target *kubefake.Clientset) *cache.Cluster {
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	// The default handler waits on a clock that all tests share.
-	require.NoError(t, cluster.Informer(cache.Budgets).SetWatchErrorHandler(func(*clientcache.Reflector, error) {}))
+	require.NoError(
+		t,
+		cluster.Target("").Informer(cache.Budgets).SetWatchErrorHandler(func(*clientcache.Reflector, error) {}),
+	)
 	return cluster
 }
 
@@ -58,7 +61,7 @@ func TestConcurrentDrainsRunDiscoveryOnce(t *testing.T) {
 		var asking sync.WaitGroup
 		for range 20 {
 			asking.Go(func() {
-				why, err := cluster.NoEvictionReason(t.Context(), "web")
+				why, err := cluster.Target("web").NoEvictionReason(t.Context())
 				assert.NoError(t, err)
 				assert.Equal(t, "the API server does not serve policy/v1", why)
 			})
@@ -76,12 +79,12 @@ func TestACallerThatWaitsForDiscoveryKeepsItsDeadline(t *testing.T) {
 			return false, nil, nil
 		})
 		cluster := newCluster(t, target)
-		go func() { _, _ = cluster.NoEvictionReason(t.Context(), "web") }()
+		go func() { _, _ = cluster.Target("web").NoEvictionReason(t.Context()) }()
 		synctest.Wait()
 		bounded, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		_, err := cluster.NoEvictionReason(bounded, "web")
+		_, err := cluster.Target("web").NoEvictionReason(bounded)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, time.Second, time.Since(began))
 		time.Sleep(3 * time.Minute)

@@ -43,31 +43,31 @@ func TestAttachedIsNeverZeroWhileTheWatchIsInterrupted(t *testing.T) {
 		require.NoError(t, cluster.WatchDrains())
 		require.NoError(t, cluster.Start(t.Context()))
 		synctest.Wait()
-		assert.True(t, cluster.KnowsAttachments())
-		assert.Zero(t, cluster.AttachedVolumeCount("n"))
+		assert.True(t, cluster.Target("").KnowsAttachments())
+		assert.Zero(t, cluster.Target("").AttachedVolumeCount("n"))
 
 		away.Store(true)
 		now.Stop()
 		synctest.Wait()
-		assert.False(t, cluster.KnowsAttachments())
-		assert.Equal(t, 1, cluster.AttachedVolumeCount("n"), "none is no answer")
+		assert.False(t, cluster.Target("").KnowsAttachments())
+		assert.Equal(t, 1, cluster.Target("").AttachedVolumeCount("n"), "none is no answer")
 		time.Sleep(10 * time.Minute)
-		assert.False(t, cluster.KnowsAttachments())
+		assert.False(t, cluster.Target("").KnowsAttachments())
 
 		away.Store(false)
-		for !cluster.KnowsAttachments() {
+		for !cluster.Target("").KnowsAttachments() {
 			time.Sleep(cache.WatchCatchUp)
 		}
 		now.Add(observetest.NewAttachment("a", "n", "pv-1"))
 		now.Add(observetest.NewAttachment("b", "n", "pv-2"))
 		synctest.Wait()
-		assert.Equal(t, 2, cluster.AttachedVolumeCount("n"))
-		assert.Zero(t, cluster.AttachedVolumeCount("other"))
+		assert.Equal(t, 2, cluster.Target("").AttachedVolumeCount("n"))
+		assert.Zero(t, cluster.Target("").AttachedVolumeCount("other"))
 	})
 }
 
 func TestUnwatchedAttachmentsCountAsKnown(t *testing.T) {
 	cluster, _ := observetest.StartCaches(t, nil)
-	assert.True(t, cluster.KnowsAttachments())
-	assert.Zero(t, cluster.AttachedVolumeCount("n"))
+	assert.True(t, cluster.Target("").KnowsAttachments())
+	assert.Zero(t, cluster.Target("").AttachedVolumeCount("n"))
 }

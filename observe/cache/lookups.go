@@ -3,8 +3,8 @@ package cache
 import (
 	"context"
 	"fmt"
+	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
@@ -32,11 +32,6 @@ func (c *Cluster) Deployment(key string) (*v1alpha1.MachineDeployment, bool) {
 // Class returns a MachineClass from the cache.
 func (c *Cluster) Class(key string) (*v1alpha1.MachineClass, bool) {
 	return getByKey[*v1alpha1.MachineClass](c.Informers[Classes], key)
-}
-
-// Node returns a Node of the target from the cache.
-func (c *Cluster) Node(name string) (*corev1.Node, bool) {
-	return getByKey[*corev1.Node](c.Informers[Nodes], name)
 }
 
 // MachinesOfOwner returns the machines that the object with this UID controls, unsorted.
@@ -72,10 +67,11 @@ func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
 	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byClass, key)
 }
 
-// MachinesOfNode returns the machines that name this node, unsorted. More than one machine is a mistake of a user or of
-// the cloud.
-func (c *Cluster) MachinesOfNode(name string) []*v1alpha1.Machine {
-	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
+// MachinesOfNode returns the machines that name this node of a target, unsorted. More than one machine is a mistake of
+// a user or of the cloud.
+func (c *Cluster) MachinesOfNode(t *Target, name string) []*v1alpha1.Machine {
+	machines := IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
+	return slices.DeleteFunc(machines, func(m *v1alpha1.Machine) bool { return c.Target(m.Namespace) != t })
 }
 
 // SetsOfOwner returns the sets that the object with this UID controls, unsorted.

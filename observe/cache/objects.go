@@ -31,8 +31,7 @@ func InstanceWithoutNodeName(m *v1alpha1.Machine) string {
 
 // NodeOfMachine returns the node that a machine names, from the cache; nil if the cache has no such node.
 func (c *Cluster) NodeOfMachine(m *v1alpha1.Machine) *corev1.Node {
-	node, _ := c.Node(NodeNameOfMachine(m))
-	return node
+	return c.Target(m.Namespace).NodeOfMachine(m)
 }
 
 // ClassOfMachine returns the class of a machine, from the cache; nil if the cache has no such class.

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -11,14 +10,16 @@ import (
 )
 
 // OwnerOfNode determines which machine owns a node, from the viewpoint of a machine that names the node or has its
-// provider ID. The claims of other machines come from the cache of Machines of all namespaces.
+// provider ID. The claims of other machines to the instance come from the Machines of all namespaces,
+// and the claims to the node's name from those of namespaces with the same target.
 func (c *Cluster) OwnerOfNode(m *v1alpha1.Machine, node *corev1.Node) ownership.OwnerAnswer {
 	n := ownership.Node{
 		Name:       node.Name,
 		ProviderID: node.Spec.ProviderID,
 		Mark:       node.Annotations[v1alpha1.AnnotationMachineUID],
 	}
-	for _, other := range c.NodesOfInstance(node.Spec.ProviderID) {
+	target := c.Target(m.Namespace)
+	for _, other := range target.NodesOfInstance(node.Spec.ProviderID) {
 		if other.UID != node.UID {
 			n.Twin = other.Name
 			break
@@ -26,7 +27,7 @@ func (c *Cluster) OwnerOfNode(m *v1alpha1.Machine, node *corev1.Node) ownership.
 	}
 	others := slices.Concat(
 		c.MachinesOfInstance(node.Spec.ProviderID),
-		c.MachinesOfNode(node.Name),
+		c.MachinesOfNode(target, node.Name),
 		IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byUID, n.Mark),
 	)
 	claims := make([]MachineClaim, 0, len(others))
@@ -63,21 +64,11 @@ func (c *Cluster) MachinesOfInstance(providerID string) []*v1alpha1.Machine {
 	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byInstance, ownership.ProviderIDKey(providerID))
 }
 
-// NodesOfInstance returns the nodes of an instance, sorted by name; none for an empty provider ID or without a target.
-func (c *Cluster) NodesOfInstance(providerID string) []*corev1.Node {
-	if c.Informers[Nodes] == nil {
-		return nil
-	}
-	nodes := IndexedObjects[*corev1.Node](c.Informers[Nodes], byInstance, ownership.ProviderIDKey(providerID))
-	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	return nodes
-}
-
 // UnrecordedNodeOfMachine returns the node whose name the machine must get: the only node with the machine's provider
 // ID, if the machine has no node name or the name of another node. UnrecordedNodeOfMachine returns nil if no node or
 // several nodes have the provider ID. If there are several, a person or the cloud must remove all but one.
 func (c *Cluster) UnrecordedNodeOfMachine(m *v1alpha1.Machine) *corev1.Node {
-	nodes := c.NodesOfInstance(m.Spec.ProviderID)
+	nodes := c.Target(m.Namespace).NodesOfInstance(m.Spec.ProviderID)
 	if len(nodes) != 1 || nodes[0].Name == NodeNameOfMachine(m) {
 		return nil
 	}

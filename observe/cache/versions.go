@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
 )
 
 // MinVersions holds, for each resource, the resource version that a cache must have reached before a decision may read
@@ -36,42 +37,60 @@ func IsNewer(a, b string) bool {
 }
 
 // AwaitVersions waits until the caches have reached these versions, for limit at most. AwaitVersions reports whether
-// the caches have reached them.
-func (c *Cluster) AwaitVersions(ctx context.Context, versions MinVersions, limit time.Duration) bool {
+// the caches have reached them. The version of Nodes is that of the namespace's target.
+func (c *Cluster) AwaitVersions(
+	ctx context.Context,
+	namespace string,
+	versions MinVersions,
+	limit time.Duration,
+) bool {
 	err := wait.PollUntilContextTimeout(ctx, versionPollInterval, limit, true, func(context.Context) (bool, error) {
-		return c.hasReachedVersions(versions), nil
+		return c.hasReachedVersions(namespace, versions), nil
 	})
 	return err == nil
 }
 
-func (c *Cluster) hasReachedVersions(versions MinVersions) bool {
+func (c *Cluster) hasReachedVersions(namespace string, versions MinVersions) bool {
 	for resource, version := range versions {
-		if c.Informer(resource) != nil && IsNewer(version, c.AppliedVersion(resource)) {
+		informer := c.informerOf(namespace, resource)
+		if informer != nil && IsNewer(version, appliedVersion(informer)) {
 			return false
 		}
 	}
 	return true
 }
 
+// informerOf returns the cache of a resource of the control cluster or of the namespace's target.
+func (c *Cluster) informerOf(namespace string, resource Resource) cache.SharedIndexInformer {
+	if resource == Nodes {
+		return c.Target(namespace).Informer(Nodes)
+	}
+	return c.Informer(resource)
+}
+
 // IsServerOlder reports whether an API server is older than these versions, because the API server was restored to a
 // former state. After a restore, the caches reach these versions late or never. IsServerOlder asks the API server for
 // the version of each resource whose cache is behind. IsServerOlder does not ask for the control plane, whose kind may
 // not be installed.
-func (c *Cluster) IsServerOlder(ctx context.Context, versions MinVersions) (bool, error) {
+func (c *Cluster) IsServerOlder(ctx context.Context, namespace string, versions MinVersions) (bool, error) {
 	ahead := maps.Clone(versions)
 	maps.DeleteFunc(
 		ahead,
 		func(resource Resource, version string) bool {
-			return c.hasReachedVersions(MinVersions{resource: version})
+			return c.hasReachedVersions(namespace, MinVersions{resource: version})
 		},
 	)
-	resource, err := c.resourceOfOlderServer(ctx, ahead)
+	resource, err := c.resourceOfOlderServer(ctx, namespace, ahead)
 	return resource != "", err
 }
 
 // resourceOfOlderServer returns a resource whose version the API server has not reached; empty if the API server has
 // reached all versions.
-func (c *Cluster) resourceOfOlderServer(ctx context.Context, versions MinVersions) (Resource, error) {
+func (c *Cluster) resourceOfOlderServer(
+	ctx context.Context,
+	namespace string,
+	versions MinVersions,
+) (Resource, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionCheckTimeout)
 	defer cancel()
 	one := metav1.ListOptions{Limit: 1} // the list's resource version is the version of the whole store
@@ -82,10 +101,12 @@ func (c *Cluster) resourceOfOlderServer(ctx context.Context, versions MinVersion
 		Deployments: func() (metav1.ListInterface, error) { return v1.MachineDeployments(metav1.NamespaceAll).List(ctx, one) },
 		Policies:    func() (metav1.ListInterface, error) { return v1.RolloutPolicies(metav1.NamespaceAll).List(ctx, one) },
 		Classes:     func() (metav1.ListInterface, error) { return v1.MachineClasses(metav1.NamespaceAll).List(ctx, one) },
-		Nodes:       func() (metav1.ListInterface, error) { return c.target.CoreV1().Nodes().List(ctx, one) },
-		Secrets:     func() (metav1.ListInterface, error) { return c.SecretMetadata(metav1.NamespaceAll).List(ctx, one) },
+		Nodes: func() (metav1.ListInterface, error) {
+			return c.TargetClient(namespace).CoreV1().Nodes().List(ctx, one)
+		},
+		Secrets: func() (metav1.ListInterface, error) { return c.SecretMetadata(metav1.NamespaceAll).List(ctx, one) },
 	} {
-		if versions[resource] == "" || c.Informers[resource] == nil {
+		if versions[resource] == "" || c.informerOf(namespace, resource) == nil {
 			continue
 		}
 		newest, err := list()
@@ -105,6 +126,11 @@ func (c *Cluster) AppliedVersion(resource Resource) string {
 	if informer == nil {
 		return ""
 	}
-	// The informer's own LastSyncResourceVersion may be ahead of its store.
+	return appliedVersion(informer)
+}
+
+// appliedVersion returns the version that a cache has reached. The informer's own LastSyncResourceVersion may be ahead
+// of its store.
+func appliedVersion(informer cache.SharedIndexInformer) string {
 	return informer.GetStore().LastStoreSyncResourceVersion()
 }

@@ -48,36 +48,36 @@ func TestAwaitVersions(t *testing.T) {
 	createMachine(t, client, "m-1", "100")
 
 	t.Run("returns at once when nothing is asked for", func(t *testing.T) {
-		assert.True(t, cluster.AwaitVersions(t.Context(), nil, 0))
-		assert.True(t, cluster.AwaitVersions(t.Context(), cache.MinVersions{}, 0))
+		assert.True(t, cluster.AwaitVersions(t.Context(), "shop", nil, 0))
+		assert.True(t, cluster.AwaitVersions(t.Context(), "shop", cache.MinVersions{}, 0))
 	})
 	t.Run("returns when the cache has applied the version", func(t *testing.T) {
-		assert.True(t, cluster.AwaitVersions(t.Context(), at("100"), time.Minute))
-		assert.True(t, cluster.AwaitVersions(t.Context(), at("99"), time.Minute), "and any older one")
+		assert.True(t, cluster.AwaitVersions(t.Context(), "shop", at("100"), time.Minute))
+		assert.True(t, cluster.AwaitVersions(t.Context(), "shop", at("99"), time.Minute), "and any older one")
 		_, found := cluster.Machine("shop/m-1")
 		assert.True(t, found, "what has been waited for is there to be read")
 	})
 	t.Run("gives up at the limit", func(t *testing.T) {
-		assert.False(t, cluster.AwaitVersions(t.Context(), at("101"), 10*time.Millisecond))
+		assert.False(t, cluster.AwaitVersions(t.Context(), "shop", at("101"), 10*time.Millisecond))
 	})
 	t.Run("waits for each resource of the versions", func(t *testing.T) {
 		versions := cache.MinVersions{cache.Machines: "100", cache.Sets: "100"}
-		assert.False(t, cluster.AwaitVersions(t.Context(), versions, 10*time.Millisecond))
+		assert.False(t, cluster.AwaitVersions(t.Context(), "shop", versions, 10*time.Millisecond))
 	})
 	t.Run("knows nothing of resources that have no cache", func(t *testing.T) {
-		assert.True(t, cluster.AwaitVersions(t.Context(), cache.MinVersions{"secrets": "900"}, 0))
+		assert.True(t, cluster.AwaitVersions(t.Context(), "shop", cache.MinVersions{"secrets": "900"}, 0))
 	})
 	t.Run("a malformed version holds nobody up", func(t *testing.T) {
-		assert.True(t, cluster.AwaitVersions(t.Context(), at("seven"), time.Minute))
+		assert.True(t, cluster.AwaitVersions(t.Context(), "shop", at("seven"), time.Minute))
 	})
 	t.Run("ends with its context", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		assert.False(t, cluster.AwaitVersions(ctx, at("101"), time.Hour))
+		assert.False(t, cluster.AwaitVersions(ctx, "shop", at("101"), time.Hour))
 	})
 	t.Run("is woken by what arrives meanwhile", func(t *testing.T) {
 		reached := make(chan bool)
-		go func() { reached <- cluster.AwaitVersions(context.Background(), at("102"), time.Minute) }()
+		go func() { reached <- cluster.AwaitVersions(context.Background(), "shop", at("102"), time.Minute) }()
 		createMachine(t, client, "m-2", "102")
 		assert.True(t, <-reached)
 	})

@@ -45,14 +45,14 @@ func TestLookups(t *testing.T) {
 	_, setFound := cluster.MachineSet("shop/s")
 	_, deploymentFound := cluster.Deployment("shop/d")
 	_, classFound := cluster.Class("shop/small")
-	_, nodeFound := cluster.Node("n")
+	_, nodeFound := cluster.Target("").Node("n")
 	assert.True(t, setFound && deploymentFound && classFound && nodeFound)
 
 	assert.Equal(t, []string{"a", "b", "elsewhere"}, observetest.ObjectNames(cluster.MachinesOfOwner("uid-s")))
 	assert.Empty(t, cluster.MachinesOfOwner("uid-other"))
 	assert.Equal(t, []string{"a", "b", "loose"}, observetest.ObjectNames(cluster.MachinesOfClass("shop/small")))
-	assert.Equal(t, []string{"a"}, observetest.ObjectNames(cluster.MachinesOfNode("n")))
-	assert.Empty(t, cluster.MachinesOfNode(""), "machines without a node share none")
+	assert.Equal(t, []string{"a"}, observetest.ObjectNames(cluster.MachinesOfNode(cluster.Target(""), "n")))
+	assert.Empty(t, cluster.MachinesOfNode(cluster.Target(""), ""), "machines without a node share none")
 	assert.Equal(t, []string{"s"}, observetest.ObjectNames(cluster.SetsOfOwner("uid-d")))
 }
 
@@ -61,7 +61,7 @@ func TestCachesDropUnusedFields(t *testing.T) {
 	big.Status.Images = []corev1.ContainerImage{{Names: []string{"pause"}}}
 	big.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
 	cluster, _ := observetest.StartCaches(t, []runtime.Object{big})
-	kept, _ := cluster.Node("n")
+	kept, _ := cluster.Target("").Node("n")
 	assert.Empty(t, kept.Status.Images)
 	assert.Empty(t, kept.ManagedFields)
 }

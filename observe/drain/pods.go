@@ -21,11 +21,11 @@ import (
 
 // VolumeFacts returns for each persistent volume whether it is attached to this node, and whether it is attached to
 // another node.
-func VolumeFacts(c *observecache.Cluster, node string, names []string) map[string]drain.Volume {
+func VolumeFacts(t *observecache.Target, node string, names []string) map[string]drain.Volume {
 	facts := make(map[string]drain.Volume, len(names))
 	for _, name := range names {
 		var v drain.Volume
-		for _, attachment := range c.AttachmentsOfVolume(name) {
+		for _, attachment := range t.AttachmentsOfVolume(name) {
 			if attachment.Spec.NodeName == node {
 				v.Here = true
 			} else if attachment.Status.Attached && attachment.DeletionTimestamp == nil {
@@ -38,9 +38,9 @@ func VolumeFacts(c *observecache.Cluster, node string, names []string) map[strin
 }
 
 // BudgetsOfPod returns the disruption budgets that select a pod, sorted by name.
-func BudgetsOfPod(c *observecache.Cluster, pod *corev1.Pod) []*policyv1.PodDisruptionBudget {
+func BudgetsOfPod(t *observecache.Target, pod *corev1.Pod) []*policyv1.PodDisruptionBudget {
 	var result []*policyv1.PodDisruptionBudget
-	for _, b := range observecache.IndexedObjects[*policyv1.PodDisruptionBudget](c.Informer(observecache.Budgets), cache.NamespaceIndex, pod.Namespace) {
+	for _, b := range observecache.IndexedObjects[*policyv1.PodDisruptionBudget](t.Informer(observecache.Budgets), cache.NamespaceIndex, pod.Namespace) {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector) // in the policy API, a nil selector selects no pods
 		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
 			result = append(result, b)
@@ -142,13 +142,14 @@ type ChangeFilter struct {
 // CacheSources holds the caches whose changes matter to a drain; a nil cache means that the resource is not watched.
 type CacheSources map[observecache.Resource]cache.SharedIndexInformer
 
-// SourcesOfCluster returns the caches of a control cluster and its target.
-func SourcesOfCluster(c *observecache.Cluster) CacheSources {
-	sources := CacheSources{}
-	for _, resource := range []observecache.Resource{observecache.Rules, observecache.Machines, observecache.Budgets, observecache.Attachments} {
-		sources[resource] = c.Informer(resource)
+// NewCacheSources returns the caches of machines, of drain rules, and of a target.
+func NewCacheSources(machines, rules cache.SharedIndexInformer, t *observecache.Target) CacheSources {
+	return CacheSources{
+		observecache.Machines:    machines,
+		observecache.Rules:       rules,
+		observecache.Budgets:     t.Informer(observecache.Budgets),
+		observecache.Attachments: t.Informer(observecache.Attachments),
 	}
-	return sources
 }
 
 // SubscribeToChanges notifies a drain of changes of all drain rules, of the machine with this UID, and of the

@@ -154,7 +154,7 @@ func TestBudgetsOfPod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var keys []string
-			for _, b := range observe.BudgetsOfPod(cluster, row.pod) {
+			for _, b := range observe.BudgetsOfPod(cluster.Target(""), row.pod) {
 				keys = append(keys, b.Namespace+"/"+b.Name)
 			}
 			assert.Equal(t, row.want, keys)
@@ -162,7 +162,7 @@ func TestBudgetsOfPod(t *testing.T) {
 	}
 	t.Run("none where nobody watches them", func(t *testing.T) {
 		blind, _ := observetest.StartCaches(t, []runtime.Object{newBudget("all", &metav1.LabelSelector{})})
-		assert.Empty(t, observe.BudgetsOfPod(blind, newPod()))
+		assert.Empty(t, observe.BudgetsOfPod(blind.Target(""), newPod()))
 	})
 }
 

@@ -58,17 +58,17 @@ func TestVolumeFacts(t *testing.T) {
 	for name := range want {
 		names = append(names, name)
 	}
-	assert.Equal(t, want, observe.VolumeFacts(cluster, "n", names))
-	assert.Empty(t, observe.VolumeFacts(cluster, "n", nil))
+	assert.Equal(t, want, observe.VolumeFacts(cluster.Target(""), "n", names))
+	assert.Empty(t, observe.VolumeFacts(cluster.Target(""), "n", nil))
 	assert.Equal(
 		t,
 		map[string]drain.Volume{"both": {Here: true, Elsewhere: true}},
-		observe.VolumeFacts(cluster, "other", []string{"both"}),
+		observe.VolumeFacts(cluster.Target(""), "other", []string{"both"}),
 	)
 	assert.Equal(
 		t,
 		map[string]drain.Volume{"both": {Elsewhere: true}},
-		observe.VolumeFacts(cluster, "third", []string{"both"}),
+		observe.VolumeFacts(cluster.Target(""), "third", []string{"both"}),
 	)
 }
 
@@ -90,8 +90,8 @@ func TestAttachedTo(t *testing.T) {
 		"none":                                             {"third", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, row.want, cluster.VolumesAttachedToNode(row.node))
-			assert.Len(t, cluster.AttachmentsOfNode(row.node), len(row.want))
+			assert.Equal(t, row.want, cluster.Target("").VolumesAttachedToNode(row.node))
+			assert.Len(t, cluster.Target("").AttachmentsOfNode(row.node), len(row.want))
 		})
 	}
 }
@@ -143,9 +143,9 @@ func TestADrainIsNotifiedOfChanges(t *testing.T) {
 			observetest.NewAttachment("a", "n", "pv-1"),
 		)
 		synctest.Wait() // wait until the fake's watches are open
-		news, stop, err := observe.SubscribeToChanges(observe.SourcesOfCluster(cluster), "uid-m", testFilter)
+		news, stop, err := observe.SubscribeToChanges(sourcesOf(cluster), "uid-m", testFilter)
 		require.NoError(t, err)
-		other, stopOther, err := observe.SubscribeToChanges(observe.SourcesOfCluster(cluster), "uid-m", testFilter)
+		other, stopOther, err := observe.SubscribeToChanges(sourcesOf(cluster), "uid-m", testFilter)
 		require.NoError(t, err)
 		defer stopOther()
 		wasNotified(news)
@@ -215,6 +215,11 @@ func TestADrainIsNotifiedOfChanges(t *testing.T) {
 	})
 }
 
+// sourcesOf returns the caches of a control cluster and its only target.
+func sourcesOf(c *cache.Cluster) observe.CacheSources {
+	return observe.NewCacheSources(c.Informer(cache.Machines), c.Informer(cache.Rules), c.Target(""))
+}
+
 func errorOfResult[T any](_ T, err error) error { return err }
 
 func TestADrainWithoutABudgetFilterGetsNoBudgetEvents(t *testing.T) {
@@ -222,7 +227,7 @@ func TestADrainWithoutABudgetFilterGetsNoBudgetEvents(t *testing.T) {
 		cluster, target := observetest.StartWithDrainCaches(t)
 		synctest.Wait()
 		news, stop, err := observe.SubscribeToChanges(
-			observe.SourcesOfCluster(cluster),
+			sourcesOf(cluster),
 			"uid-m",
 			observe.ChangeFilter{AttachmentMatters: testFilter.AttachmentMatters},
 		)
@@ -251,7 +256,7 @@ func TestManyChangesNeverBlockTheNotifier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.StartWithDrainCaches(t)
 		synctest.Wait()
-		news, stop, err := observe.SubscribeToChanges(observe.SourcesOfCluster(cluster), "uid-m", testFilter)
+		news, stop, err := observe.SubscribeToChanges(sourcesOf(cluster), "uid-m", testFilter)
 		require.NoError(t, err)
 		defer stop()
 		for _, name := range []string{"a", "b", "c"} {
@@ -265,7 +270,7 @@ func TestManyChangesNeverBlockTheNotifier(t *testing.T) {
 			)
 			synctest.Wait()
 		}
-		assert.Len(t, cluster.AttachmentsOfNode("n"), 3, "the cache goes on")
+		assert.Len(t, cluster.Target("").AttachmentsOfNode("n"), 3, "the cache goes on")
 		assert.True(t, wasNotified(news))
 		assert.False(t, wasNotified(news), "what nobody has looked at yet is told once")
 	})
@@ -276,12 +281,12 @@ func TestWithoutATargetThereAreNoNotifications(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	news, stop, err := observe.SubscribeToChanges(observe.SourcesOfCluster(cluster), "uid-m", testFilter)
+	news, stop, err := observe.SubscribeToChanges(sourcesOf(cluster), "uid-m", testFilter)
 	require.NoError(t, err)
 	stop()
 	assert.Empty(t, news)
-	assert.Empty(t, cluster.VolumesAttachedToNode("n"))
-	assert.Equal(t, map[string]drain.Volume{"pv": {}}, observe.VolumeFacts(cluster, "n", []string{"pv"}))
+	assert.Empty(t, cluster.Target("").VolumesAttachedToNode("n"))
+	assert.Equal(t, map[string]drain.Volume{"pv": {}}, observe.VolumeFacts(cluster.Target(""), "n", []string{"pv"}))
 }
 
 func TestSubscribeFailsAfterTheCachesHaveStopped(t *testing.T) {
@@ -293,7 +298,7 @@ func TestSubscribeFailsAfterTheCachesHaveStopped(t *testing.T) {
 		require.NoError(t, cluster.Start(ctx))
 		cancel()
 		synctest.Wait()
-		_, _, err = observe.SubscribeToChanges(observe.SourcesOfCluster(cluster), "uid-m", testFilter)
+		_, _, err = observe.SubscribeToChanges(sourcesOf(cluster), "uid-m", testFilter)
 		require.ErrorContains(t, err, " for the drain of machine uid-m: ")
 	})
 }

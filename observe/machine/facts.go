@@ -39,7 +39,7 @@ type RelatedObjects struct {
 // ReadRelated returns the objects related to a machine from the caches.
 func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
 	related := RelatedObjects{
-		NoTargetCluster: c.TargetClient(m.Namespace) == nil,
+		NoTargetCluster: c.Target(m.Namespace) == nil,
 		Absences:        c.Absences(),
 		FoundNode:       c.UnrecordedNodeOfMachine(m),
 	}
@@ -57,7 +57,7 @@ func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
 // names no node, but several nodes have its provider ID, then the machine's node is in doubt.
 func (related *RelatedObjects) RecordNode(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node) {
 	related.Node, related.NodeOwner = nil, ownership.OwnerAnswer{}
-	switch twins := c.NodesOfInstance(m.Spec.ProviderID); {
+	switch twins := c.Target(m.Namespace).NodesOfInstance(m.Spec.ProviderID); {
 	case node != nil:
 		related.NodeOwner = c.OwnerOfNode(m, node)
 	case len(twins) > 1:
@@ -307,7 +307,7 @@ func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, related RelatedObjects
 		Node:              related.OwnNode() != nil,
 		NodeUnknown:       related.NodeUnknown,
 		Owner:             related.NodeOwner,
-		Attached:          c.AttachedVolumeCount(cache.NodeNameOfMachine(m)),
+		Attached:          c.Target(m.Namespace).AttachedVolumeCount(cache.NodeNameOfMachine(m)),
 		PreDrainHooks:     hookKeys(m, v1alpha1.AnnotationPreDrainHook),
 		PreTerminateHooks: hookKeys(m, v1alpha1.AnnotationPreTerminateHook),
 	}

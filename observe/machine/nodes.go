@@ -19,11 +19,10 @@ import (
 // gone. The provider's report of a missing instance alone is not a known reason: the provider may have read another
 // cloud account.
 func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.NodeCounts {
-	_ = namespace // all namespaces have one target; see cache.Cluster.TargetClient
 	var n replace.NodeCounts
 	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
 		node := c.NodeOfMachine(m)
-		if !c.ActsOnMachines(m.Namespace) || !hasJoinedNode(m, node) {
+		if c.Target(m.Namespace) != c.Target(namespace) || !c.ActsOnMachines(m.Namespace) || !hasJoinedNode(m, node) {
 			continue
 		}
 		lost := m.Status.Health != nil && m.Status.Health.InstanceGoneAt != nil

@@ -70,7 +70,7 @@ func StartWithDrainCaches(t *testing.T, objects ...runtime.Object) (*cache.Clust
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	require.Eventually(t, cluster.KnowsAttachments, GiveUp, time.Millisecond)
+	require.Eventually(t, cluster.Target("").KnowsAttachments, GiveUp, time.Millisecond)
 	return cluster, target
 }
 

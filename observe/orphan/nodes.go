@@ -16,16 +16,17 @@ import (
 )
 
 // NodesAndOwners returns from the caches the nodes of a namespace's target by name, the facts about each node, sorted
-// by name, and the node claims of all machines. Without a target, the result is empty.
+// by name, and the node claims of all machines of this target. Without a target, the result is empty.
 func NodesAndOwners(
 	c *cache.Cluster,
 	namespace string,
 ) (nodes map[string]*corev1.Node, facts []orphan.Node, owners []orphan.NodeOwner) {
 	nodes = map[string]*corev1.Node{}
-	if c.TargetClient(namespace) == nil {
+	target := c.Target(namespace)
+	if target == nil {
 		return nodes, nil, nil
 	}
-	for _, n := range cache.AllObjects[*corev1.Node](c.Informer(cache.Nodes)) {
+	for _, n := range target.AllNodes() {
 		nodes[n.Name] = n
 		facts = append(facts, orphan.Node{
 			Name:       n.Name,
@@ -38,20 +39,22 @@ func NodesAndOwners(
 	}
 	slices.SortFunc(facts, func(a, b orphan.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
-		owners = append(owners, nodeOwner(m))
+		if c.Target(m.Namespace) == target {
+			owners = append(owners, nodeOwner(m))
+		}
 	}
 	return nodes, facts, owners
 }
 
-// LiveNodeOwners reads the node claims of the machines of all namespaces from the API server.
-func LiveNodeOwners(ctx context.Context, c *cache.Cluster) ([]orphan.NodeOwner, error) {
+// LiveNodeOwners reads the node claims of all machines of a namespace's target from the API server.
+func LiveNodeOwners(ctx context.Context, c *cache.Cluster, namespace string) ([]orphan.NodeOwner, error) {
 	var owners []orphan.NodeOwner
-	err := cache.VisitMachines(
-		ctx,
-		c.Client(),
-		metav1.NamespaceAll,
-		func(m *v1alpha1.Machine) { owners = append(owners, nodeOwner(m)) },
-	)
+	target := c.Target(namespace)
+	err := cache.VisitMachines(ctx, c.Client(), metav1.NamespaceAll, func(m *v1alpha1.Machine) {
+		if c.Target(m.Namespace) == target {
+			owners = append(owners, nodeOwner(m))
+		}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list all machines: %w", err)
 	}

@@ -940,8 +940,8 @@ func mutations() []mutation {
 		{
 			"G6",
 			"k8sbridge/watch/events.go",
-			`slices.Concat(b.cluster.MachinesOfNode(node.Name), b.cluster.MachinesOfInstance(node.Spec.ProviderID))`,
-			`slices.Clone(b.cluster.MachinesOfNode(node.Name))`,
+			`slices.Concat(b.cluster.MachinesOfNode(b.cluster.Target(""), node.Name), b.cluster.MachinesOfInstance(node.Spec.ProviderID))`,
+			`slices.Clone(b.cluster.MachinesOfNode(b.cluster.Target(""), node.Name))`,
 			bridge,
 			"a node that gets its provider ID wakes no machine",
 		},

@@ -48,14 +48,14 @@ type WorkloadClusters struct {
 // workloadCluster is one workload cluster.
 type workloadCluster struct {
 	secretVersion string // UID and resourceVersion of the Secret with the client's kubeconfig
-	cluster       *observecache.Cluster
+	target        *observecache.Target
 	stopCaches    context.CancelFunc
 	startCaches   func() // the first call starts the caches; later calls do nothing
 	userCount     int
 	idleTimer     *time.Timer // stops the caches when it fires; nil while the cluster has users
 }
 
-// NewWorkloadClusters returns an empty WorkloadClusters; the method Cluster connects to a workload cluster. The end of
+// NewWorkloadClusters returns an empty WorkloadClusters; the method Target connects to a workload cluster. The end of
 // ctx stops the caches.
 func NewWorkloadClusters(ctx context.Context, access ClusterAccess) *WorkloadClusters {
 	return &WorkloadClusters{ClusterAccess: access, ctx: ctx, clusters: map[string]*workloadCluster{}}
@@ -65,13 +65,13 @@ func NewWorkloadClusters(ctx context.Context, access ClusterAccess) *WorkloadClu
 // data of the Secret.
 var ErrNoKubeconfig = errors.New("no kubeconfig can be used")
 
-// Cluster returns the workload cluster of a Cluster. The client uses the kubeconfig in the Cluster's Secret; a change
-// of the Secret makes a new client. The caches are the caches of NewTargetCluster, and do not run before StartCaches.
-// The caller must call release when it no longer uses the cluster. The caches stop idleTimeout after the last release.
-func (w *WorkloadClusters) Cluster(
+// Target returns the workload cluster of a Cluster. The client uses the kubeconfig in the Cluster's Secret; a change of
+// the Secret makes a new client. The caches are those of what drains read, and do not run before StartCaches. The
+// caller must call release when it no longer uses the target. The caches stop idleTimeout after the last release.
+func (w *WorkloadClusters) Target(
 	ctx context.Context,
 	namespace, name string,
-) (cluster *observecache.Cluster, release func(), err error) {
+) (target *observecache.Target, release func(), err error) {
 	secret, err := w.SecretsClient.CoreV1().Secrets(namespace).Get(ctx, name+kubeconfigSuffix, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -96,20 +96,20 @@ func (w *WorkloadClusters) Cluster(
 		w.clusters[key] = of
 	}
 	of.addUser()
-	return of.cluster, sync.OnceFunc(func() { w.releaseCluster(key, of) }), nil
+	return of.target, sync.OnceFunc(func() { w.releaseCluster(key, of) }), nil
 }
 
-// StartCaches starts the caches of a workload cluster from the method Cluster. StartCaches waits until the caches are
-// filled, or ctx ends.
-func (w *WorkloadClusters) StartCaches(ctx context.Context, cluster *observecache.Cluster) error {
+// StartCaches starts the caches of a target from the method Target. StartCaches waits until the caches are filled, or
+// ctx ends.
+func (w *WorkloadClusters) StartCaches(ctx context.Context, target *observecache.Target) error {
 	w.mu.Lock()
 	for _, of := range w.clusters {
-		if of.cluster == cluster {
+		if of.target == target {
 			of.startCaches()
 		}
 	}
 	w.mu.Unlock()
-	return cluster.AwaitFilledCaches(ctx)
+	return target.AwaitFilledCaches(ctx)
 }
 
 func (w *workloadCluster) addUser() {
@@ -169,15 +169,15 @@ func (w *WorkloadClusters) connectCluster(kubeconfig []byte, namespace, name str
 	if err != nil {
 		return nil, errors.New("its kubeconfig has certificates or keys that cannot be used")
 	}
-	cluster, err := observecache.NewTargetCluster(client)
-	if err != nil {
+	target := observecache.NewTarget(client)
+	if err := target.WatchDrains(); err != nil {
 		return nil, err
 	}
 	ctx, end := context.WithCancel(w.ctx)
 	return &workloadCluster{
-		cluster:     cluster,
+		target:      target,
 		stopCaches:  end,
-		startCaches: sync.OnceFunc(func() { cluster.StartWithoutWaiting(ctx) }),
+		startCaches: sync.OnceFunc(func() { target.Start(ctx) }),
 	}, nil
 }
 

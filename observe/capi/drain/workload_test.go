@@ -81,8 +81,8 @@ func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsSecretChanges(t *testing.T
 	secrets := kubefake.NewClientset(kubeconfigSecret("1", newKubeconfig(t, "https://one")))
 	made := &connections{client: kubefake.NewClientset(budget)}
 	c := newWorkloadClusters(t, secrets, made.connect)
-	get := func() (*cache.Cluster, func()) {
-		cluster, release, err := c.Cluster(t.Context(), capitest.Shop, "c")
+	get := func() (*cache.Target, func()) {
+		cluster, release, err := c.Target(t.Context(), capitest.Shop, "c")
 		require.NoError(t, err)
 		return cluster, release
 	}
@@ -122,7 +122,7 @@ func TestTheCachesOfAWorkloadClusterEndSomeTimeAfterItsLastDrain(t *testing.T) {
 		secrets := kubefake.NewClientset(kubeconfigSecret("1", newKubeconfig(t, "https://one")))
 		made := &connections{client: kubefake.NewClientset()}
 		c := newWorkloadClusters(t, secrets, made.connect)
-		cluster, release, err := c.Cluster(t.Context(), capitest.Shop, "c")
+		cluster, release, err := c.Target(t.Context(), capitest.Shop, "c")
 		require.NoError(t, err)
 		require.NoError(t, c.StartCaches(t.Context(), cluster))
 		time.Sleep(time.Hour)
@@ -133,7 +133,7 @@ func TestTheCachesOfAWorkloadClusterEndSomeTimeAfterItsLastDrain(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		assert.True(t, cluster.Informer(cache.Budgets).IsStopped())
-		again, release, err := c.Cluster(t.Context(), capitest.Shop, "c")
+		again, release, err := c.Target(t.Context(), capitest.Shop, "c")
 		require.NoError(t, err)
 		defer release()
 		assert.NotSame(t, cluster, again)
@@ -174,7 +174,7 @@ func TestKubeconfigsThatAreNotUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			made := &connections{client: kubefake.NewClientset()}
 			c := newWorkloadClusters(t, kubefake.NewClientset(kubeconfigSecret("1", row.value)), made.connect)
-			_, _, err := c.Cluster(t.Context(), capitest.Shop, "c")
+			_, _, err := c.Target(t.Context(), capitest.Shop, "c")
 			require.ErrorIs(t, err, capidrain.ErrNoKubeconfig)
 			assert.EqualError(
 				t,
@@ -185,7 +185,7 @@ func TestKubeconfigsThatAreNotUsed(t *testing.T) {
 		})
 	}
 	c := newWorkloadClusters(t, kubefake.NewClientset(), nil)
-	_, _, err := c.Cluster(t.Context(), capitest.Shop, "c")
+	_, _, err := c.Target(t.Context(), capitest.Shop, "c")
 	require.ErrorIs(t, err, capidrain.ErrNoKubeconfig)
 	assert.ErrorContains(t, err, "Secret shop/c-kubeconfig does not exist")
 }
