@@ -1,7 +1,7 @@
-// Package activities has the single steps of workflows. Only activities change a cluster or call a provider. Each kind
-// has its own package, whose activities workflows call by name. An activity reads, asks package decide and returns the
-// decision, or it checks a precondition, does one thing and returns. Running an activity twice is harmless. No activity
-// knows the order of the steps.
+// Package activities contains the activities that workflows run. Only activities change a cluster or call a provider.
+// Each kind has its own package. Workflows call the activities of these packages by name. An activity either reads
+// objects and returns a decision of package decide, or checks a precondition and makes one change. All activities are
+// idempotent. No activity knows the order of the steps.
 package activities
 
 import (
@@ -19,9 +19,9 @@ import (
 	capidrain "millwright/observe/capi/drain"
 )
 
-// ClusterActivities returns the activities on the clusters, for a worker to register: pointers to structs whose
-// exported methods are activities. These activities run on the task queues machines, kubernetes and drains. k may be
-// nil if only the names are needed.
+// ClusterActivities returns the activities on the clusters, for a worker to register. Each value is a pointer to a
+// struct whose exported methods are activities. These activities run on the task queues machines, kubernetes and
+// drains. k may be nil if only the names are needed.
 func ClusterActivities(k *kube.Kube) []any {
 	return []any{
 		&class.Activities{Kube: k},

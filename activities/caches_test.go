@@ -159,7 +159,7 @@ func setNodeInUse(n *corev1.Node) {
 	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")}
 }
 
-// activityInputs returns, by activity, the inputs of the activities that need more than a Read.
+// activityInputs returns the inputs of the activities that need more than a kube.ReadInput, by activity name.
 func activityInputs() map[string][]any {
 	m, s, d := activitiestest.Machine("m"), activitiestest.NewMachineSet("s", 3), activitiestest.Deployment("d", 5)
 	marked := []rollout.ObjectTarget{{Name: "m", UID: "uid-m", Version: "900", Node: "n"}}
@@ -325,7 +325,7 @@ func activityInputs() map[string][]any {
 	}
 }
 
-// newReadInputs returns the inputs of the activities that need only a Read.
+// newReadInputs returns the inputs of the activities that need only a kube.ReadInput.
 func newReadInputs() []any {
 	var all []any
 	for _, o := range objectsOfEachKind() {

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allowedWaits maps each function of a worker that may wait for something other than an answer to the reason. All other
-// functions use a workflow timer or the delay of a retry, because both occupy no slot.
+// allowedWaits lists the functions of a worker that may wait for something other than an answer. The value is the
+// reason. All other functions use a workflow timer or the delay of a retry, because both occupy no slot.
 var allowedWaits = map[string]string{
 	"activities/drain.awaitChange":                 "evictions wait for pods and budgets, on the queue of the drains",
 	"activities/drain.applyEvents":                 "takes what has arrived, and never waits",

@@ -1,7 +1,6 @@
-// Package decide_test calls every decision that takes lists with a fleet: 10,000 machines, pods or instances at
-// once. The benchmark measures the time of each decision; docs/scale.md has the results. The test counts the
-// executed statements of each decision: a decision whose work grows with the square of its list fails on any
-// machine, however slow.
+// Package decide_test calls every decision function that takes a list with 10,000 machines, pods or instances. The
+// benchmark measures the time of each decision; docs/scale.md has the results. The test counts the executed statements
+// of each decision. A decision with quadratic cost fails the test on any host, however slow.
 package decide_test
 
 import (
@@ -32,7 +31,7 @@ import (
 	"millwright/decide/takeover"
 )
 
-// fleetSize is the number of members of each list in the benchmark.
+// fleetSize is the number of items in each list of the benchmark.
 const fleetSize = 10_000
 
 // fleetDecision is one decision. prepare creates the facts about n members, and returns a function that makes the
@@ -515,8 +514,8 @@ func TestOneDecision(t *testing.T) {
 	}
 }
 
-// A list that is 10 times as long costs 10 times the statements, or 14 times if the list is sorted; a quadratic
-// algorithm costs 100 times. The loops of package slices are counted, too.
+// If a list is 10 times as long, a decision may take 10 times the statements, or 14 times if it sorts the list; a
+// quadratic algorithm takes 100 times. The loops of package slices are counted, too.
 func TestDecisionsGrowWithTheirLists(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds this package anew, with counters, and runs it for each decision")

@@ -49,10 +49,8 @@ func (e silentExitCode) Error() string { return fmt.Sprintf("exit with code %d",
 // stackFlags are the values of the persistent flags of all commands.
 type stackFlags struct{ repo, dir string }
 
-// stackFolder returns the stack's folder.
 func (p stackFlags) stackFolder() (string, error) { return stack.Folder(p.repo, p.dir) }
 
-// openStack returns the running stack.
 func (p stackFlags) openStack() (*stack.Stack, error) {
 	dir, err := p.stackFolder()
 	if err != nil {
@@ -120,7 +118,7 @@ Cluster API (` + build.ClusterAPI + `) are only built when named, or by up --clu
 	}
 }
 
-// runCommand is the command of the supervisor process. Package stack starts the supervisor; people do not.
+// runCommand is the command of the supervisor process. Only package stack runs this command.
 func runCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "run",

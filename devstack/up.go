@@ -82,7 +82,6 @@ func stopOnInterrupt(ctx context.Context, progress io.Writer, s *stack.Stack) er
 	return s.Down(context.WithoutCancel(ctx))
 }
 
-// printStackAddresses prints the addresses and paths of the stack.
 func printStackAddresses(out io.Writer, s *stack.Stack) error {
 	state, err := s.State()
 	if err != nil {

@@ -19,23 +19,25 @@ import (
 func allowedDecideCalls() map[string][]string {
 	return map[string][]string{
 		"workflows": {
-			"explain.NeedsPerson",            // returns the text of the workflow's details in Temporal, which are in no history
+			// returns the workflow's current details, which Temporal does not record in the history
+			"explain.NeedsPerson",
 			"orphan.SightingsWithoutDeleted", // removes collected instances from a list
 			"request.CheckOrder",             // validates updates; the history does not contain a refused update
 		},
-		"observe": { // observe calls only functions that return facts
-			"ownership.OwnerOfNode",   // the machine of a node: the bridge, the activities and the command need the same fact
+		"observe": { // observe may call only functions that return facts
+			// returns the machine of a node, which the bridge, the activities and the command all need
+			"ownership.OwnerOfNode",
 			"ownership.ProviderIDKey", // returns the key of an index
 		},
 		"k8sbridge": {
 			"attention.DecideClass", "attention.PlanMachine", "rollout.PlanDeployment", "scale.PlanSet",
-			"drain.NextQueuedMachines", // returns the drains that are woken when a place in the queue of drains is free
+			"drain.NextQueuedMachines", // returns the machines to wake when the drain queue has a free place
 		},
 	}
 }
 
-// A decision in a workflow outside of an activity leaves no record. A decision in observe or in the bridge is made a
-// second time.
+// A decision of a workflow outside of an activity is not recorded in the history. If observe or the bridge decides, the
+// workflow decides the same a second time.
 func TestWhoMayDecide(t *testing.T) {
 	files := readGoSources(t)
 	functions := functionsOfDecide(t, files)
@@ -127,7 +129,7 @@ func callsOfDecide(t *testing.T, name, text string, functions map[string]map[str
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, text, 0)
 	require.NoError(t, err)
-	imports := map[string]string{} // import path by the name that the file uses
+	imports := map[string]string{} // maps the name that the file uses to the import path
 	for _, i := range file.Imports {
 		from, err := strconv.Unquote(i.Path.Value)
 		require.NoError(t, err)

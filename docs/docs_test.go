@@ -24,7 +24,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// root is the repository, seen from this folder.
+// root is the path from this folder to the root of the repository.
 const root = ".."
 
 // foreignPathPattern matches paths in the documents that are not paths of this repository. The paths of modules, labels
@@ -34,7 +34,7 @@ var foreignPathPattern = regexp.MustCompile(
 	`^([a-z0-9-]+\.)+(com|io|org|sh)/|^bin/|^\.devstack/?$|^testing/|^service/worker/`,
 )
 
-// document is one file that people read.
+// document is one page of the documentation.
 type document struct {
 	name      string // path from the root
 	text      string
@@ -258,7 +258,7 @@ func TestEveryDecisionIsInTheIndexWithItsStatus(t *testing.T) {
 	)
 }
 
-// Blocks of commands can be run, or say why they cannot be run. test/integration/docs runs the blocks.
+// Each block of commands can be run, or says why it cannot be run. test/integration/docs runs the blocks.
 func TestBlocksOfCommandsCanBeRead(t *testing.T) {
 	all, err := pages.ListPages(root)
 	require.NoError(t, err)
@@ -275,7 +275,7 @@ func TestBlocksOfCommandsCanBeRead(t *testing.T) {
 	assert.Greater(t, run, 30)
 }
 
-// The runbook has each reason that the condition Blocked can have, and no other reason.
+// The runbook lists exactly the reasons that the condition Blocked can have.
 func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 	reasons := map[string]bool{
 		explain.ReasonOfBlocker(""):         true,
@@ -334,7 +334,7 @@ func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 	assert.Equal(t, slices.Sorted(maps.Keys(reasons)), slices.Compact(explained))
 }
 
-// Each link to a section leads to an existing section. GitHub makes the name of a section from its heading.
+// Each link to a section leads to an existing section. GitHub derives the anchor of a section from its heading.
 func TestLinksLeadToSections(t *testing.T) {
 	sections := map[string]map[string]bool{}
 	sectionsOf := func(name string) map[string]bool {

@@ -33,8 +33,8 @@ func moduleFolders(t *testing.T) (folders []string) {
 	return folders
 }
 
-// versionInFile returns a version that a file of the repository sets: of a module or of "go" in a go.mod, or of a
-// constant in a Go file.
+// versionInFile returns the version that a file of the repository sets for a module or "go" (in a go.mod), or for a
+// constant (in a Go file).
 func versionInFile(t *testing.T, file, what string) string {
 	t.Helper()
 	pattern := `(?m)^(?:require |\t)?` + regexp.QuoteMeta(what) + ` (\S+)`

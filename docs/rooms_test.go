@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The rows of the table of rooms. A row has the room, its question, and the rooms that the room imports.
+// These patterns match the rows of the table of rooms, and the names of rooms in a row. A row has the room, its
+// question, and the rooms that the room imports.
 var (
 	roomRowPattern  = regexp.MustCompile("(?m)^\\| `([a-z0-9]+)/` \\| .* \\| (.*)\\|$")
 	roomNamePattern = regexp.MustCompile("`([a-z0-9]+)`")
@@ -75,7 +76,7 @@ func importsByRoom(t *testing.T) map[string][]string {
 	return imports
 }
 
-// walkthroughStepPattern matches a file and a function in the picture of a walk.
+// walkthroughStepPattern matches a file and a function in the diagram of a walk.
 var walkthroughStepPattern = regexp.MustCompile(`([a-z][A-Za-z0-9_/]*\.go) +([A-Za-z]+)\(\)`)
 
 // maxWalkLines is the maximum number of lines of a walk's page. Source: a walk should fit on one and a half screens.

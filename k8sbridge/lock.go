@@ -21,8 +21,8 @@ const (
 	// acquire the Lease after 1 to 2.2 times this interval (jitter). Source: the default of Kubernetes' own
 	// controllers.
 	retryPeriod = 2 * time.Second
-	// renewInterval is the interval at which a leader writes its Lease. Source: together with the workers' Lease, 8
-	// requests a minute.
+	// renewInterval is the interval at which a leader writes its Lease. With this interval, the Leases of the bridge
+	// and the workers together cost 8 requests a minute.
 	renewInterval = 15 * time.Second
 )
 

@@ -116,7 +116,7 @@ func runProcess(ctx context.Context, o options) error {
 	defer started()
 	leases := o.Problems.Leases(client.CoordinationV1().Leases(o.LeaseNamespace), o.identity)
 	go problems.KeepShowing(starting, func(ctx context.Context) {
-		// An error is not logged: the election meets it, too.
+		// An error is not logged, because the election gets the same error.
 		_ = o.Problems.Show(ctx, leases, leaseName, func(*coordinationv1.Lease) {})
 	})
 	restores := cache.NewRestoreDetector()
@@ -239,7 +239,7 @@ func runElection(
 	defer stop()
 	leading, leases := watch.NewLeadingGauge(registry), annotatingLeases{client.CoordinationV1(), o.Problems, o.identity}
 	var failed error
-	var term sync.Mutex // held while a bridge runs: the election does not wait for the last term's bridge
+	var term sync.Mutex // held while a bridge runs, because the election does not wait for the bridge of the last term
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &throttledLock{Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Name: leaseName, Namespace: o.LeaseNamespace},

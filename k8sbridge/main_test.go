@@ -36,7 +36,6 @@ func (e *election) logAction(what string) {
 	e.terms = append(e.terms, what)
 }
 
-// actions returns the recorded actions so far.
 func (e *election) actions() []string {
 	synctest.Wait()
 	e.mu.Lock()

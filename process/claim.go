@@ -21,8 +21,8 @@ import (
 // kube-system, which every API server creates once.
 const memoControlCluster = "controlCluster"
 
-// claimRetryDelay is the pause between two attempts of a claim. Source: the pause between two attempts to connect to
-// Temporal.
+// claimRetryDelay is the pause between two attempts of a claim. The delay is the same as between two attempts to
+// connect to Temporal.
 const claimRetryDelay = time.Second
 
 // NameClashError means that another control cluster has the name of this installation.
@@ -39,9 +39,9 @@ func (e *NameClashError) Error() string {
 	)
 }
 
-// ClaimInstallation reserves the name of an installation for its control cluster: the first cluster that claims a name
-// in a Temporal namespace owns the name. Calling ClaimInstallation again is harmless. While Temporal or the API server
-// does not answer, ClaimInstallation retries until ctx ends. ClaimInstallation returns an NameClashError if another
+// ClaimInstallation reserves the name of an installation for its control cluster. In a Temporal namespace, the first
+// cluster that claims a name owns it. Calling ClaimInstallation again is harmless. ClaimInstallation retries while
+// Temporal or the API server does not answer, until ctx is done. ClaimInstallation returns an NameClashError if another
 // cluster owns the name.
 func ClaimInstallation(
 	ctx context.Context,
@@ -67,8 +67,8 @@ func ClaimInstallation(
 	}
 }
 
-// claimInstallationOnce starts the mark workflow of the name unless it exists, and returns the control clusters that
-// own the name (theirs) and that called claimInstallationOnce (ours).
+// claimInstallationOnce starts the mark workflow of a name if it does not exist. It returns the control cluster that
+// owns the name (theirs) and this process's control cluster (ours).
 func claimInstallationOnce(
 	ctx context.Context,
 	name run.Installation,
@@ -98,8 +98,8 @@ func claimInstallationOnce(
 	return theirs, ours, err
 }
 
-// ControlClusterUID returns the control cluster in the mark of an installation: the UID of its namespace kube-system.
-// If this process lacks the key that encrypted the mark, the error names the key.
+// ControlClusterUID returns the UID of the control cluster (of its namespace kube-system) from the mark workflow of an
+// installation. If this process does not have the key that encrypted the mark, the error names the key.
 func ControlClusterUID(mark *workflowservice.DescribeWorkflowExecutionResponse) (uid string, err error) {
 	memo := mark.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoControlCluster]
 	if err := connection.DataConverter().FromPayload(memo, &uid); err != nil {

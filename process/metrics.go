@@ -9,8 +9,8 @@ import (
 	"go.temporal.io/sdk/client"
 )
 
-// temporalLabels is the union of the SDK's tags. The SDK uses one metric name with different tags, which Prometheus
-// rejects: every metric gets all tags. client_name is omitted, because client_name has no information.
+// temporalLabels returns all tags that the SDK uses in any metric. The SDK uses one metric name with different tags,
+// which Prometheus rejects: every metric gets all tags. client_name is omitted, because client_name has no information.
 func temporalLabels() []string {
 	return []string{
 		"namespace", "task_queue", "worker_type", "workflow_type", "activity_type", "poller_type", "operation", "status_code",
@@ -98,7 +98,7 @@ func metricVector[V prometheus.Collector](m *temporalMetrics, name string, creat
 	return v
 }
 
-// registerOnce registers a collector. If the name is already registered, registerOnce returns the registered collector.
+// registerOnce registers a collector, or returns the existing collector with the same name.
 func registerOnce[C prometheus.Collector](registry prometheus.Registerer, c C) C {
 	err := registry.Register(c)
 	if known, ok := err.(prometheus.AlreadyRegisteredError); ok { //nolint:errorlint // documented to be returned as it is

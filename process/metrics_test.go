@@ -61,7 +61,7 @@ func TestGaugeAndTimer(t *testing.T) {
 	assert.InDelta(t, 5, families[1].GetMetric()[0].GetGauge().GetValue(), 0, "the last value counts")
 }
 
-// If one name is used for two kinds of metric, nothing panics, and the first kind stays registered.
+// If two metrics of different kinds have the same name, nothing panics, and the first metric stays registered.
 func TestTwoKindsOfMetricWithOneName(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	handler := NewTemporalMetrics(registry)

@@ -15,7 +15,7 @@ import (
 // lengthenTimeouts lengthens the schedule-to-close timeout of each activity task if this worker's clock is ahead of the
 // server's clock. The SDK adds this timeout to a time of the server's clock and compares the sum with the worker's
 // clock. If the worker's clock is ahead by more than the timeout, the SDK would end each activity as it begins, without
-// an answer to the server. The server itself still times out the activities on time.
+// an answer to the server. The server still enforces the timeout by its own clock.
 func lengthenTimeouts(
 	ctx context.Context,
 	method string,
@@ -47,15 +47,15 @@ func lengthenTimeout(task *workflowservice.PollActivityTaskQueueResponse, now ti
 	}
 }
 
-// heartbeatRetryDelay is the pause before a heartbeat that Temporal did not answer is sent again. Without the pause, a
-// heartbeat that is refused at once would be repeated without delay, for 3 s in total.
+// heartbeatRetryDelay is the pause before a heartbeat that Temporal did not answer is sent again. Without the delay, a
+// heartbeat that fails at once would be sent again in a busy loop for 3 s.
 const heartbeatRetryDelay = 200 * time.Millisecond
 
-// repeatHeartbeats repeats a heartbeat until Temporal has answered the heartbeat or ctx ends, and then reports the
-// heartbeat as answered. After an unanswered heartbeat, the SDK would cancel the activity, although nobody requested a
-// cancellation and Temporal still counts the attempt. The next attempt would then begin while a provider that ignores
-// cancellations still creates an instance. The next heartbeat follows after 3 s; after three missing heartbeats,
-// Temporal times out the attempt.
+// repeatHeartbeats sends a heartbeat again until Temporal answers or ctx is done. If ctx is done first, it returns no
+// error. After a heartbeat without an answer, the SDK would cancel the activity, although nobody requested the
+// cancellation and Temporal still considers the attempt active. If the provider ignores the cancellation, the next
+// attempt would start while the first attempt still creates an instance. The next heartbeat follows after 3 s; after
+// three missing heartbeats, Temporal times out the attempt.
 func repeatHeartbeats(
 	ctx context.Context,
 	method string,

@@ -1,4 +1,4 @@
-// Package process has the common parts of all processes of Millwright: flags, a logger, clients of Kubernetes and
+// Package process contains the common parts of all Millwright processes: flags, a logger, clients for Kubernetes and
 // Temporal, and an endpoint for metrics and health. The main functions of all processes call package process. The only
 // part of package process about machines is the flags that several processes share.
 package process
@@ -40,9 +40,9 @@ type Flags struct {
 	LogLevel         string
 	ClusterName      string
 	LeaseNamespace   string
-	QPS              float64 // requests per second of each client; zero: no limit
+	QPS              float64 // requests per second of each client; zero means no limit
 	Burst            int
-	Problems         *problems.Recorder // what the process may not or cannot do; nil before Start
+	Problems         *problems.Recorder // problems of the process; nil before Start
 }
 
 // Register adds the flags to a set.
@@ -74,7 +74,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	)
 	set.StringVar(&f.MetricsAddress, "metrics-address", ":9464", "host:port that serves /metrics, /healthz and /readyz")
 	set.StringVar(&f.LogLevel, "log-level", "info", "debug, info, warn or error")
-	// Source of the default QPS: ADR 0087. Gardener runs machine-controller-manager with a burst of 200.
+	// ADR 0087 explains the default QPS. Gardener runs machine-controller-manager with a burst of 200.
 	set.Float64Var(
 		&f.QPS,
 		"kube-api-qps",
@@ -163,8 +163,8 @@ func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// ConnectTemporal connects to Temporal, and retries until the server answers or ctx ends. Invalid flags are an error at
-// once.
+// ConnectTemporal connects to Temporal. It retries until the server answers or ctx is done. Invalid flags are an error
+// at once.
 func (f *Flags) ConnectTemporal(
 	ctx context.Context,
 	logger *slog.Logger,
@@ -175,7 +175,7 @@ func (f *Flags) ConnectTemporal(
 		return nil, err
 	}
 	options.Logger, options.MetricsHandler = log.NewStructuredLogger(logger), NewTemporalMetrics(registry)
-	// Requests to Temporal have a few kilobytes, and the server is near: compressing a request costs more than sending it.
+	// Requests to Temporal have only a few kilobytes and the server is near, so compression costs more than it saves.
 	options.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
 	interceptors := []grpc.UnaryClientInterceptor{lengthenTimeouts, repeatHeartbeats}
 	if f.Problems != nil {
@@ -210,14 +210,14 @@ func NewRegistry() *prometheus.Registry {
 type Process struct {
 	Logger        *slog.Logger
 	Registry      *prometheus.Registry
-	checkTemporal atomic.Pointer[func(context.Context) error] // checks Temporal; nil: the process is not ready yet
+	checkTemporal atomic.Pointer[func(context.Context) error] // checks the connection to Temporal; nil until MarkReady
 }
 
-// healthTimeout is the timeout of a health check of Temporal. Source: below the default probe timeout of a second, and
-// far above the time of an answer.
+// healthTimeout is the timeout of a health check of Temporal. The timeout is shorter than the default probe timeout of
+// one second, and much longer than a normal response takes.
 const healthTimeout = 800 * time.Millisecond
 
-// Start sets the default logger, records the problems of the process, and serves metrics and health until ctx ends. The
+// Start sets the default logger, starts to record problems, and serves metrics and health until ctx is done. The
 // process is not ready before a call of MarkReady.
 func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	logger, err := f.Logger()
@@ -251,7 +251,7 @@ func (p *Process) MarkReady(temporal client.Client) {
 	p.checkTemporal.Store(&health)
 }
 
-// ServeMetrics serves /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends.
+// ServeMetrics serves /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx is done.
 // ServeMetrics returns an error if it cannot listen on the address.
 func (f *Flags) ServeMetrics(
 	ctx context.Context,

@@ -8,10 +8,11 @@ import (
 )
 
 // Code says why a call of a Provider failed. The numbers and names of the codes are those of machine-controller-manager
-// (MCM). Temporal histories and statuses of Machines store codes: a code may be added, but never changed.
+// (MCM). Codes are stored in Temporal histories and in the status of Machines. New codes may be added, but existing
+// codes must not change.
 type Code int
 
-// The codes of MCM. OK is never the code of an Error.
+// The codes of MCM. An Error never has the code OK.
 const (
 	OK                 Code = 0
 	Canceled           Code = 1
@@ -42,8 +43,8 @@ func Codes() []Code {
 	return codes
 }
 
-// String returns the name of the code as users read it in lastOperation.errorCode, or "Unknown" if the number is not
-// the number of a code.
+// String returns the name of the code, which users see in lastOperation.errorCode, or "Unknown" if there is no such
+// code.
 func (c Code) String() string {
 	names := [...]string{
 		"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied",
@@ -72,7 +73,7 @@ func ParseCode(name string) Code {
 type Error struct {
 	Code       Code
 	Message    string
-	RetryAfter time.Duration // wait before the next call, as requested by the cloud; zero: no request
+	RetryAfter time.Duration // how long the cloud asked to wait before the next call; zero if it did not ask
 	Instance   *Instance     // set with code NotInitialized, and if ForeignInstanceError returns AlreadyExists
 	Cause      error         // used by errors.Is and errors.As; never printed
 }
@@ -88,8 +89,8 @@ func (e *Error) Error() string { return e.Message + " (" + e.Code.String() + ")"
 // Unwrap returns the Cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOfError returns the code of err: OK for nil; the code of the first *Error in the chain of err; DeadlineExceeded
-// or Canceled for an error of a context; Unknown for any other error.
+// CodeOfError returns the code of err. It is OK for nil, the code of the first *Error in the chain of err,
+// DeadlineExceeded or Canceled for a context error, and Unknown for any other error.
 func CodeOfError(err error) Code {
 	var e *Error
 	switch {

@@ -26,22 +26,22 @@ type Provider interface {
 	// instance may be Uninitialized.
 	CreateInstance(ctx context.Context, class Class, machine Machine) (Instance, error)
 
-	// InitializeInstance runs the initialize step: the part of a creation that needs an existing instance.
-	// InitializeInstance returns code Unimplemented if the cloud has no initialize step; callers treat Unimplemented as
-	// a success. The code is NotFound if the instance does not exist.
+	// InitializeInstance runs the initialize step: the part of a creation that needs an existing instance. If the cloud
+	// has no initialize step, InitializeInstance returns Unimplemented, which callers treat as success.
+	// InitializeInstance returns NotFound if the instance does not exist.
 	InitializeInstance(ctx context.Context, class Class, machine Machine) (Instance, error)
 
 	// DeleteInstance deletes the instance with the machine's provider ID and every instance with the machine's UID tag,
 	// together with their network interfaces, disks and other resources. DeleteInstance succeeds if no instance exists.
-	// An instance may still be Terminating when DeleteInstance returns; InstanceStatus returns NotFound after the end
-	// of the deletion.
+	// When DeleteInstance returns, an instance may still be Terminating; when the deletion has ended, InstanceStatus
+	// returns NotFound.
 	DeleteInstance(ctx context.Context, class Class, machine Machine) error
 
 	// InstanceStatus returns the instance of a machine. InstanceStatus searches by the UID tag, and then by the
 	// provider ID. If the provider ID is unknown and the machine has a name, InstanceStatus searches by the name as
-	// CreateInstance does. The code is NotFound if no instance exists, NotInitialized (with the instance in
-	// Error.Instance) if InitializeInstance must run first, and OutOfRange if several instances have the UID tag or the
-	// name.
+	// CreateInstance does. InstanceStatus returns NotFound if no instance exists, and OutOfRange if several instances
+	// have the UID tag or the name. It returns NotInitialized, with the instance in Error.Instance, if
+	// InitializeInstance must be called first.
 	InstanceStatus(ctx context.Context, class Class, machine Machine) (Instance, error)
 
 	// ListInstances returns every instance of the cluster that was created from the class, with or without a UID tag,
@@ -58,7 +58,7 @@ type Class struct {
 	Namespace string
 	Name      string
 	Provider  string          // name of the provider as written in the MachineClass, also in upper case
-	Spec      json.RawMessage // providerSpec, in the provider's own schema
+	Spec      json.RawMessage // providerSpec, whose schema depends on the provider
 	Secret    Secret          // merged data of secretRef and credentialsSecretRef; credentialsSecretRef overrides
 }
 
@@ -82,10 +82,10 @@ type Machine struct {
 	NodeAnnotations map[string]string
 
 	// NeverTried is true if the caller knows that no process has ever begun a create call for this UID. False is the
-	// safe value: an earlier create call may still run, or a stale read may hide the instance of an earlier call. If
-	// NeverTried is false and a search finds no instance, CreateInstance and DeleteInstance wait for the cloud's
-	// consistency window before they create an instance or treat the instance as absent. NeverTried = true saves the
-	// wait for the consistency window. docs/adr/0005-create-exactly-once.md describes when a caller may set NeverTried.
+	// safe value: an earlier create call may still be running, or a stale read may hide its instance. If NeverTried is
+	// false and a search finds no instance, CreateInstance and DeleteInstance wait for the cloud's consistency window
+	// before they create an instance or treat the instance as absent. NeverTried = true saves the wait for the
+	// consistency window. docs/adr/0005-create-exactly-once.md describes when a caller may set NeverTried.
 	NeverTried bool
 
 	// MayRunUntil is the deadline of an earlier create call for this UID that may still run in a process without
@@ -119,10 +119,10 @@ type Instance struct {
 	// NodeName is the name of the instance's Node. If NodeName is empty, callers find the Node by the provider ID.
 	NodeName       string
 	MachineName    string // value of the tag with the Machine's name
-	MachineUID     string // value of the tag with the Machine's UID; empty: the instance has no UID tag
+	MachineUID     string // value of the tag with the Machine's UID; empty if the instance has no such tag
 	Addresses      []Address
 	State          State
-	Created        time.Time // creation time by the cloud's clock; zero: the cloud does not report a creation time
+	Created        time.Time // creation time by the cloud's clock; zero if the cloud does not report it
 	LastKnownState string    // opaque state: the caller stores it and passes it on in Machine.LastKnownState
 }
 

@@ -21,7 +21,7 @@ const minRedactedLineLength = 8
 // Redact replaces the values of the Secret in a text, and also the single lines of these values. Redact finds a value
 // in these forms: plain; escaped for JSON, XML or a URL; in base64. Clouds quote requests in their errors ("token abc
 // is not valid"). So a provider must pass every text of its cloud through Redact before the text becomes the message of
-// an Error. Package driver calls Redact on behalf of a Driver.
+// an Error. For a Driver, package driver calls Redact.
 func (s Secret) Redact(text string) string {
 	var found []string
 	for _, value := range s {
@@ -38,7 +38,7 @@ func (s Secret) Redact(text string) string {
 			}
 		}
 	}
-	// Longer values are replaced first: a longer value may contain a shorter value, and no part of either must remain.
+	// Replace longer values first, because a longer value may contain a shorter one and no part of it may remain.
 	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) })
 	for _, value := range found {
 		text = strings.ReplaceAll(text, value, redactedPlaceholder)
@@ -48,7 +48,7 @@ func (s Secret) Redact(text string) string {
 
 // encodedForms returns the encoded forms of a value that a request may contain. In the base64 of a longer text, such as
 // "user:password", the form of a value depends on its offset modulo 3. encodedForms returns all three base64 forms,
-// without the letters at both ends that also depend on the neighbouring text.
+// without the first and last letters, which also depend on the text around the value.
 func encodedForms(plain string) []string {
 	all := append(xmlForms(plain), plain, url.QueryEscape(plain), url.PathEscape(plain))
 	if quoted, err := json.Marshal(plain); err == nil {
@@ -70,8 +70,8 @@ func encodedForms(plain string) []string {
 	return all
 }
 
-// xmlForms returns the three forms of a value in XML: quotation marks as character numbers (&#34;), as entity names
-// (&quot;), or unescaped.
+// xmlForms returns three XML forms of a value, in which quotation marks are character numbers (&#34;), entity names
+// (&quot;) or not escaped.
 func xmlForms(plain string) []string {
 	var numbers bytes.Buffer
 	_ = xml.EscapeText(&numbers, []byte(plain)) // a write to a bytes.Buffer never fails

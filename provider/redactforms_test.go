@@ -12,8 +12,7 @@ import (
 	"millwright/provider"
 )
 
-// A cloud may quote a request in the encoding of the request, so Redact must find each encoded form of a Secret's
-// value.
+// A cloud may quote a request in its encoded form, so Redact must find a Secret's value in each encoding.
 func TestRedactFindsASecretInEachFormOfARequest(t *testing.T) {
 	const token, key = `s3cr3t "token" <&> with/odd+letters=`, "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nBAQEFAASCBKcwgg\n-----END KEY-----\n"
 	secret := provider.Secret{"token": []byte(token), "key": []byte(key)}

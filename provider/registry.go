@@ -35,7 +35,7 @@ func ValidateName(name string) error {
 func TaskQueue(name string) string { return "provider-" + name }
 
 // Registry maps the provider names of MachineClasses to Providers. A Registry is safe for concurrent use. The zero
-// value is an empty, valid Registry.
+// Registry is empty and ready to use.
 type Registry struct {
 	mu        sync.RWMutex
 	providers map[string]Provider

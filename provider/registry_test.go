@@ -10,7 +10,7 @@ import (
 	"millwright/provider"
 )
 
-// stubProvider is a Provider without methods: the tests of Registry call none of its methods.
+// stubProvider is a Provider whose methods are never called: the tests of Registry do not call them.
 type stubProvider struct{ provider.Provider }
 
 func TestRegistry(t *testing.T) {

@@ -2,14 +2,15 @@ package provider
 
 import "time"
 
-// Traits are the guarantees of a cloud about create requests and reads. Package driver derives from the Traits how a
-// creation makes exactly one instance; docs/provider.md lists the result for each combination of Traits. The zero value
-// means: reads are never stale, instances carry UID tags, and every repeated create request may make an instance.
+// Traits are the guarantees of a cloud about create requests and reads. Traits determine how package driver makes sure
+// that a creation creates exactly one instance; docs/provider.md lists the result for each combination of Traits. The
+// zero value means that reads are never stale, instances have UID tags, and each repeated create request may create
+// another instance.
 type Traits struct {
 	// Idempotency is the key by which the cloud refuses a second instance for one machine.
 	Idempotency Idempotency
 
-	// Named is true if instances carry the name of their machine but no UID tag. If Named is true, an instance belongs
+	// Named is true if instances have the name of their machine but no UID tag. If Named is true, an instance belongs
 	// to the Machine with the instance's name, in any class of the cluster, unless another Machine has the instance's
 	// provider ID. If Named is true, ListInstances may return the instances of all classes of the cluster.
 	Named bool
@@ -28,9 +29,9 @@ type Traits struct {
 // Idempotency is the key by which a cloud refuses a second instance for one machine.
 type Idempotency string
 
-// The kinds of idempotency. With ByToken, the key is the client token of a request, or another unique key of an
-// instance that the driver derives from Request.Token, such as a UUID. With ByName, the key is the name of the Machine:
-// two Machines with the same name cannot have instances at the same time.
+// The kinds of idempotency. With ByToken, the key is the client token of a request, or another unique key that the
+// driver derives from CreateRequest.Token, such as a UUID. With ByName, the key is the name of the Machine: two
+// Machines with the same name cannot have instances at the same time.
 const (
 	NotIdempotent Idempotency = "" // each create request makes another instance
 	// ByToken: a create request with the token of an earlier request returns the instance of the earlier request.

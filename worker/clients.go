@@ -17,21 +17,22 @@ import (
 	"millwright/process/problems"
 )
 
-// clients are the clients of the control cluster and the target cluster. The control cluster may also be the target
-// cluster.
+// clients are the clients of the control cluster and the target cluster. One cluster may be both.
 type clients struct {
 	config   *rest.Config         // configuration for the control cluster
-	machines versioned.Interface  // client of machine objects
+	machines versioned.Interface  // client for Machines, MachineSets and the other objects of machine.sapcloud.io
 	control  kubernetes.Interface // client of the classes' Secrets and of Leases
 	events   record.EventRecorder // recorder of events in the control cluster
-	metadata metadata.Interface   // client of the control cluster's Secrets; nil if Secrets get no finalizers
+	// client for the metadata of the control cluster's Secrets; nil if Millwright sets no finalizers on Secrets
+	metadata metadata.Interface
 	target   kubernetes.Interface // client of nodes and bootstrap tokens; nil without a target cluster
 }
 
 // userAgent is the worker's user agent in the logs of API servers.
 const userAgent = "millwright-worker"
 
-// newClients makes the clients. Their watches notice restores of an API server. newClients sends no request.
+// newClients makes the clients. The restore detector checks their watches for a restore of the API server. newClients
+// sends no request.
 func newClients(o options, restores *cache.RestoreDetector) (c clients, err error) {
 	control, err := o.KubernetesConfig(userAgent)
 	if err != nil {
@@ -83,15 +84,15 @@ func (c clients) workloadAccess(o options) capidrain.ClusterAccess {
 	}
 }
 
-// noRetryTransport returns the refusal of an eviction at once. With a Retry-After header, the client would wait and
-// retry up to ten times, although the drain knows better when a budget allows the eviction.
+// noRetryTransport lets the client return a refused eviction at once. noRetryTransport removes the header Retry-After,
+// with which the client would wait and retry up to ten times. The drain itself decides when to retry.
 type noRetryTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (i noRetryTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := i.next.RoundTrip(request)
 	if err == nil && strings.HasSuffix(request.URL.Path, "/eviction") {
-		response.Header.Del("Retry-After") // the body of the refusal also has the delay
+		response.Header.Del("Retry-After") // the body of the response also contains the delay
 	}
 	return response, err
 }

@@ -1,5 +1,5 @@
-// Package main runs Millwright's worker: the process that runs workflows and activities. Package main only connects
-// other packages: clients, caches, providers, task queues, metrics and health.
+// Package main runs Millwright's worker, which executes workflows and activities. Package main only connects other
+// packages: clients, caches, providers, task queues, metrics and health.
 package main
 
 import (
@@ -125,7 +125,7 @@ func newCommand() *cobra.Command {
 	return c
 }
 
-// runWorker serves the task queues until ctx ends. Running activities get time to finish.
+// runWorker polls the task queues until ctx is done. Running activities get time to finish.
 func runWorker(ctx context.Context, o options) error {
 	name, err := o.Installation()
 	if err != nil {
@@ -200,8 +200,9 @@ func (o *options) validate() error {
 	return o.cloud.Check()
 }
 
-// checkInstallationName returns the presence of this worker, or an error if the installation had another name. A worker
-// that serves no core queue has no Lease: checkInstallationName then returns nil.
+// checkInstallationName returns the presence of this worker. checkInstallationName returns an error if the workers of
+// this control cluster used another installation name. If the worker polls no core queue, it has no Lease, and
+// checkInstallationName returns nil.
 func checkInstallationName(
 	ctx context.Context,
 	o options,
@@ -227,7 +228,7 @@ func checkInstallationName(
 // caches are the caches from which a worker of the core queues decides.
 type caches struct {
 	cluster    *cache.Cluster // caches of the clusters; nil: the worker needs no caches
-	clusterAPI *capi.Cache    // caches of Cluster API; nil: no objects of Cluster API are reconciled
+	clusterAPI *capi.Cache    // caches of Cluster API; nil if Millwright reconciles no objects of Cluster API
 }
 
 // fillCaches fills the caches. fillCaches returns zero caches if the worker needs none.
@@ -269,8 +270,8 @@ func fillCaches(ctx context.Context, o options, clients clients) (none caches, e
 	return caches{cluster, api}, nil
 }
 
-// servesCore reports whether the worker serves a queue of workflows or cluster activities. A worker that only calls a
-// cloud needs no caches and no permission to list objects.
+// servesCore reports whether the worker polls a task queue of workflows or of cluster activities. A worker that only
+// calls a cloud needs no caches and no permission to list objects.
 func (o *options) servesCore() bool {
 	return slices.ContainsFunc(strings.Split(o.queues, ","), isCoreQueue)
 }

@@ -29,8 +29,8 @@ const (
 	// renewInterval is the interval between two renewals of the Lease. Sources: together with the Lease of the bridge, 8
 	// requests per minute; millwright reports an absence after three missed renewals.
 	renewInterval = 15 * time.Second
-	// minAbsence is the shortest absence that counts. Source: four missed renewals, and far below the shortest useful
-	// timeout.
+	// minAbsence is the shortest time without workers that is recorded as an absence. Source: four missed renewals, and
+	// far below the shortest useful timeout.
 	minAbsence = time.Minute
 	// maxAbsences is the maximum number of recorded absences; the oldest absences are dropped. Source: 4 KiB of an
 	// annotation.
@@ -39,14 +39,14 @@ const (
 	presenceTimeout = 5 * time.Second
 )
 
-// presence renews the Lease of the workers. A worker renews the Lease while Temporal and the control cluster answer.
-// After a gap of more than minAbsence, the first worker to renew the Lease adds the gap to the absences. The time of
-// an absence does not count as slowness of a machine or of a rollout. All times are of the API server, because clocks
+// presence renews the Lease of the workers. A worker renews the Lease while Temporal and the control cluster answer. If
+// no worker has renewed the Lease for more than minAbsence, the next worker to renew it records this time as an
+// absence. Timeouts of machines and rollouts do not include absences. All times are of the API server, because clocks
 // of workers may differ.
 type presence struct {
 	leases             typedcoordinationv1.LeaseInterface
 	installation       run.Installation
-	formerInstallation run.Installation            // former name of the installation; empty: the name was not changed
+	formerInstallation run.Installation            // former installation name; empty if the name was not changed
 	scope              cache.NamespaceScope        // namespaces that this installation manages
 	checkTemporal      func(context.Context) error // health check, nil if Temporal answers
 	identity           string
@@ -55,9 +55,9 @@ type presence struct {
 
 	heartbeat   prometheus.Gauge
 	recorder    *problems.Recorder
-	lastRenewal time.Time // last renewal by this process, by the process's clock; zero: never
-	// lastLease is the Lease as this process last wrote it, so that a single worker need not read the Lease; nil: read the
-	// Lease.
+	lastRenewal time.Time // last renewal by this process, from its own clock; zero if there was none
+	// lastLease is the Lease after this process last wrote it, so that a single worker need not read the Lease. If
+	// lastLease is nil, the worker must read the Lease.
 	lastLease *coordinationv1.Lease
 	isFailing bool
 }
@@ -70,7 +70,7 @@ func newPresence(
 	recorder *problems.Recorder,
 	log *slog.Logger,
 ) *presence {
-	host, _ := os.Hostname() // on an error, the process ID still identifies the worker
+	host, _ := os.Hostname() // if Hostname fails, the process ID still identifies the worker
 	identity := fmt.Sprintf("%s-%d", host, os.Getpid())
 	return &presence{
 		leases:             recorder.Leases(leases, identity),
@@ -87,7 +87,7 @@ func newPresence(
 func (p *presence) showProblems(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
-	// An error is not logged: the next renewal of the Lease meets it, too.
+	// The error is not logged, because the next renewal of the Lease fails with the same error.
 	_ = p.recorder.Show(ctx, p.leases, v1alpha1.LeaseWorkers, markAbsence)
 }
 
@@ -125,8 +125,8 @@ func (e *renamedError) Error() string {
 	)
 }
 
-// compareInstallationName returns a renamedError if a Lease has another name than this worker, unless
-// --accept-new-cluster-name has the Lease's name. A Lease without a name was written by an earlier version.
+// compareInstallationName returns a renamedError if the Lease has a different installation name, unless this is the
+// name in --accept-new-cluster-name. A Lease without a name was written by an earlier version.
 func (p *presence) compareInstallationName(lease *coordinationv1.Lease) error {
 	switch theirs := run.Installation(lease.Annotations[v1alpha1.AnnotationInstallation]); theirs {
 	case "", p.installation, p.formerInstallation:
@@ -183,8 +183,8 @@ func (p *presence) retryUntilDone(ctx context.Context, what string, try func(con
 	}
 }
 
-// keepRenewingLease renews the Lease until ctx ends. keepRenewingLease returns a renamedError if a worker with another
-// name of the installation has renewed the Lease: this worker must then stop.
+// keepRenewingLease renews the Lease until ctx is done. keepRenewingLease returns a renamedError if a worker with
+// another installation name has renewed the Lease. This worker must then stop.
 func (p *presence) keepRenewingLease(ctx context.Context) error {
 	for {
 		select {
@@ -209,7 +209,7 @@ func (p *presence) keepRenewingLease(ctx context.Context) error {
 	}
 }
 
-// keepRenewingLeaseOrFail calls keepRenewingLease, and ends the process with its error.
+// keepRenewingLeaseOrFail calls keepRenewingLease. If it returns an error, the process ends with this error.
 func (p *presence) keepRenewingLeaseOrFail(ctx context.Context, fatal serve.FatalErrors) {
 	if err := p.keepRenewingLease(ctx); err != nil {
 		fatal.StoreFirstError(err)
@@ -224,7 +224,7 @@ func (p *presence) readAndRenewLease(ctx context.Context) error {
 		return fmt.Errorf("ask Temporal: %w", err)
 	}
 	if lease := p.lastLease; lease != nil && time.Since(p.lastRenewal) < minAbsence/2 {
-		// After a longer pause, other workers may have renewed the Lease: read the Lease.
+		// If the last renewal is too old, read the Lease, because other workers may have renewed it.
 		p.lastLease = nil
 		err := p.renewLease(ctx, lease.DeepCopy())
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
@@ -249,9 +249,9 @@ func (p *presence) renewLease(ctx context.Context, lease *coordinationv1.Lease) 
 	if err := p.compareInstallationName(lease); err != nil {
 		return err
 	}
-	// Only the answer to a write has the API server's time. The first write records the start of a possible absence; the
-	// end of the absence is computed from the answer. If this process ends between both writes of the Lease, the next
-	// worker continues with the recorded start.
+	// Only the answer to a write has the API server's time. The first write therefore records the start of a possible
+	// absence, and its response shows the end. If this process ends between both writes of the Lease, the next worker
+	// continues with the recorded start.
 	if p.lastRenewal.IsZero() || time.Since(p.lastRenewal) > minAbsence/2 {
 		markAbsence(lease)
 	}

@@ -35,7 +35,7 @@ type leaseServer struct {
 	client     *fake.Clientset
 	clockSkew  time.Duration
 	lease      *coordinationv1.Lease
-	writeError error // error of the next writes
+	writeError error // error that all further writes return
 	writeCount int   // number of writes
 }
 
@@ -267,12 +267,12 @@ func (s *leaseServer) newWorkerNamed(of, before run.Installation) *testWorker {
 	return c
 }
 
-// Instances carry the installation's name as a tag: under another name, all instances look gone.
+// Instances have a tag with the installation name, so with another name, Millwright would take all instances for gone.
 func TestAChangedNameIsRefused(t *testing.T) {
 	for name, row := range map[string]struct {
-		lease      string // name in the Lease; empty: no name
+		lease      string // installation name in the Lease; may be empty
 		of, before run.Installation
-		refused    string // part of the error; empty: beginPresence succeeds
+		refused    string // part of the expected error; empty if beginPresence succeeds
 	}{
 		"the same name":                               {"prod", "prod", "", ""},
 		"another one":                                 {"prod", "Prod", "", "--accept-new-cluster-name=prod"},
@@ -331,8 +331,8 @@ func TestTheNameIsCheckedWhenTheAPIServerAnswers(t *testing.T) {
 	})
 }
 
-// A worker with the former name ends after a worker with the new name has renewed the Lease: two such workers would
-// create machines for the same objects.
+// If a worker with a new installation name has renewed the Lease, a worker with the old name stops. Otherwise both
+// would create machines for the same objects.
 func TestAWorkerWithTheFormerNameEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLeaseServer(0)

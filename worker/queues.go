@@ -32,15 +32,15 @@ import (
 
 // Slots of a worker. An activity of the queues machines and drains needs few resources apart from a slot.
 const (
-	machineSlots = 200 // the default of a cluster queue is 100
-	drainSlots   = 500 // a drain occupies one slot and waits nearly all the time
-	// fairShareDivisor defines the fair share of cloud calls: if one set has a fourth of the concurrent cloud calls in
-	// progress, calls for other sets have priority. Three more sets may have as many cloud calls each.
+	machineSlots = 200 // the other cluster queues have 100
+	drainSlots   = 500 // a drain occupies one slot and mostly waits
+	// fairShareDivisor limits the fair share of one set: if a set has a fourth of the possible cloud calls in progress,
+	// calls for other sets have priority. The other three fourths are free for three more sets.
 	fairShareDivisor = 4
 )
 
-// serveQueues starts one SDK worker for each queue. The parameter fatal gets the error of the first SDK worker that
-// stops polling.
+// serveQueues starts one SDK worker for each queue. If an SDK worker stops polling because of an error, fatal gets the
+// error.
 func serveQueues(
 	ctx context.Context,
 	o options,
@@ -146,8 +146,9 @@ func coreOptions(queue string) worker.Options {
 	return options
 }
 
-// spamKey groups the events that share one rate limit of client-go: 25 events at once, then one each 5 min. The reason
-// is part of the key: many events of one reason must not suppress a Warning of another reason.
+// spamKey groups the events that share one rate limit of client-go, which allows 25 events at once and then one event
+// every 5 min. The reason is part of the key, so that many events of one reason do not suppress a Warning of another
+// reason.
 func spamKey(e *corev1.Event) string {
 	return strings.Join([]string{string(e.InvolvedObject.UID), e.Type, e.Reason}, "/")
 }

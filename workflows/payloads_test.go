@@ -42,7 +42,7 @@ const maxPayload = 256 << 10
 // longName returns a name of 253 bytes, the maximum in Kubernetes. Only its last five digits differ.
 func longName(i int) string { return fmt.Sprintf("%s-%05d", strings.Repeat("n", 247), i) }
 
-// longText returns a text that is longer than any limit, like messages of people and clouds.
+// longText returns a text that is longer than all limits, like a message of a person or a cloud may be.
 func longText() string { return strings.Repeat("because ", 10_000) }
 
 func testUID(i int) string { return fmt.Sprintf("0d9ad1a5-2f8e-4b7a-9a0e-%012d", i) }
@@ -60,7 +60,7 @@ func readAtTime(now time.Time) kube.ReadInput {
 	return kube.ReadInput{Ref: longRef(), Versions: versions, At: now}
 }
 
-// The payloads of the largest fleet stay below Temporal's warning limit, because lists are limited and texts are cut.
+// In the largest fleet, all payloads are smaller than Temporal's warning limit, because lists and texts are truncated.
 func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -251,8 +251,8 @@ func deploymentWithManySets(strategy rollout.Strategy, now time.Time) rollout.Fa
 	return o
 }
 
-// deploymentDueForReplacement returns a deployment in which all machines are due for replacement and the granted
-// replacements are near the limit.
+// deploymentDueForReplacement returns a deployment in which all machines must be replaced, and almost as many
+// replacements are permitted as the limit allows.
 func deploymentDueForReplacement(now time.Time) replace.Facts {
 	o := replace.Facts{
 		Now:    now,
@@ -279,8 +279,8 @@ func deploymentDueForReplacement(now time.Time) replace.Facts {
 	return o
 }
 
-// crowdedNode returns a node from which 500 pods with volumes and budgets have just left, and on which 500 pods are
-// blocked. Source of the number: kubelets allow 110 pods by default, and clouds up to 256.
+// crowdedNode returns a node with 500 blocked pods. Another 500 pods with volumes and budgets have just left the node.
+// Source of the number: kubelets allow 110 pods by default, and clouds up to 256.
 func crowdedNode(now time.Time) drain.Facts {
 	const pods = 500
 	message := longText()[:2000]

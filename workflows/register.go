@@ -1,6 +1,5 @@
-// Package workflows defines the order of work and its timeouts. Each kind of object has a package with one workflow
-// per object, which the bridge starts and signals. Workflows read no cluster, call no cloud and decide nothing from
-// facts: activities do.
+// Package workflows defines the order of work and its timeouts. Each kind of object has a package. The bridge starts
+// and signals one workflow per object. Workflows do not read a cluster, call a cloud or decide: activities do this.
 package workflows
 
 import (

@@ -27,8 +27,8 @@ import (
 	"millwright/workflows"
 )
 
-// recordedHistories is the folder of the recorded histories. `make record` writes its subfolders, and beside each
-// subfolder a list of the histories in it.
+// recordedHistories is the folder of the recorded histories. `make record` writes each subdirectory, and next to it a
+// list of its histories.
 var recordedHistories = filepath.Join("testdata", "replay")
 
 // TestReplay replays every recorded history, of ended and of open runs, against the current workflows.

@@ -24,8 +24,8 @@ import (
 )
 
 // apiServer adds the behaviour of an API server to fake clientsets: resourceVersions, UIDs, preconditions, finalizers,
-// a separate status subresource, times in whole seconds, and no event for a write without changes. apiServer's watches
-// can be held back, as by a slow network.
+// a separate status subresource, times in whole seconds, and no event for a write without changes. A test can delay the
+// events of apiServer's watches, as a slow network does.
 type apiServer struct {
 	mu               sync.Mutex
 	lastVersion      int                    // resourceVersion of the last write
@@ -34,12 +34,12 @@ type apiServer struct {
 	deletionVersions map[types.UID]string   // resourceVersion of each deletion
 	eventsHeld       bool                   // events of all watches are held back
 	releasedCond     *sync.Cond             // signalled when eventsHeld becomes false; uses the lock mu
-	Watched          chan struct{}          // the channel receives one value for each watch that has begun
+	Watched          chan struct{}          // the channel receives one value for each watch that has started
 	eventSources     sync.Map               // keys of type *watch.RaceFreeFakeWatcher: sources of the watches' events
 }
 
-// resourceKey names a resource and the fake clientset that stores it: the control cluster and the target cluster both
-// have Secrets.
+// resourceKey names a resource and the fake clientset that stores it, because the control cluster and the target
+// cluster both have Secrets.
 type resourceKey struct {
 	tracker testing.ObjectTracker
 	gvr     schema.GroupVersionResource
@@ -84,7 +84,8 @@ func (s *apiServer) interceptRequests(c FakeClient) {
 		case testing.DeleteCollectionActionImpl:
 			return true, nil, s.deleteAll(tracker, a)
 		case testing.ListActionImpl:
-			if a.ListOptions.Limit != 1 { // a cache watches from the version of its list; the tracker has none
+			// a cache starts its watch at the resourceVersion of a list, and the tracker's lists have none
+			if a.ListOptions.Limit != 1 {
 				return false, nil, nil
 			}
 			list, err := tracker.List(a.GetResource(), a.GetKind(), a.GetNamespace())
@@ -114,12 +115,13 @@ func (s *apiServer) interceptRequests(c FakeClient) {
 	})
 }
 
-// maxWaitingEvents is the maximum number of events in a feed when a write begins. Source: a feed holds 100 events and
-// panics at the next event, and at most 16 writes of a batch begin at the same time.
+// maxWaitingEvents is the maximum number of events in the buffer of a watch when a write begins. Source: the buffer of
+// a fake watch holds 100 events, and the next event causes a panic. At most 16 writes of a batch begin at the same
+// time.
 const maxWaitingEvents = 100 - 2*16
 
-// waitForFeedRoom waits, for a minute at most, until no feed holds more than maxWaitingEvents events: on a busy
-// machine, writes are faster than the readers of the events.
+// waitForFeedRoom waits up to one minute until each watch buffers at most maxWaitingEvents events. On a busy machine,
+// writes are faster than the readers of the events.
 func (s *apiServer) waitForFeedRoom() {
 	full := func() (full bool) {
 		s.eventSources.Range(func(feed, _ any) bool {
@@ -297,7 +299,7 @@ func (s *apiServer) patch(tracker testing.ObjectTracker, a testing.PatchActionIm
 			return nil, err
 		}
 		if m := MetadataOf(old); wanted["metadata"].(map[string]any)["uid"] != string(m.GetUID()) {
-			// A strategic merge patch, like any patch, must not change the UID: the field is immutable.
+			// Like any patch, a strategic merge patch must not change the UID, because the field is immutable.
 			return nil, apierrors.NewInvalid(schema.GroupKind{Kind: a.GetResource().Resource}, m.GetName(), nil)
 		}
 	}

@@ -11,10 +11,9 @@ import (
 	"go.temporal.io/sdk/worker"
 )
 
-// runningActivity is a running activity.
 type runningActivity[T any] struct {
 	Cancel context.CancelFunc
-	Stop   chan struct{} // closing Stop stops the worker
+	Stop   chan struct{} // a closed Stop stops the worker
 	Ended  chan activityOutcome[T]
 }
 

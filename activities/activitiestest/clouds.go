@@ -106,7 +106,7 @@ func (o *CloudWorld) RunActivity(
 	)
 }
 
-// RunWithRetries runs an activity with the retries of its workflow, in simulated time, and returns the simulated
+// RunWithRetries runs an activity with the retry policy of its workflow, in simulated time, and returns the simulated
 // duration.
 func (o *CloudWorld) RunWithRetries(
 	activity any,
@@ -154,7 +154,8 @@ func SecretRef(namespace, name string) *corev1.SecretReference {
 	return &corev1.SecretReference{Namespace: namespace, Name: name}
 }
 
-// BackOffAfterProblem returns the back-off of an activity after a problem that is already shown.
+// BackOffAfterProblem runs CreateInstance for a machine whose status already shows the problem, and returns the delay
+// before the next retry.
 func (o *CloudWorld) BackOffAfterProblem(known kube.Problem) time.Duration {
 	o.t.Helper()
 	in := DefaultInstanceCall
@@ -182,7 +183,7 @@ func (o *CloudWorld) RunWithTimeout(step any, limit time.Duration) (took time.Du
 	return time.Since(begun), err
 }
 
-// Canary is in every Secret of the tests, and must be nowhere else.
+// Canary is a value in every Secret of the tests, and must not appear anywhere else.
 const Canary = "canary-4711-do-not-tell"
 
 func NewClassWithSecrets(userData, credentials string) *v1alpha1.MachineClass {

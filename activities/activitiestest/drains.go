@@ -29,8 +29,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// WithDrain makes a machine that is being deleted and whose drain began with these means. The parameter ago is the time
-// since the drain began.
+// WithDrain makes a machine that is being deleted and whose drain removes pods in the given way, such as eviction. The
+// parameter ago is the time since the drain began.
 func WithDrain(ago time.Duration, means drain.RemovalMeans) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		WithDeletionTimestamp(m)
@@ -87,15 +87,15 @@ func (d *EvictionWorld) UpdateBudgetStatus(b *policyv1.PodDisruptionBudget) {
 	require.NoError(d.T, err)
 }
 
-// evictingTarget is a target cluster whose evictions take long, as with a webhook. Unlike a fake, evictingTarget
-// notices when the client cancels a request.
+// evictingTarget is a target cluster with slow evictions, as with a slow webhook. Unlike a fake, evictingTarget notices
+// when the client cancels a request.
 type evictingTarget struct {
 	kubernetes.Interface
 	// beforeEviction runs before an eviction. If beforeEviction returns an error, the eviction is not sent.
 	beforeEviction func(ctx context.Context, pod string) error
 }
 
-// IsWatchListSemanticsUnSupported answers like the fake clientset: its watches begin without a list.
+// IsWatchListSemanticsUnSupported returns true, as the fake clientset does: its watches send no initial list.
 func (evictingTarget) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (e evictingTarget) CoreV1() typedcorev1.CoreV1Interface {
@@ -123,7 +123,7 @@ func (e evictingPods) EvictV1(ctx context.Context, eviction *policyv1.Eviction) 
 	return e.PodInterface.EvictV1(ctx, eviction)
 }
 
-// RunBeforeEvictions sends the desk's evictions through an evictingTarget.
+// RunBeforeEvictions calls before for each eviction, and then sends the eviction to the fake API server.
 func (d *EvictionWorld) RunBeforeEvictions(t *testing.T, before func(ctx context.Context, pod string) error) {
 	t.Helper()
 	cluster, err := cache.NewCluster(d.Machines, evictingTarget{d.Target, before}, nil)
@@ -152,7 +152,7 @@ type EvictionWorld struct {
 
 var PodsResource = corev1.SchemeGroupVersion.WithResource("pods")
 
-// InterceptPodRequests returns the desk of a world.
+// InterceptPodRequests returns an EvictionWorld that answers the pod requests of the world.
 func (w *World) InterceptPodRequests() *EvictionWorld {
 	d := &EvictionWorld{World: w, errorsByPod: map[string]error{}}
 	w.Target.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {

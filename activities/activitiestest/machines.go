@@ -24,12 +24,12 @@ import (
 
 const Backup = "example.com/backup" // a finalizer of another controller
 
-// WithCreateAttempt records in a machine that a create call was begun.
+// WithCreateAttempt records in a machine that a create call was started.
 func WithCreateAttempt(m *v1alpha1.Machine) {
 	m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate
 }
 
-// BeginCreation records that a creation began, and forgets the request.
+// BeginCreation records in a machine that a create call was started, and drops this write from the recorded requests.
 func (w *World) BeginCreation(name string) {
 	w.T.Helper()
 	m := w.Machine(name).DeepCopy()
@@ -125,7 +125,7 @@ func FindUpdateCondition(n *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// NodeVersions returns the versions that an activity on the node returns, with or without a write.
+// NodeVersions returns the MinVersions that an activity on the node returns, whether or not the activity writes.
 func (w *World) NodeVersions() kube.MinVersions {
 	return kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}
 }

@@ -129,7 +129,7 @@ func NewRead(o metav1.Object) kube.ReadInput { return kube.ReadInput{Ref: Ref(o)
 
 func NewLiveRead(o metav1.Object) kube.ReadInput { return kube.ReadInput{Ref: Ref(o), Live: true} }
 
-// RefOfFormerObject names an earlier object of the same name.
+// RefOfFormerObject returns a Ref to an earlier object with the same name.
 func RefOfFormerObject(o metav1.Object) kube.Ref {
 	return kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: "uid-of-a-former-one"}
 }

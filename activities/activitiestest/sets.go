@@ -39,7 +39,7 @@ func WithInstanceBlocker(reason, message string) func(*v1alpha1.Machine) {
 	}
 }
 
-// ChangeMachineStatus writes the changes that change makes to the status of a machine.
+// ChangeMachineStatus applies change to the status of a machine and writes the status.
 func (w *World) ChangeMachineStatus(name string, change func(*v1alpha1.Machine)) {
 	w.T.Helper()
 	m := w.Machine(name).DeepCopy()
@@ -54,7 +54,7 @@ func WithVirtualCapacity(c *v1alpha1.MachineClass) {
 	}
 }
 
-// CachedObjects returns the objects in the caches by their copies.
+// CachedObjects returns the objects in the caches. The key of each object is a copy of the object.
 func (w *World) CachedObjects() map[runtime.Object]runtime.Object {
 	objects := map[runtime.Object]runtime.Object{}
 	for _, resource := range append(

@@ -20,7 +20,8 @@ import (
 type Worker struct {
 	Ahead time.Duration // how far the worker's clock is ahead of the servers' clocks; negative: behind
 	Local bool          // the worker runs local activities, which know the server's time only from their input
-	Tried time.Duration // time from the activity's schedule to the start of the attempt; zero: the first attempt
+	// time from the scheduling of the activity to the start of the attempt; zero for the first attempt
+	Tried time.Duration
 }
 
 // BubbleStart is the time at which the clock of a bubble begins. Source: testing/synctest.
@@ -67,7 +68,7 @@ func RunOnWorker[T any](w *World, k Worker, activity, in any) (T, error) {
 	return ExecuteActivity[T](w.T, activity, in, k.ExecuteActivity)
 }
 
-// ExecuteActivity runs a regular activity on this worker, in an environment of its own.
+// ExecuteActivity runs a regular activity on this worker, in a separate test environment.
 func (k Worker) ExecuteActivity(
 	env *testsuite.TestActivityEnvironment,
 	activity any,

@@ -54,7 +54,7 @@ type World struct {
 	Workloads *capidrain.WorkloadClusters // workload clusters of Cluster API; each of them is Target
 	Secrets   *kubefake.Clientset         // client of the kubeconfigs of workload clusters; nil without Cluster API
 	*kube.Kube
-	Ahead time.Duration // how far the worker's clock is ahead of the servers' clocks in attempts; see Worker
+	Ahead time.Duration // how far the worker's clock is ahead of the servers' clocks while an activity runs; see Worker
 }
 
 // NewWorld returns a world that holds these objects in its API server and its caches.
@@ -91,7 +91,7 @@ func newWorld(t *testing.T, objects []kuberuntime.Object, watch func(*World, *ca
 	require.NoError(t, cluster.WatchDrains())
 	more := watch(w, cluster)
 	require.NoError(t, cluster.Start(t.Context()))
-	for range 10 + more { // one watch per cache: a fake drops events before a watch begins
+	for range 10 + more { // waits for the watch of each cache: a fake client drops events that come before the watch
 		<-w.Server.Watched
 	}
 	require.Eventually(t, cluster.Target("").KnowsAttachments, eventTimeout, time.Millisecond)
@@ -138,7 +138,7 @@ func NewActivityEnvironment() *testsuite.TestActivityEnvironment {
 }
 
 // NewWorkflowEnvironment returns an environment that runs workflows without logs. NewWorkflowEnvironment's timeouts are
-// eventTimeout: on a busy machine, a workflow may be blocked longer than the test suite's timeout of some seconds and
+// eventTimeout. On a busy machine, a workflow may be blocked longer than the test suite's timeout of a few seconds and
 // the SDK's deadlock timeout of one second.
 func NewWorkflowEnvironment() *testsuite.TestWorkflowEnvironment {
 	suite := &testsuite.WorkflowTestSuite{}
@@ -266,7 +266,7 @@ func (w *World) ForgetRequests() {
 	}
 }
 
-// NewEvents returns the events since the last call of Told, as "type reason message".
+// NewEvents returns the events since the last call of NewEvents, as "type reason message".
 func (w *World) NewEvents() []string {
 	events := []string{}
 	for len(w.Recorder.Events) > 0 {
@@ -275,8 +275,8 @@ func (w *World) NewEvents() []string {
 	return events
 }
 
-// FailRequests makes the next requests of one kind fail, as many as times. The function do runs just before each
-// failure; do may be nil.
+// FailRequests makes the next requests of one kind fail; times is the number of failures. FailRequests calls do just
+// before each failure; do may be nil.
 func FailRequests(c interface {
 	PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
 }, verb, resource string, times int, err error, do func(),

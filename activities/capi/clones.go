@@ -64,7 +64,8 @@ func (a *Activities) createClone(
 	if apierrors.IsAlreadyExists(err) {
 		made, err = objects.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && !capi.HasOwner(made, string(s.UID)) && !capi.IsOwnedByMachine(made) {
-			return c, kube.ConflictError(kube.Ref{Namespace: s.Namespace, Name: name}) // deleted, or owned by another set
+			// the clone was deleted, or another set owns the clone
+			return c, kube.ConflictError(kube.Ref{Namespace: s.Namespace, Name: name})
 		}
 	}
 	if err != nil {
@@ -179,8 +180,8 @@ func unownedTemplates(related capi.RelatedObjects) (objects []set.ExtraObject) {
 	return objects
 }
 
-// postponedMachines returns the machines whose condition OwnerRemediated does not yet say why their set postpones their
-// replacement.
+// postponedMachines returns the machines whose replacement is postponed and whose condition OwnerRemediated does not
+// yet say why.
 func postponedMachines(related capi.RelatedObjects, plan scale.PlanResult) (objects []set.ExtraObject) {
 	machines, reason := capiset.UnexplainedMachines(related, plan)
 	for _, m := range machines {
@@ -241,8 +242,8 @@ func (g objectGetter) Get(ctx context.Context, name string, o metav1.GetOptions)
 	return g.objects.Get(ctx, name, o)
 }
 
-// syncClones writes the labels and annotations of a machine's clones. A clone that does not exist is skipped: the
-// Machine controller reports the missing clone in the machine's conditions.
+// syncClones writes the labels and annotations of a machine's clones. A clone that does not exist is skipped, because
+// the Machine controller reports the missing clone in the machine's conditions.
 func (a *Activities) syncClones(ctx context.Context, s *clusterv1.MachineSet, m *clusterv1.Machine) error {
 	related, err := a.API.ReadRelatedForWrite(ctx, s)
 	if err != nil {

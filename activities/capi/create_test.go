@@ -200,7 +200,7 @@ func TestARejectedMachineLeavesNoClones(t *testing.T) {
 	}
 }
 
-// An API server that does not answer has rejected nothing: Temporal retries the activity, and the retry finds the
+// If the API server does not answer, the machine may exist. Temporal retries the activity, and the retry finds the
 // clones. An API server that answers a creation with an internal error may still have created the machine, which uses
 // its clones.
 func TestClonesOfAMachineThatWasMadeStay(t *testing.T) {

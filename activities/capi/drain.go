@@ -35,9 +35,9 @@ const MachinesResource = capi.MachinesResource
 // activity.
 const cacheFillTimeout = 5 * time.Second
 
-// DecideClusterAPIDrain returns the next step for Millwright's hook on a machine: Millwright drains the machine's node
-// in place of Cluster API. While the drain runs, the decision also holds the current means of removing pods (Evict,
-// DeleteInOrder, Delete or Kill), and the time when the drain changes to the next means.
+// DecideClusterAPIDrain returns the next step for a machine with Millwright's drain hook. Millwright drains the
+// machine's node in place of Cluster API. While the drain runs, the decision also says how pods are removed (Evict,
+// DeleteInOrder, Delete or Kill), and when the drain changes to the next way.
 func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) (drain.Decision, error) {
 	m, err := a.readMachine(ctx, in.ReadInput)
 	if err != nil {
@@ -167,8 +167,8 @@ func (a *Activities) readMachine(ctx context.Context, in kube.ReadInput) (*clust
 	return m, nil
 }
 
-// CordonClusterAPINode cordons the node of a machine. A node that is gone or belongs to another instance is not
-// written. The activity is idempotent.
+// CordonClusterAPINode cordons the node of a machine. A node that is gone or belongs to another instance stays
+// unchanged. The activity is idempotent.
 func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	m, err := a.readMachine(ctx, in)
 	if err != nil || m == nil {
@@ -252,8 +252,8 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 }
 
 // ReportClusterAPIDrain writes the progress of a drain into the machine's drain annotation and conditions, unless they
-// are up to date. The result is the version of the machine and its operation after the write. If the machine is gone,
-// the activity fails with ObjectGone.
+// are up to date. The result holds the machine's resource version and its operation after the write. If the machine is
+// gone, the activity fails with ObjectGone.
 func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Report) (kube.ReportResult, error) {
 	machines, stamp := a.API.Client().Machines(in.Read.Ref.Namespace), in.Read.TimeToRecord(ctx)
 	for attempt := range kube.MaxConflicts {
@@ -294,7 +294,7 @@ func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Repor
 }
 
 // writeDrainProgress writes the drain annotation and the conditions of a machine if they differ. The annotation is
-// written first, because the timeouts of the drain count from its times.
+// written first, because the timeouts of the drain start at timestamps in the annotation.
 func (a *Activities) writeDrainProgress(
 	ctx context.Context,
 	machines capi.TypedClient[*clusterv1.Machine, *clusterv1.MachineList],
@@ -323,8 +323,8 @@ func (a *Activities) writeDrainProgress(
 }
 
 // HoldClusterAPIDrain annotates a machine with a hold after an operator has cancelled the machine's drain in Temporal.
-// A held machine's node is not drained. An existing hold stays unchanged. If the machine is gone, the activity fails
-// with ObjectGone. The activity is idempotent.
+// The node of a machine with a hold is not drained. An existing hold stays unchanged. If the machine is gone, the
+// activity fails with ObjectGone. The activity is idempotent.
 func (a *Activities) HoldClusterAPIDrain(ctx context.Context, in drain.HoldInput) (string, error) {
 	machines := a.API.Client().Machines(in.Read.Ref.Namespace)
 	return kube.PatchAfterRead(ctx, in.Read.Ref, machines, func() (*clusterv1.Machine, map[string]any, error) {

@@ -176,7 +176,8 @@ func TestADrainWhoseClusterCannotBeReached(t *testing.T) {
 	})
 }
 
-// The drains of one Cluster's nodes take turns. A drain that has begun keeps its turn.
+// A limit bounds the number of nodes of one Cluster that are drained at the same time. A running drain is not queued
+// again.
 func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
 	set := capitest.NewSet("s", 2)
 	first := capitest.NewMachine(
@@ -369,7 +370,7 @@ func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 	assert.True(t, is, failure)
 }
 
-// Cluster API often writes the machine's status: a report that gets a conflict reads the machine again.
+// Cluster API often writes the machine's status, so a report that gets a conflict reads the machine again.
 func TestADrainReportThatGetsAConflict(t *testing.T) {
 	m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.WaitingAtDrainHook)
 	w, a := newDrainWorld(t, m)

@@ -41,9 +41,9 @@ func (m inPlaceClient) Patch(
 	return m.TypedClient.Patch(ctx, name, kind, data, o, subresources...)
 }
 
-// MoveClusterAPIMachines moves machines to the set that is named in an annotation of their current set; the new set
-// updates the machines in place. The activity reads both sets live first: if the new set no longer accepts machines,
-// the activity fails with a Conflict. A machine that changed since the decision causes a Conflict. The activity is
+// MoveClusterAPIMachines moves machines to the set that an annotation of their current set names. The new set updates
+// the machines in place. The activity first reads both sets live. If the new set no longer accepts machines, the
+// activity fails with a Conflict. A machine that changed since the decision causes a Conflict. The activity is
 // idempotent.
 func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
 	s, err := a.readSetAtVersion(ctx, in.Set, "")
@@ -169,8 +169,8 @@ func (a *Activities) beginUpdate(
 	return version, err
 }
 
-// applyClone applies the set's template to a clone, and annotates the clone as being updated in place: Cluster API
-// waits for this annotation.
+// applyClone applies the set's template to a clone, and adds the annotation of an in-place update, for which Cluster
+// API waits.
 func (a *Activities) applyClone(
 	ctx context.Context,
 	s *clusterv1.MachineSet,

@@ -91,15 +91,16 @@ func TestNoMachineMovesToASetThatAcceptsNone(t *testing.T) {
 	}
 }
 
-// setUpdateDue makes a machine wait for the start of its in-place update: the machine has moved to set s, and s counts
-// the machine.
+// setUpdateDue makes a machine wait for the start of its in-place update: the machine has moved to set s, and s has
+// acknowledged the move.
 func setUpdateDue(m *clusterv1.Machine) {
 	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
 	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")(m)
 	m.Spec.Version = "v1.30.0"
 }
 
-// updatingSet returns a set that counts machine m, and whose templates differ from the clones of m.
+// updatingSet returns a set that has acknowledged the move of machine m, and whose templates differ from the clones of
+// m.
 func updatingSet(change ...capitest.SetChange) *clusterv1.MachineSet {
 	return capitest.NewSet(
 		"s",
@@ -148,7 +149,7 @@ func TestAnUpdateInPlaceBegins(t *testing.T) {
 }
 
 // The update of a machine with a missing clone does not start. The update of a machine without bootstrap configuration
-// does.
+// starts.
 func TestAnUpdateInPlaceThatCannotBegin(t *testing.T) {
 	s := updatingSet(withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "m"))
 	s.Annotations[clusterv1.AcknowledgedMoveAnnotation] = "m,n,bare"

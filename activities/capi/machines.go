@@ -25,10 +25,10 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// CreateClusterAPIMachines creates the machines of a batch and their clones of the templates: one machine, then two,
-// then four in parallel, and none after the first rejection. Existing machines and clones of the set count as created,
-// so the activity is idempotent. If a machine is rejected, its clones are deleted. A set that changed since the
-// decision causes a Conflict.
+// CreateClusterAPIMachines creates the machines of a batch and their clones of the templates. It creates one machine,
+// then two, then four in parallel, and stops after the first rejection. Existing machines and clones of the set count
+// as created, so the activity is idempotent. If a machine is rejected, its clones are deleted. A set that changed since
+// the decision causes a Conflict.
 func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creation) (set.WriteResult, error) {
 	s, err := a.readSetAtVersion(ctx, in.Set, in.Version)
 	if err != nil {
@@ -99,7 +99,8 @@ func (a *Activities) createMachine(
 			if err := a.deleteClones(ctx, s, made); err != nil {
 				return "", err
 			}
-			return "", kube.ConflictError(kube.Ref{Namespace: s.Namespace, Name: name}) // deleted, or owned by another set
+			// the machine was deleted, or another set owns the machine
+			return "", kube.ConflictError(kube.Ref{Namespace: s.Namespace, Name: name})
 		}
 		if err == nil {
 			return written.ResourceVersion, nil
@@ -158,8 +159,8 @@ func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Machin
 }
 
 // AdoptClusterAPIMachines makes a set the controller of machines that have no controller. The activity reads the set
-// live first: a set that is being deleted adopts no machine. A machine that changed since the decision causes a
-// Conflict. The activity is idempotent.
+// live first, because a set that is being deleted must adopt no machine. A machine that changed since the decision
+// causes a Conflict. The activity is idempotent.
 func (a *Activities) AdoptClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
 	s, err := a.readSetAtVersion(ctx, in.Set, "")
 	if err != nil {
@@ -182,8 +183,8 @@ func (a *Activities) AdoptClusterAPIMachines(ctx context.Context, in set.Machine
 }
 
 // ReleaseClusterAPIMachines removes the set's controller reference from machines, and annotates each machine with the
-// set's UID. The annotation lets a set notice that it loses each machine that it creates. A machine that changed since
-// the decision causes a Conflict. The activity is idempotent.
+// set's UID. With this annotation, a set can detect that it releases every machine that it creates. A machine that
+// changed since the decision causes a Conflict. The activity is idempotent.
 func (a *Activities) ReleaseClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
 	return a.changeMachines(ctx, in, func(m *clusterv1.Machine) bool {
 		if !capi.HasOwner(m, in.Set.UID) {
@@ -244,7 +245,7 @@ func (a *Activities) readMachineAtVersion(
 	return m, err
 }
 
-// UnmarkClusterAPIMachines removes the condition OwnerRemediated from machines that are healthy again: they need no
+// UnmarkClusterAPIMachines removes the condition OwnerRemediated from machines that are healthy again and need no
 // replacement.
 func (a *Activities) UnmarkClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
 	return kube.WriteInParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
@@ -313,7 +314,8 @@ func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.MachineB
 		if m.DeletionTimestamp != nil {
 			return a.syncDeletingMachine(ctx, s, m)
 		}
-		// The clones come first: the machine's difference triggers a new sync until everything is written.
+		// The clones are written before the machine: while the machine still differs, the next decision repeats the
+		// sync.
 		if err := a.syncClones(ctx, s, m); err != nil {
 			return "", err
 		}
@@ -370,8 +372,8 @@ func encodeForServerSideApply(o any) ([]byte, error) {
 	return data, nil
 }
 
-// syncDeletingMachine writes the fields that the deletion of a machine needs: an operator may shorten timeouts to
-// unblock the deletion.
+// syncDeletingMachine writes the fields that the deletion of a machine needs. For example, an operator may shorten
+// timeouts to unblock the deletion.
 func (a *Activities) syncDeletingMachine(
 	ctx context.Context,
 	s *clusterv1.MachineSet,

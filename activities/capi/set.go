@@ -138,8 +138,8 @@ func (a *Activities) readSet(
 	return s, related, err
 }
 
-// readSetAtVersion reads the set of a batch live. A set that Millwright no longer reconciles causes a Conflict, and so
-// does a set whose resource version is not the given one (empty: any version).
+// readSetAtVersion reads the set of a batch live. A set that Millwright no longer reconciles causes a Conflict. So does
+// a set with another resource version, unless the given version is empty.
 func (a *Activities) readSetAtVersion(
 	ctx context.Context,
 	ref kube.Ref,
@@ -209,7 +209,8 @@ func (a *Activities) removeFinalizer(ctx context.Context, s *clusterv1.MachineSe
 
 // updateSet writes a set that was read from the caches or live. The result is the resource version of the set.
 func (a *Activities) updateSet(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
-	s.ManagedFields = nil // cached sets lack the managed fields of others: the API server would drop them
+	// cached sets lack the managed fields of other managers, and an update with managed fields would remove these
+	s.ManagedFields = nil
 	written, err := a.API.Client().MachineSets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 	if err != nil {
 		return "", kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)

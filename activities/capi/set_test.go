@@ -65,7 +65,7 @@ func decideSet(t *testing.T, w *activitiestest.World, s *clusterv1.MachineSet) s
 	return live
 }
 
-// withoutTimes replaces the times in a sentence: two decisions may be made in different seconds.
+// withoutTimes replaces the times in a message, because two decisions may be made in different seconds.
 func withoutTimes(sentence string) string {
 	return regexp.MustCompile(`\d\d:\d\d:\d\d UTC`).ReplaceAllString(sentence, "some time")
 }
@@ -410,7 +410,7 @@ func TestRemoveTheFinalizerOfASet(t *testing.T) {
 		name    string
 		set     *clusterv1.MachineSet
 		machine *clusterv1.Machine
-		want    []string // the finalizers that stay
+		want    []string // finalizers that the set keeps
 	}{
 		{"none left", capitest.NewSet("s", 0, capitest.AsDeletingObject, also), m(capitest.WithoutOwner), []string{"example.com/x"}},
 		{"a machine is left", capitest.NewSet("s", 0, capitest.AsDeletingObject, also), m(), []string{capi.Finalizer, "example.com/x"}},
@@ -525,7 +525,8 @@ func TestASetOfAnotherControllerIsNotReported(t *testing.T) {
 	}
 }
 
-// A decision waits until the caches have the resource versions that woke the workflow, also those of templates.
+// A decision waits until the caches have the resource versions that woke the workflow, including the versions of
+// templates.
 func TestDecideWaitsForTheCaches(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	w, acts := newWorld(t, s)
@@ -539,8 +540,9 @@ func TestDecideWaitsForTheCaches(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
 }
 
-// The caches keep only Millwright's managed fields. The API server takes the managed fields in a request for the
-// complete list: an update with cached managed fields would remove the field ownership of others, such as kubectl.
+// The caches keep only Millwright's managed fields. The API server takes the managed fields in a request as the
+// complete list. An update with cached managed fields would remove the field ownership of other managers, such as
+// kubectl.
 func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 	t.Parallel()
 	managed := func(s *clusterv1.MachineSet) {
@@ -570,7 +572,8 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 	}
 }
 
-// Cluster API's controllers never remove conditions that they do not know: Millwright's conditions would stay for ever.
+// Cluster API's controllers never remove conditions that they do not know, so Millwright's conditions would stay for
+// ever.
 func TestASetThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
 	t.Parallel()
 	s := capitest.NewSet("s", 1, withOtherController, func(s *clusterv1.MachineSet) {

@@ -51,8 +51,8 @@ func TestANameThatAnotherSetUses(t *testing.T) {
 	}
 }
 
-// The deletion of the Cluster between decision and write causes a Conflict, which leads to a new decision. The error
-// must not be retried until the Cluster is back.
+// The deletion of the Cluster between decision and write causes a Conflict, which leads to a new decision. Temporal
+// must not retry the activity while the Cluster is gone.
 func TestOwnTemplatesOfAClusterThatIsGone(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	template := capitest.InfrastructureTemplate()

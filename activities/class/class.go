@@ -31,7 +31,7 @@ const (
 	SecretsResource = cache.Secrets
 )
 
-// Decision is the next need of a MachineClass.
+// Decision says what a MachineClass needs next.
 type Decision struct {
 	Gone    bool // the object no longer exists: only Gone and Why are set
 	Need    attention.Need
@@ -45,7 +45,7 @@ type Decision struct {
 	Seen    kube.MinVersions // resource versions that were read; a later decision must not read older versions
 }
 
-// SecretTarget is a Secret as a decision saw it, without the Secret's data.
+// SecretTarget is a Secret as the decision read it, without the Secret's data.
 type SecretTarget struct {
 	Name       string
 	UID        string
@@ -109,8 +109,8 @@ func (a *Activities) checkPollers(ctx context.Context, class *v1alpha1.MachineCl
 	return err == nil, err == nil && n == 0
 }
 
-// servedProviders returns the providers of the classes that a worker serves, sorted. The provider of a class may be
-// misspelt: then its name is probably one of these.
+// servedProviders returns the providers of the classes that a worker serves, sorted. If a class has a misspelt provider
+// name, the correct name is probably in the result.
 func (a *Activities) servedProviders(ctx context.Context, classes []*v1alpha1.MachineClass) (served []string) {
 	for _, class := range classes {
 		name := class.ProviderName()

@@ -91,7 +91,8 @@ func TestDecideClassIsBounded(t *testing.T) {
 	assert.Equal(t, "60 Secrets to release: no class needs them", d.Why)
 }
 
-// A class whose provider no worker serves may have a misspelt provider: its status names the providers that are served.
+// If no worker serves the provider of a class, the provider may be misspelt. The status of the class names the
+// providers that workers serve.
 func TestAClassThatNobodyServesNamesTheServedProviders(t *testing.T) {
 	t.Parallel()
 	provider := func(name, of string) *v1alpha1.MachineClass {

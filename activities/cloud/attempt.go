@@ -37,9 +37,9 @@ func lastCreateDeadline(ctx context.Context, info activity.Info) time.Time {
 }
 
 // isFirstAttempt reports whether no earlier attempt of the activity can have called the cloud. If an operator resets
-// the activity, or pauses and unpauses it, attempts count from 1 again. isFirstAttempt detects a reset by heartbeat
-// details, or by a start long after the activity was scheduled. The scheduled time and the start time are of the
-// server's clock.
+// the activity, or pauses and unpauses it, the attempt number starts at 1 again. isFirstAttempt detects a reset by
+// heartbeat details, or by a start long after the activity was scheduled. The scheduled time and the start time are of
+// the server's clock.
 func isFirstAttempt(info activity.Info, hasDetails bool) bool {
 	return info.Attempt == 1 && !hasDetails && info.StartedTime.Sub(info.ScheduledTime) < kube.FirstCallWithin
 }

@@ -21,10 +21,10 @@ func assertAboutEqual(t *testing.T, want, got time.Duration, why ...any) {
 
 func TestBackOffPerReaction(t *testing.T) {
 	t.Parallel()
-	const most = 1 << 30 // number of failures in a row; zero: failures are not counted yet
+	const most = 1 << 30 // a very large number of failures in a row; with zero, failures are not counted yet
 	for name, row := range map[string]struct {
 		react    kube.Reaction
-		limit    time.Duration // ExhaustedRetry of the Office
+		limit    time.Duration // ExhaustedRetry of the Provider
 		failures map[int]int   // expected back-off in seconds, by the number of failures in a row
 	}{
 		"two seconds at first, doubled up to two minutes": {kube.Retry, 0, map[int]int{1: 2, 2: 4, 3: 8, 4: 16, 5: 32, 6: 64, 7: 120, 8: 120, most: 120}},

@@ -23,8 +23,8 @@ import (
 
 const bootTemplate = "#!/bin/sh\nNAME=<<MACHINE_NAME>>\njoin --token <<BOOTSTRAP_TOKEN>>\n"
 
-// newBootWorld returns an office whose class has this user data and a token. newBootWorld also returns the call that
-// creates an instance.
+// newBootWorld returns a provider's worker whose class has this user data and a token. newBootWorld also returns the
+// call that creates an instance.
 func newBootWorld(
 	t *testing.T,
 	data map[string]string,

@@ -15,9 +15,9 @@ import (
 
 var errListAborted = errors.New("the list of all Machines broke off")
 
-// claimLists lists the claims of the Machines of all namespaces. Concurrent calls share one List request, which
-// starts only after all of them have asked: a thousand creations read all Machines a few times, not a thousand times.
-// The zero claimLists is ready to use.
+// claimLists lists the claims of the Machines of all namespaces. Concurrent calls share one List request, which starts
+// only after all of them have asked. So a thousand creations list all Machines a few times, not a thousand times. The
+// zero claimLists is ready to use.
 type claimLists struct {
 	mu       sync.Mutex
 	nextList *machineList // next list, which has not begun; nil: no call waits for a list
@@ -32,8 +32,8 @@ type machineList struct {
 	cancelled bool // the call that made the list was cancelled
 }
 
-// joinNextList returns the list that begins next. joinNextList also returns the channel with one slot; a call must
-// occupy the slot to make a list.
+// joinNextList returns the list that begins next. It also returns a channel with one slot, which a call occupies while
+// it makes a list.
 func (c *claimLists) joinNextList() (l *machineList, turn chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +46,7 @@ func (c *claimLists) joinNextList() (l *machineList, turn chan struct{}) {
 	return c.nextList, c.listSlot
 }
 
-// beginList reports whether the list l has still to be made. Calls that ask after beginList share the next list.
+// beginList reports whether the caller must make the list l. Calls that ask after beginList share the next list.
 func (c *claimLists) beginList(l *machineList) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,9 +57,9 @@ func (c *claimLists) beginList(l *machineList) bool {
 	return true
 }
 
-// readClaims returns the claims of all Machines, as the API server had them at some time after the call. The result of
-// readClaims is shared and must not be changed. If the caller that makes the list is cancelled, another caller makes
-// the list again.
+// readClaims returns the claims of all Machines, as they were in the API server at some time after the call began. The
+// result of readClaims is shared and must not be changed. If the caller that makes the list is cancelled, another
+// caller makes the list again.
 func (c *claimLists) readClaims(ctx context.Context, client versioned.Interface) ([]ownership.Machine, error) {
 	for {
 		l, turn := c.joinNextList()
@@ -83,8 +83,8 @@ func (c *claimLists) readClaims(ctx context.Context, client versioned.Interface)
 	}
 }
 
-// listMachines makes the list l and returns true. listMachines returns false if another caller has made this list.
-// listMachines frees the slot of turn.
+// listMachines makes the list l and returns true, or returns false if another caller has already made this list. In
+// both cases, listMachines frees the slot of turn.
 func (c *claimLists) listMachines(
 	ctx context.Context,
 	client versioned.Interface,

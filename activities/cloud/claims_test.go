@@ -44,7 +44,7 @@ func addMachine(t *testing.T, client *fake.Clientset, name string) {
 	)
 }
 
-// Calls share a list, and no call gets a list that began before the call asked.
+// Calls share a list, and no call gets a list that began before the call.
 func TestCallsShareAListThatBeginsAfterThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, lists := newSlowMachinesServer(t, "first")

@@ -12,7 +12,7 @@ import (
 	"millwright/provider"
 )
 
-// The test checks the reaction of each method to each code: the specification's table of codes and calls.
+// The test checks how each method reacts to each code, as the table of codes and calls in the specification requires.
 func TestReactionOfEachMethodToEachCode(t *testing.T) {
 	t.Parallel()
 	for _, code := range provider.Codes() {
@@ -20,7 +20,7 @@ func TestReactionOfEachMethodToEachCode(t *testing.T) {
 		for name, row := range map[string]struct {
 			step   func(*activitiestest.CloudWorld) any
 			method provider.Method // provider method that fails
-			done   provider.Code   // provider code that is no failure
+			done   provider.Code   // provider code that counts as success
 		}{
 			"CreateInstance":                      {func(o *activitiestest.CloudWorld) any { return o.CreateInstance }, provider.MethodCreateInstance, provider.OK},
 			"InitializeInstance":                  {func(o *activitiestest.CloudWorld) any { return o.InitializeInstance }, provider.MethodInitializeInstance, provider.Unimplemented},

@@ -51,8 +51,8 @@ func TestNeverTriedHoldsInTheRunThatRecordedIt(t *testing.T) {
 	}
 }
 
-// The heartbeat of an attempt that has called the cloud is kept when an operator resets the activity, or when Temporal
-// times out an attempt of a dead worker. The create call of the old attempt may then still run.
+// Heartbeat details show that an attempt has called the cloud. They stay when an operator resets the activity, or when
+// Temporal times out an attempt of a dead worker. The create call of the old attempt may then still run.
 func TestAnAttemptWithDetailsOfAnotherLooksFirst(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewCloudWorld(t, activitiestest.Class())

@@ -56,7 +56,7 @@ func TestAnnotationsOfTheNodeTemplate(t *testing.T) {
 	}
 }
 
-// A worker whose role may not get Machines creates no instance, and reports the missing right.
+// A worker without the right to get Machines creates no instance, and reports the missing right.
 func TestMissingRightToGetMachines(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

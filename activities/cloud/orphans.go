@@ -106,8 +106,8 @@ func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanCall
 		UID:       in.Target.UID,
 	}
 	if machine.UID == "" && len(in.Target.ProviderIDs) == 1 {
-		// Set the ProviderID only for an instance without a UID: in a cloud whose IDs are names, an instance of another
-		// machine may have this ID now.
+		// Set the ProviderID only for an instance without a UID. In a cloud that uses names as IDs, an instance of
+		// another machine may have this ID now.
 		machine.ProviderID = in.Target.ProviderIDs[0]
 	}
 	switch gone, err := p.deleteInstances(ctx, class.Class, machine); {
@@ -169,9 +169,9 @@ func (p *Provider) readLiveClaims(ctx context.Context, namespace string) ([]orph
 	return machines, nil
 }
 
-// nonRetryableIfUnserved makes an error non-retryable if the machines resource is missing: a retry could take the
-// missing resource for a cluster without machines. An API server that has just started refuses reads that it allows a
-// moment later, so a refusal is retried until the sweep ends.
+// nonRetryableIfUnserved makes an error non-retryable if the machines resource is missing, because a retry could
+// mistake the missing resource for a cluster without machines. An API server that has just started refuses reads that
+// it allows a moment later, so a refusal is retried until the sweep ends.
 func nonRetryableIfUnserved(err error) error {
 	if apierrors.IsNotFound(err) {
 		return kube.RefusedError(err.Error())

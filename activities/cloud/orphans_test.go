@@ -67,7 +67,8 @@ func (s *sweepWorld) createInstances(machines ...string) (ids []string) {
 	return ids
 }
 
-// findOrphans searches for orphans an hour from now. All instances are old enough an hour from now.
+// findOrphans searches for orphans as if the search ran one hour from now. All instances are old enough for a sweep at
+// that time.
 func (s *sweepWorld) findOrphans(sightings ...orphan.Sighting) (cloud.OrphanDecision, error) {
 	s.t.Helper()
 	in := cloud.OrphanSearch{Class: smallClass, At: time.Now().Add(time.Hour), Sightings: sightings}
@@ -162,7 +163,7 @@ func TestMachineInAnyPhaseKeepsItsInstance(t *testing.T) {
 			),
 			activitiestest.Machine(names[len(names)-1], activitiestest.WithPhase(p), func(m *v1alpha1.Machine) {
 				m.Status.CurrentStatus.PreserveExpiryTime = &expiry
-				m.Spec.Class.Name, m.OwnerReferences = "large", nil // the machine is now of another class, and has no set
+				m.Spec.Class.Name, m.OwnerReferences = "large", nil // the machine now has another class, and no set
 			}),
 		)
 	}
@@ -178,7 +179,7 @@ func TestMachineInAnyPhaseKeepsItsInstance(t *testing.T) {
 	assert.Empty(t, d.Sightings)
 }
 
-// The cloud is read before the machines: the list of machines includes a machine that is created in between.
+// The cloud is read before the machines, so the list of machines includes a machine that is created in between.
 func TestMachineCreatedDuringSearchIsSeen(t *testing.T) {
 	t.Parallel()
 	s := newSweepWorld(t, activitiestest.Class(), activitiestest.Machine("a"))

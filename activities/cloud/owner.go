@@ -10,13 +10,14 @@ import (
 )
 
 // requireUnclaimedInstance returns an error if an instance was found by its name alone and another Machine names the
-// instance. If no other Machine names the instance, another controller may have created the instance for this machine,
-// without a UID.
+// instance. If no other Machine names the instance, another controller may have created it for this machine, without a
+// UID.
 func (p *Provider) requireUnclaimedInstance(ctx context.Context, in InstanceCall, instance provider.Instance) error {
 	if instance.MachineUID != "" || in.ProviderID != "" {
 		return nil
 	}
-	instance.MachineName = cmp.Or(instance.MachineName, in.Machine.Name) // the provider found it for in.Machine
+	// the provider found the instance for in.Machine
+	instance.MachineName = cmp.Or(instance.MachineName, in.Machine.Name)
 	owner, err := p.findInstanceOwner(ctx, in, instance)
 	if err == nil && !owner.HasOwnerKind(ownership.Ours) {
 		err = provider.Errorf(provider.AlreadyExists, "%s", owner.Why)
@@ -24,8 +25,8 @@ func (p *Provider) requireUnclaimedInstance(ctx context.Context, in InstanceCall
 	return err
 }
 
-// findInstanceOwner returns the owner of an instance, as seen from a machine. findInstanceOwner reads the Machines of
-// all namespaces from the API server, and shares the list with other calls.
+// findInstanceOwner reads the Machines of all namespaces from the API server, and returns who owns an instance: the
+// given machine or another one. Concurrent calls share one list.
 func (p *Provider) findInstanceOwner(
 	ctx context.Context,
 	in InstanceCall,
@@ -45,10 +46,11 @@ func (p *Provider) findInstanceOwner(
 }
 
 // callCloudAsOwner calls the cloud for a machine. If the machine names an instance, callCloudAsOwner requires proof
-// that the machine owns the instance. A provider refuses an instance that carries another UID: then callCloudAsOwner
-// reads all Machines, and repeats the call if the machine owns the instance. In a cloud whose instances carry no UID,
-// callCloudAsOwner reads all Machines before the call. If callCloudAsOwner read the Machines, it returns the owner of
-// the instance. callCloudAsOwner returns the error AlreadyExists if the owner is another machine or is in doubt.
+// that the machine owns the instance. If the provider refuses an instance because it carries another UID,
+// callCloudAsOwner reads all Machines, and repeats the call if the machine owns the instance. In a cloud whose
+// instances carry no UID, callCloudAsOwner reads all Machines before the call. If callCloudAsOwner read the Machines,
+// it returns the owner of the instance. callCloudAsOwner returns the error AlreadyExists if the owner is another
+// machine or is in doubt.
 func (p *Provider) callCloudAsOwner(
 	ctx context.Context,
 	in InstanceCall,

@@ -20,9 +20,9 @@ import (
 	"millwright/provider"
 )
 
-// Provider has the activities that call a cloud. The activities run on the task queue of their provider; only a worker
+// Provider has the activities that call a cloud. The activities run on the task queue of their provider. Only a worker
 // of this provider has the credentials. A worker in another language may serve activities of the same names. The inputs
-// are references: the activities read the class and its Secrets themselves, and return nothing of a Secret.
+// are references. The activities read the class and its Secrets, and return no data of a Secret.
 type Provider struct {
 	Cloud   provider.Provider
 	Classes versioned.Interface
@@ -60,11 +60,11 @@ type InstanceCall struct {
 	LastKnownState string
 	Token          kube.TokenRef // reference to the bootstrap token; empty: the instance needs no token
 	Tokenless      bool          // the decision knows that the user data has no placeholder for a token
-	NeverTried     bool          // no create call was begun before this activity
+	NeverTried     bool          // no create call was started before this activity
 	// IntentRun is the ID of the run that recorded NeverTried. CreateInstance ignores NeverTried in any other run.
 	IntentRun string
-	// Known is the problem that the workflow already shows; nil: no problem. A call with a Known problem backs off, and
-	// returns only a different problem.
+	// Known is the problem that the workflow already shows; nil: no problem. While the call fails with the Known
+	// problem, Temporal retries the activity with a back-off. Only a different problem is returned.
 	Known *kube.Problem
 }
 
@@ -76,12 +76,12 @@ type InstanceAnswer struct {
 	LastKnownState string
 	Addresses      []kube.Address
 	Uninitialized  bool
-	// Tokenless is set by CreateInstance if the user data has no placeholder for a bootstrap token: the versions of the
-	// class.
+	// Tokenless holds the versions of the class and its Secrets if the user data has no placeholder for a bootstrap
+	// token. CreateInstance sets it.
 	Tokenless string
 	Gone      bool // set by InstanceStatus: the provider is sure that the instance does not exist
-	// Anothers is set by DeleteInstance if the instance that the machine names belongs to another Machine: Anothers names
-	// the owner. The instance was not deleted.
+	// Anothers names the owner of the instance that the machine names, if the owner is another Machine. DeleteInstance
+	// sets it. The instance was not deleted.
 	Anothers string
 	Problem  *kube.Problem
 }
@@ -151,8 +151,8 @@ func (p *Provider) nodeAnnotations(ctx context.Context, machine kube.Ref) (map[s
 	return m.Spec.NodeTemplateSpec.Annotations, nil
 }
 
-// InitializeInstance does the provider's step after the instance exists. InitializeInstance succeeds for a provider
-// without this step.
+// InitializeInstance runs the provider's initialisation of an existing instance. InitializeInstance succeeds for a
+// provider that has no initialisation.
 func (p *Provider) InitializeInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	return p.callCloud(
 		ctx,
@@ -168,8 +168,9 @@ func (p *Provider) InitializeInstance(ctx context.Context, in InstanceCall) (Ins
 	)
 }
 
-// InstanceStatus asks the provider whether the machine's instance is gone, and for its names. An instance that is not
-// initialised yet exists. A provider that does not implement InstanceStatus is no failure.
+// InstanceStatus asks the provider whether the machine's instance exists, and for the instance's names. An instance
+// exists even if it is not initialised yet. If the provider does not implement InstanceStatus, the activity does not
+// fail.
 func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	return p.callCloud(
 		ctx,
@@ -193,8 +194,8 @@ func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (Instanc
 // DeleteInstance always calls the provider, even if the instance seems gone, because other resources may have been
 // created for the instance.
 //
-// DeleteInstance keeps an instance that is proven to belong to another Machine, and answers who owns the instance. An
-// instance in doubt is a problem.
+// DeleteInstance keeps an instance that is proven to belong to another Machine, and returns the owner. If the owner is
+// in doubt, DeleteInstance returns a problem.
 func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	var owner ownership.OwnerAnswer
 	answer, err := p.callCloud(
@@ -203,7 +204,8 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 		false,
 		func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 			machine.NeverTried = in.NeverTried
-			if machine.ProviderID == "" { // an instance of another controller is deleted by its ID alone
+			// an instance that another controller created has no UID, so it is deleted by its provider ID alone
+			if machine.ProviderID == "" {
 				found, err := p.Cloud.InstanceStatus(ctx, class, machine)
 				if err == nil && found.MachineUID == "" && p.requireUnclaimedInstance(ctx, in, found) == nil {
 					machine.ProviderID = found.ProviderID
@@ -221,7 +223,8 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 				return provider.Instance{}, nil
 			case err == nil && !gone:
 				err = terminatingError(ctx, machine.Name)
-			case is && in.NeverTried: // no instance was created: the workflow ends the deletion instead of waiting for people
+			// no instance was created, so the workflow ends the deletion instead of waiting for people
+			case is && in.NeverTried:
 				err = &provider.Error{Code: refusal.Code, Message: refusal.Message, Cause: err}
 			}
 			return provider.Instance{}, err
@@ -233,10 +236,10 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 	return answer, err
 }
 
-// terminatingError returns a benign error, so that Temporal retries the activity after the instance may be gone,
-// without an alarm.
+// terminatingError returns a benign error: Temporal retries the activity at a time when the instance may be gone, and
+// raises no alarm.
 func terminatingError(ctx context.Context, machine string) error {
-	info := activity.GetInfo(ctx) // ScheduledTime and StartedTime are the server's
+	info := activity.GetInfo(ctx) // ScheduledTime and StartedTime are times of the server's clock
 	wait := kube.DeletePollInterval(info.StartedTime.Sub(info.ScheduledTime))
 	return temporal.NewApplicationErrorWithOptions(
 		fmt.Sprintf("instance of machine %s is still terminating", machine),
@@ -256,10 +259,11 @@ func (p *Provider) deleteInstances(
 		return false, err
 	}
 	if machine.ProviderID == "" {
-		machine.Name = "" // an instance with the machine's name but without its UID stays, and is not waited for
+		machine.Name = "" // an instance with the machine's name but without its UID is neither deleted nor waited for
 	}
 	switch _, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOfError(err) {
-	case provider.NotFound, provider.Unimplemented: // without a status, an accepted deletion must be enough
+	// if the provider has no InstanceStatus, an accepted deletion counts as done
+	case provider.NotFound, provider.Unimplemented:
 		return true, nil
 	case provider.OK, provider.NotInitialized, provider.OutOfRange: // one or more instances still exist
 		return false, nil
@@ -268,7 +272,7 @@ func (p *Provider) deleteInstances(
 	}
 }
 
-// callCloud reads the class and its Secrets, and calls the cloud while heartbeats are sent. callCloud turns the cloud's
+// callCloud reads the class and its Secrets, and sends heartbeats while it calls the cloud. callCloud turns the cloud's
 // answer into a success, a problem to show, or an error for Temporal to retry. If boots is true, the instance gets user
 // data.
 func (p *Provider) callCloud(
@@ -347,7 +351,8 @@ func (p *Provider) handleCloudError(
 	if waits && problem.After > 0 { // a provider that sets RetryAfter does not wait for people
 		problem.React, waits = kube.Retry, false
 	}
-	moved := instance.LastKnownState != "" && instance.LastKnownState != in.LastKnownState // next call needs it
+	// the next call needs the new state
+	moved := instance.LastKnownState != "" && instance.LastKnownState != in.LastKnownState
 	if in.Known == nil || problem.Reason != in.Known.Reason || waits || moved {
 		return InstanceAnswer{
 			Problem:        problem,
@@ -373,21 +378,22 @@ func (p *Provider) addUserData(ctx context.Context, class *classWithSecrets, in 
 	if err != nil || problem != nil {
 		return problem, err
 	}
-	_, half, _ := strings.Cut(token, ".") // half is secret: the other half is in the name of the token's Secret
+	// only this half is secret; the other half is in the name of the token's Secret
+	_, half, _ := strings.Cut(token, ".")
 	class.Secret[userDataKey] = data
 	class.token = provider.Secret{"whole": []byte(token), "half": []byte(half)}
 	return nil, nil
 }
 
-// backOffError returns the activity failure for a problem that is already shown. Temporal retries the activity later.
-// The type of the failure is the name of the provider's code.
+// backOffError returns the activity failure for a problem that the workflow already shows. Temporal retries the
+// activity later. The type of the failure is the name of the provider's code.
 func (p *Provider) backOffError(known kube.Problem) error {
 	return temporal.NewApplicationErrorWithOptions(known.Message, known.Reason,
 		temporal.ApplicationErrorOptions{NextRetryDelay: kube.BackOffAfterProblem(known, p.ExhaustedRetry)})
 }
 
-// problemFromError turns a provider's error into a problem. The text is the error's message without its cause, and
-// without the values of the Secrets, even if the provider forgot to remove them. Pass longer secrets first.
+// problemFromError turns a provider's error into a problem. The text is the error's message without its cause. The
+// values of the Secrets are removed, even if the provider forgot to remove them. Pass longer secrets first.
 func problemFromError(err error, secrets ...provider.Secret) *kube.Problem {
 	code := provider.CodeOfError(err)
 	problem := &kube.Problem{

@@ -21,16 +21,18 @@ import (
 // classWithSecrets is a MachineClass with the data of the Secrets that it names.
 type classWithSecrets struct {
 	provider.Class
-	needsUserData bool            // the class has user data for instances
-	token         provider.Secret // bootstrap token in the user data: a message may quote the token alone
+	needsUserData bool // the class has user data for instances
+	// bootstrap token in the user data, kept separately because a message may quote the token alone
+	token provider.Secret
 
 	versions          string // versions of the class and its Secrets; see observe/class.VersionsText
 	tokenlessVersions string // equals versions if the user data has no placeholder for a bootstrap token; otherwise empty
-	fromCache         bool   // an earlier call has read the class: a newer version may exist
+	fromCache         bool   // an earlier call has read the class, so a newer version may exist
 }
 
 // classOfCall returns the MachineClass of a call with the Secrets that it names. If an earlier call has read the
-// versions that the decision used, classOfCall returns these versions; otherwise it reads the current versions.
+// versions that the decision used, classOfCall returns these versions from the cache. Otherwise it reads the current
+// versions.
 func (p *Provider) classOfCall(ctx context.Context, in InstanceCall) (classWithSecrets, *kube.Problem, error) {
 	key := types.NamespacedName{Namespace: in.Machine.Namespace, Name: in.Class}
 	if in.Versions != "" {
@@ -65,7 +67,7 @@ func (p *Provider) readClass(ctx context.Context, key types.NamespacedName) (cla
 		needsUserData: mc.SecretRef != nil,
 		versions:      observeclass.VersionText(mc),
 	}
-	for _, ref := range observeclass.SecretsOfClass(mc) { // if two Secrets have the same key, the later value counts
+	for _, ref := range observeclass.SecretsOfClass(mc) { // if two Secrets have the same key, the later value wins
 		secret, problem, err := p.readSecret(ctx, c.Class, ref)
 		if err != nil || problem != nil {
 			return classWithSecrets{}, problem, err
@@ -77,7 +79,7 @@ func (p *Provider) readClass(ctx context.Context, key types.NamespacedName) (cla
 }
 
 // readSecret reads a Secret of a class. A Secret of another namespace must allow the class's namespace. Without
-// consent, a user who may write classes could use the credentials of others, and read what a provider sends to the
+// consent, a user who may write classes could use the credentials of other users, and read what a provider sends to the
 // endpoint of a class.
 func (p *Provider) readSecret(
 	ctx context.Context,

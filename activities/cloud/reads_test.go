@@ -22,7 +22,7 @@ import (
 	"millwright/provider"
 )
 
-// countingWorld is an office whose API server counts its reads.
+// countingWorld is a provider's worker whose API server counts the reads.
 type countingWorld struct {
 	*activitiestest.CloudWorld
 	t      *testing.T
@@ -113,8 +113,8 @@ func TestManyCallsReadAClassOnce(t *testing.T) {
 	})
 }
 
-// newRotatedSecretWorld returns an office that has read a class, and the versions that it read. The class's Secret has
-// changed since. The cloud accepts only the new token.
+// newRotatedSecretWorld returns a provider's worker that has read a class, and the versions that it read. The class's
+// Secret has changed since. The cloud accepts only the new token.
 func newRotatedSecretWorld(t *testing.T) (r *countingWorld, before string) {
 	t.Helper()
 	r = newCountingWorld(t)

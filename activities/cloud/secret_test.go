@@ -162,7 +162,8 @@ func TestASecretOfAnotherNamespaceNeedsTheConsentOfItsOwner(t *testing.T) {
 	}
 }
 
-// A call that knows the versions reads nothing. A version also covers the annotation of a Secret.
+// A call with cached versions of the class and its Secrets reads nothing. A changed annotation of a Secret also changes
+// the Secret's version.
 func TestRevokedConsentAppliesToNextCall(t *testing.T) {
 	t.Parallel()
 	class := activitiestest.Class(func(c *v1alpha1.MachineClass) {

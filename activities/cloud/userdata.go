@@ -36,9 +36,9 @@ func noUserDataProblem(class provider.Class) *kube.Problem {
 }
 
 // instanceUserData returns the user data of a machine's instance: the user data of its class with the placeholders
-// replaced. A Secret without the key userData is a problem for people; an empty value is not. A token that does not
-// exist or is not usable is a retryable problem, because the next attempt makes another token. The results data and
-// token are secret.
+// replaced. A Secret without the key userData is a problem that people must fix; an empty value is allowed. A token
+// that does not exist or is not usable is a retryable problem, because the next attempt makes another token. The
+// results data and token are secret.
 func (p *Provider) instanceUserData(
 	ctx context.Context,
 	class provider.Class,

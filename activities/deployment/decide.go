@@ -34,7 +34,7 @@ type Input struct {
 	Over string
 }
 
-// Decision is the next need of a MachineDeployment.
+// Decision says what a MachineDeployment needs next.
 type Decision struct {
 	Gone    bool               // the object no longer exists: only Gone and the reason in Pending are set
 	Pending attention.Decision // pending work; the zero value means no work
@@ -48,8 +48,8 @@ type Decision struct {
 	Release     bool // the deployment is being deleted and has no set
 	Replace     bool // replacements must be granted, marked or ended
 	ReplaceHeld bool // machines are due for replacement, but none may be replaced now
-	// ReplaceHeldUntil is the time of the next decision, when held machines may be replaced. Zero: the next decision
-	// depends on another change.
+	// ReplaceHeldUntil is the time of the next decision, because held machines may then be replaced. Zero: the next
+	// decision depends on another change.
 	ReplaceHeldUntil time.Time
 	Report           bool             // the status is out of date
 	Blocked          explain.Summary  `json:",omitzero"` // blockers of the deployment, its sets and its machines
@@ -61,7 +61,7 @@ type Decision struct {
 type ProgressPicture struct {
 	Wanted  int
 	Counts  rollout.MachineCounts
-	Old     int    // machines of other sets than the current set, also machines that are being deleted
+	Old     int    // machines of sets other than the current set, including machines that are being deleted
 	Blocked string // reason why machines get no instance; empty: not blocked
 	Sets    []PictureOfSet
 }
@@ -72,7 +72,7 @@ type PictureOfSet struct {
 	Revision  int64
 	Current   bool
 	Replicas  int
-	Machines  int // also machines that are being deleted
+	Machines  int // includes machines that are being deleted
 	Available int
 	Deleting  int
 }
@@ -116,7 +116,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 	return d, nil
 }
 
-// NewDecision converts a plan into the decision about a deployment, of either family of kinds.
+// NewDecision converts a plan into the decision about a deployment of MCM or of Cluster API.
 func NewDecision(deployment metav1.Object, observed rollout.Facts, plan rollout.PlanResult) Decision {
 	return Decision{
 		Pending:    plan.Pending,
@@ -207,7 +207,7 @@ func treeVersions(f observedeployment.ObjectTree) kube.MinVersions {
 }
 
 // ReadTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live read.
-// Deployment is nil if the deployment is gone. If the sets are read live, the machines are read live as well: a
+// Deployment is nil if the deployment is gone. If the sets are read live, the machines are read live as well, because a
 // decision about live sets must not use older machines.
 func ReadTree(ctx context.Context, a *kube.Kube, in kube.ReadInput) (observedeployment.ObjectTree, error) {
 	if !a.IsManaged(in) {

@@ -23,7 +23,7 @@ import (
 	"millwright/observe/deployment"
 )
 
-// familyObject is an object of a family, such as *v1alpha1.MachineSet.
+// familyObject is a set or a deployment of MCM or of Cluster API, such as *v1alpha1.MachineSet.
 type familyObject interface {
 	comparable
 	metav1.Object
@@ -45,9 +45,9 @@ type Client[O any] interface {
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
 }
 
-// KindFamily holds the functions that differ between two families of kinds: MCM's kinds, and the kinds of Cluster API
-// (activities/capi/deployment). D is the kind of deployments, S the kind of sets. The methods in this file serve both
-// families.
+// KindFamily holds the functions that differ between MCM's kinds and the kinds of Cluster API
+// (activities/capi/deployment). D is the kind of deployments, S the kind of sets. The methods in this file work for
+// MCM's kinds and for Cluster API's kinds.
 type KindFamily[D, S familyObject] struct {
 	Kube        *kube.Kube
 	Deployments func(namespace string) Client[D]
@@ -65,26 +65,28 @@ type KindFamily[D, S familyObject] struct {
 	// Resized returns the annotations of a set that gets a new size. actedOn is the size that the set has acted on.
 	Resized func(r rollout.SetResize, actedOn int) map[string]any
 	ActedOn func(S) int // the size that the set has acted on
-	// Follow copies to a set the fields that follow the deployment. Follow reports whether the set changed, and whether
-	// the set is the current set.
+	// Follow copies the deployment's fields that change without a rollout to a set. Follow reports whether the set
+	// changed, and whether the set is the current set.
 	Follow func(ctx context.Context, d D, set S, now time.Time) (changed, current bool, err error)
 
 	Revision, History string // keys of the annotations with a set's revision and its former revisions
 	RollbackFuncs[D, S]
 }
 
-// RollbackFuncs holds the functions with which a family returns to the template of a former set.
+// RollbackFuncs holds the functions for a rollback to the template of a former set. They differ between MCM and Cluster
+// API.
 type RollbackFuncs[D, S familyObject] struct {
 	Asked  func(D) bool // a person requests a rollback
 	Forget func(D)      // removes the request
-	// Former returns the set whose template returns; if the set cannot be used, Former fails with a Conflict.
+	// Former returns the set to whose template the deployment rolls back. If the set cannot be used, Former fails with
+	// a Conflict.
 	Former       func(ctx context.Context, ref kube.Ref) (S, error)
 	SameTemplate func(D, S) bool
 	ReturnTo     func(d D, set S, now time.Time)
 }
 
-// ReadDeploymentAtVersion reads a deployment live. A deployment that Millwright no longer reconciles causes a Conflict,
-// and so does a deployment whose resource version is not the given one (empty: any version).
+// ReadDeploymentAtVersion reads a deployment live. A deployment that Millwright no longer reconciles causes a Conflict.
+// So does a deployment with another resource version, unless the given version is empty.
 func (f KindFamily[D, S]) ReadDeploymentAtVersion(ctx context.Context, ref kube.Ref, version string) (D, error) {
 	d, err := kube.ReadLiveAtVersion(ctx, f.Deployments(ref.Namespace), f.Kind, ref, version)
 	if err == nil && !f.Ours(d) {
@@ -207,9 +209,9 @@ func (w setWriter[D, S]) adoptSet(ctx context.Context, t rollout.ObjectTarget) e
 	})
 }
 
-// changeOwner lets change edit a set, writes the set, and records an event; if change returns false, nothing is
+// changeOwner lets change edit a set, writes the set, and records an event. If change returns false, nothing is
 // written. A set that changed since the decision causes a Conflict. The deployment is read live first, because change
-// needs the present selector. A deployment that is being deleted changes no owner.
+// needs the present selector. If the deployment is being deleted, changeOwner changes nothing.
 func (w setWriter[D, S]) changeOwner(
 	ctx context.Context, t rollout.ObjectTarget, reason, words string, change func(S, D) bool,
 ) error {
@@ -272,9 +274,9 @@ func (w setWriter[D, S]) allowScaleUp(ctx context.Context, t rollout.ObjectTarge
 	return kube.WriteError(ctx, w.refOfSet(t.Name, t.UID), err)
 }
 
-// followDeployment copies to a set the fields that follow the deployment. If revise is not nil, followDeployment also
-// writes the set's revision; a set that is not current then causes a Conflict. The deployment gets the revision of its
-// current set.
+// followDeployment copies the deployment's fields that change without a rollout to a set. If revise is not nil,
+// followDeployment also writes the set's revision. If the set is not current, this causes a Conflict. The deployment
+// gets the revision of its current set.
 func (w setWriter[D, S]) followDeployment(
 	ctx context.Context,
 	t rollout.ObjectTarget,
@@ -427,7 +429,7 @@ func (f KindFamily[D, S]) RollBackDeployment(ctx context.Context, in RollbackInp
 	return kube.MinVersions{f.Resources[0]: d.GetResourceVersion()}, nil
 }
 
-// undoRequester returns who requested the return to a revision, and why; empty if nobody said so.
+// undoRequester returns who requested the return to a revision, and why; empty if no requester is recorded.
 func undoRequester(d metav1.Object, revision int64) string {
 	to, words, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutUndoBy], " ")
 	if to != strconv.FormatInt(revision, 10) {
@@ -436,7 +438,7 @@ func undoRequester(d metav1.Object, revision int64) string {
 	return words
 }
 
-// WarnOfPin records a Warning event if a written status of a deployment has a pin that the status before did not have.
+// WarnOfPin records a Warning event if a write of the deployment's status added a pin.
 func WarnOfPin(k *kube.Kube, d runtime.Object, before, after *v1alpha1.RolloutStatus, now time.Time) {
 	pin := deployment.RecordedProgress(after).Pin
 	if was := deployment.RecordedProgress(before).Pin; pin == nil || was != nil && was.Since.Equal(pin.Since) {

@@ -24,11 +24,11 @@ type MachineChanges struct {
 	rollout.MachineChanges
 }
 
-// ChangeMachines hands machines over to other sets, or ends the protection of machines. Each receiving set is read live
-// first: a set that is gone, is being deleted or has another controller causes a Conflict, and nothing is written. A
-// machine that is gone is skipped. A machine that changed since the decision causes a Conflict, which is returned after
-// the other machines are written. A second run changes nothing, and fails with a Conflict. The result holds the
-// resource versions of the written machines.
+// ChangeMachines hands machines over to other sets, or ends the protection of machines. Each receiving set is first
+// read live. If it is gone, is being deleted or has another controller, the activity fails with a Conflict and writes
+// nothing. A machine that is gone is skipped. A machine that changed since the decision causes a Conflict, which is
+// returned after the other machines are written. A second run changes nothing, and fails with a Conflict. The result
+// holds the resource versions of the written machines.
 func (a *Activities) ChangeMachines(ctx context.Context, in MachineChanges) (kube.MinVersions, error) {
 	var list []machineWrite
 	sets := map[string]*v1alpha1.MachineSet{}
@@ -150,10 +150,10 @@ type MachineMarks struct {
 }
 
 // MarkMachines annotates chosen machines with their deletion priority and the time of the choice, and removes both
-// annotations from machines that are no longer chosen. The deployment's list of chosen machines is written last: until
-// then, the list shows the remaining work. A machine that is gone is skipped. A machine that changed since the decision
-// causes a Conflict, and so does a changed deployment. A second run changes nothing, and may fail with a Conflict. The
-// result holds the resource versions of the written objects.
+// annotations from machines that are no longer chosen. The deployment's list of chosen machines is written last,
+// because the list shows the remaining work until then. A machine that is gone is skipped. A machine that changed since
+// the decision causes a Conflict, and so does a changed deployment. A second run changes nothing, and may fail with a
+// Conflict. The result holds the resource versions of the written objects.
 func (a *Activities) MarkMachines(ctx context.Context, in MachineMarks) (kube.MinVersions, error) {
 	list := make([]machineWrite, 0, len(in.Mark)+len(in.Unmark))
 	for _, mark := range in.Mark {

@@ -23,10 +23,10 @@ type NodeChanges struct {
 	rollout.NodeChanges
 }
 
-// ChangeNodes writes each node once, with the edits of all lists. ChangeNodes skips nodes in the desired state, nodes
-// that changed since the decision, machines that are gone or are being deleted, and machines that have no node or share
-// their node. A failure stops no other write; the first failure is returned at the end. The activity is idempotent. The
-// result holds the resource versions of the nodes.
+// ChangeNodes writes each node once, with the edits of all lists. ChangeNodes skips nodes in the desired state, and
+// nodes that changed since the decision. It also skips machines that are gone, are being deleted, have no node, or
+// share their node. A failure stops no other write; the first failure is returned at the end. The activity is
+// idempotent. The result holds the resource versions of the nodes.
 func (a *Activities) ChangeNodes(ctx context.Context, in NodeChanges) (kube.MinVersions, error) {
 	list := in.editsOfNodes()
 	return kube.WriteInParallel(cache.Nodes, len(list), func(i int) (string, error) {
@@ -88,8 +88,8 @@ func isUpdateSucceeded(n inplace.Node) bool {
 
 // finishInPlaceUpdate finishes an in-place update that succeeded, and uncordons the node. The condition InPlaceUpdate
 // stays, because an updated node without the update labels may become a candidate again. A taint keeps other pods away
-// until the node's critical components run, as after the node's first start; the installer of the components removes
-// the taint.
+// until the node's critical components run, as after the first start of the node. The installer of the components
+// removes the taint.
 func finishInPlaceUpdate(m *v1alpha1.Machine, node *corev1.Node) {
 	if !isUpdateSucceeded(drain.InPlaceFacts(node)) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
@@ -104,7 +104,7 @@ func finishInPlaceUpdate(m *v1alpha1.Machine, node *corev1.Node) {
 }
 
 // clearUpdateLabels removes the update labels from a node. A node whose update is in progress or has succeeded keeps
-// the labels: without its labels, the node would stay cordoned.
+// the labels. Without the labels, the node would stay cordoned.
 func clearUpdateLabels(m *v1alpha1.Machine, node *corev1.Node) {
 	now := drain.InPlaceFacts(node)
 	if now.Selected || isUpdateSucceeded(now) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
@@ -123,8 +123,8 @@ func addCandidateLabel(_ *v1alpha1.Machine, node *corev1.Node) {
 	metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelCandidateForUpdate, v1alpha1.ValueLowerTrue)
 }
 
-// selectNodeForUpdate selects a node for an in-place update. A node without the candidate label is skipped: a selected
-// node without this label is an error, and counts as a node that is being updated.
+// selectNodeForUpdate selects a node for an in-place update. A node without the candidate label is skipped: if it were
+// selected, it would be an error and count as a node that is being updated.
 func selectNodeForUpdate(_ *v1alpha1.Machine, node *corev1.Node) {
 	if drain.InPlaceFacts(node).Candidate {
 		metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue)

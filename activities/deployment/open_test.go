@@ -19,7 +19,8 @@ import (
 	"millwright/decide/rollout"
 )
 
-// newWorldNamingOperation returns a world with a deployment in a rollout, whose status names the given operation.
+// newWorldNamingOperation returns a world with a deployment in a rollout. The deployment's status names the given
+// operation.
 func newWorldNamingOperation(t *testing.T, o v1alpha1.Operation) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
 	w, d := newRolloutWorld(t)

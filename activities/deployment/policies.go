@@ -2,6 +2,6 @@ package deployment
 
 import "time"
 
-// maxResizeDecisionAge is the largest age of a decision on a set's size that ignores a changed resourceVersion of the
-// set. Source: the timeout of one attempt of a local activity.
+// maxResizeDecisionAge is the age up to which a resize decision may ignore a changed resourceVersion of the set.
+// Source: the timeout of one attempt of a local activity.
 const maxResizeDecisionAge = 2 * time.Second

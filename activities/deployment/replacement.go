@@ -24,10 +24,10 @@ type GrantResult struct {
 	Why      string           // which replacements were granted, ended and held, and why
 }
 
-// GrantReplacements grants replacements within the deployment's budget. The grants are written first into the
-// deployment's status, with the resource version that the decision saw: no part of the budget is granted twice. After
-// the status, each granted machine is annotated. If the activity is interrupted between the status and the annotations,
-// the next run writes the annotations. The activity is idempotent.
+// GrantReplacements grants replacements within the deployment's budget. The grants are first written into the
+// deployment's status, with the resource version that the decision saw. So no part of the budget is granted twice.
+// After the status, each granted machine is annotated. If the activity is interrupted between the status and the
+// annotations, the next run writes the annotations. The activity is idempotent.
 func (a *Activities) GrantReplacements(ctx context.Context, in kube.ReadInput) (GrantResult, error) {
 	tree, err := ReadTree(ctx, a.Kube, in)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 // RollbackInput requests the template of a former set.
 type RollbackInput struct {
 	Deployment kube.Ref
-	// Version is the deployment's resourceVersion that the decision saw: a later change may revoke the rollback.
+	// Version is the deployment's resourceVersion that the decision saw, because a later change may revoke the
+	// rollback.
 	Version  string
 	Rollback rollout.Rollback
 }

@@ -110,7 +110,7 @@ func TestDecideDeploymentOfARollout(t *testing.T) {
 	})
 }
 
-// Temporal's history contains the picture of a deployment, so the size of the picture is limited.
+// Temporal's history contains the ProgressPicture of a deployment, so its size is limited.
 func TestPictureOfManySets(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("30"))

@@ -94,7 +94,7 @@ func isWantedSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 		observeset.IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
 }
 
-// countCollision counts a name that another object has, so that the next hash differs.
+// countCollision increments the collision count in the status, so that the next hash differs.
 func (a *Activities) countCollision(ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment) error {
 	count := int32(1)
 	if d.Status.CollisionCount != nil {

@@ -41,7 +41,7 @@ func changesOfOneSet(d *v1alpha1.MachineDeployment, target rollout.ObjectTarget)
 	}
 }
 
-// A repeated change writes nothing. A set that the decision did not see in this version is not changed.
+// A repeated change writes nothing. A set that changed since the decision stays unchanged.
 func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("2"))

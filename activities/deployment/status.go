@@ -31,10 +31,10 @@ type Report struct {
 	NoSet  string            // why the API server rejected the current template's set; empty: not rejected
 }
 
-// ReportDeployment counts the machines of a deployment's sets, and writes the deployment's status if it differs. If the
-// status names a rollout that may be running, only the rollout may write, and other callers fail with a Conflict. If
-// the deployment is gone, ReportDeployment fails with ObjectGone. If the API server drops the rollout's record,
-// ReportDeployment fails with TypeOldCRDs.
+// ReportDeployment counts the machines of a deployment's sets, and writes the deployment's status if it differs. While
+// a rollout that the status names may be running, only this rollout may write the status. Other callers fail with a
+// Conflict. If the deployment is gone, ReportDeployment fails with ObjectGone. If the API server drops the rollout's
+// record, ReportDeployment fails with TypeOldCRDs.
 func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, error) {
 	var recorded *v1alpha1.RolloutStatus
 	var frozen []*v1alpha1.MachineSet
@@ -92,7 +92,7 @@ func (a *Activities) recordWarnings(before, after *v1alpha1.MachineDeployment) {
 }
 
 // unfreezeDeployment ends the freeze of a deployment. The annotation "unfreeze" of the deployment also ends the freeze
-// of its sets: each set gets the annotation first, and then the workflow of the set removes the label "freeze".
+// of its sets. unfreezeDeployment annotates each set first; then the workflow of the set removes the label "freeze".
 func (a *Activities) unfreezeDeployment(
 	ctx context.Context,
 	ref kube.Ref,
@@ -197,14 +197,14 @@ type ReportContent struct {
 	Thaw      bool                // the freeze of the deployment must end
 }
 
-// Content returns the status that a report writes on a deployment, of either family of kinds.
+// Content returns the status that a report writes on a deployment of MCM or of Cluster API.
 func (in Report) Content(observed rollout.Facts, d metav1.Object) ReportContent {
 	observed.NoSet = in.NoSet
 	said := ReportContent{Operation: kube.OperationOfStep(in.Step), Thaw: rollout.PlanDeployment(observed).Thaw}
 	if said.Thaw {
 		observed = observed.WithEndedFreeze()
 	}
-	// must precede the record of a new revision: the record restarts the progress deadline
+	// must precede the record of a new revision, because the record restarts the progress deadline
 	said.Status = rollout.PlannedStatus(observed)
 	if in.Record != nil {
 		observed.Progress = observed.Progress.MergedWith(*in.Record)

@@ -15,7 +15,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-// workerWorld decides about and reports deployment d on one worker, at a time of the server's clock.
+// workerWorld runs the decision and the report of deployment d on one worker, at a given time of the server's clock.
 type workerWorld struct {
 	*activitiestest.World
 	worker     activitiestest.Worker
@@ -69,7 +69,7 @@ func TestTheClockOfAWorkerDoesNotEndAProgressDeadline(t *testing.T) {
 	})
 }
 
-// A step that waits for a time ends at the workflow's time.
+// The workflow's time decides when a step that waits for a time ends.
 func TestTheClockOfAWorkerDoesNotEndAStep(t *testing.T) {
 	t.Parallel()
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {

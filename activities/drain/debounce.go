@@ -11,7 +11,7 @@ import (
 // maxDebounceDelay at the latest. The API server often refuses an eviction and accepts the next try. The zero debouncer
 // has no pending change.
 type debouncer struct {
-	differsSince   time.Time       // start of the difference from the reported blockers; zero: no difference
+	differsSince   time.Time       // when the blockers began to differ from the reported blockers; zero: no difference
 	stableSince    time.Time       // start of the period in which the blockers stayed equal
 	lastBlockers   []drain.Blocker // blockers of the previous call of isReportDue
 	nextReportTime time.Time       // time of the next report if the blockers stay equal; zero: no report

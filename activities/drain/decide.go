@@ -46,7 +46,7 @@ type Decision struct {
 	Why      string
 	Step     drain.Step
 	Started  time.Time // time of the first evictions; zero: no eviction yet
-	Recorded string    // means that the machine's status shows
+	Recorded string    // removal means in the machine's status
 	Hold     string    // who holds the drain, and why, for example "ann: lunch"; empty: no hold, pods are removed
 	Retry    string    // value of the annotation retry; a new value retries all pods at once
 	Version  string    // resourceVersion of the machine that was read
@@ -69,8 +69,8 @@ type ClusterAPIHook struct {
 // results vocabulary.DrainDrained, DrainForced and DrainSkipped.
 const Cancelled = "Cancelled"
 
-// DecideDrain reads the machine and its node. DecideDrain returns the means that removes pods now, and the time at
-// which this means ends.
+// DecideDrain reads the machine and its node. DecideDrain returns how pods are removed now, and when the drain changes
+// to the next means.
 func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in.ReadInput)
 	if err != nil {
@@ -103,7 +103,7 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	return d, nil
 }
 
-// ladderFacts returns the facts that decide the means of a drain.
+// ladderFacts returns the facts that decide how a drain removes pods.
 func (a *Activities) ladderFacts(
 	m *v1alpha1.Machine,
 	record *v1alpha1.MachineDrain,
@@ -142,8 +142,8 @@ func resultIfDrainNotNeeded(in Input, facts deletion.Facts, purpose attention.Dr
 	}
 }
 
-// SetMeans completes the decision about a drain that continues. SetMeans sets the means that removes pods now, and the
-// time at which this means ends.
+// SetMeans completes the decision about a drain that continues. SetMeans sets how pods are removed now, and when the
+// drain changes to the next means.
 func (d *Decision) SetMeans(
 	ctx context.Context,
 	m *v1alpha1.Machine,
@@ -158,9 +158,9 @@ func (d *Decision) SetMeans(
 	}
 }
 
-// decideStep returns the current means. If the means is eviction, climb asks the target cluster whether the cluster
-// serves the eviction API. If the cluster does not answer, pods are evicted: an eviction request does no harm if the
-// cluster has no eviction API. The next decision asks again.
+// decideStep returns how the drain removes pods now. If pods are to be evicted, decideStep asks the target cluster
+// whether it serves the eviction API. If the cluster does not answer, pods are evicted, because an eviction request
+// does no harm if the cluster has no eviction API. The next decision asks again.
 func decideStep(ctx context.Context, target *cache.Target, ladder drain.EscalationLadder) drain.Step {
 	step := drain.DecideStep(ladder)
 	if step.Means != drain.Evict {
@@ -193,7 +193,7 @@ func (a *Activities) HoldDrain(ctx context.Context, in HoldInput) (string, error
 	})
 }
 
-// NodeLoad is the load that a drain has to remove from a node.
+// NodeLoad is the number of pods and attached volumes that a drain has to remove from a node.
 type NodeLoad struct {
 	Pods     int    // number of pods to remove
 	Attached int    // number of attached volumes; at least 1 while the number is unknown
@@ -216,7 +216,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.ReadInput) 
 	switch {
 	case m == nil:
 		return NodeLoad{Versions: versions}, nil
-	case len(versions) == 0: // no node was cordoned: a node in doubt must not count as an empty node
+	case len(versions) == 0: // no node was cordoned: a node whose owner is in doubt must not count as an empty node
 		return NodeLoad{Versions: versions}, a.Kube.ConfirmNoNode(ctx, m)
 	}
 	target := a.Kube.Cluster.Target(m.Namespace)

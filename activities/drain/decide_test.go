@@ -56,7 +56,7 @@ func TestDecideDrain(t *testing.T) {
 		node    []func(*corev1.Node)
 		unasked bool
 		means   drain.RemovalMeans
-		until   time.Duration // time from now until the means ends
+		until   time.Duration // time from now until the drain changes to the next means
 		over    bool
 	}{
 		"it has not begun: its time does not run":                    {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]}, nil, true, drain.Evict, 0, false},

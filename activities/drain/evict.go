@@ -26,11 +26,11 @@ type Eviction struct {
 	Machine  kube.Ref
 	NodeName string
 	Means    drain.RemovalMeans
-	Until    time.Time           // deadline of the means; zero: no deadline
+	Until    time.Time           // deadline of the removal means; zero: no deadline
 	Hurry    bool                // an operator requests a new try of every pod, even if the pod's budget allows no disruption
 	Shown    []drain.Blocker     // blockers that the status shows; EvictPods returns when the blockers differ
 	Started  time.Time           // start of the drain; a pod that was created later and tolerates the cordon stays
-	Known    []drain.PodRow      // attempts of earlier runs of EvictPods; at most drain.MaxRows
+	Known    []drain.PodRow      // eviction attempts of earlier runs of EvictPods; at most drain.MaxRows
 	Gone     int                 // number of pods that have left the node in this drain
 	Departed []drain.DepartedPod // pods that have left the node and have volumes that are not attached elsewhere yet
 }
@@ -55,8 +55,8 @@ const (
 
 // EvictPods removes the pods of a node by the given means. EvictPods returns when the node is empty, when the deadline
 // has passed, or when the blockers have changed. Each attempt begins with a live list of pods and continues with one
-// watch. An attempt that begins after the deadline still tries each pod once. The heartbeats hold the progress with
-// which the next attempt continues. A second run of EvictPods does not request pods that are being deleted already.
+// watch. An attempt that begins after the deadline still tries each pod once. The next attempt continues from the
+// progress in the heartbeats. A second run of EvictPods does not request pods that are being deleted already.
 func (a *Activities) EvictPods(ctx context.Context, in Eviction) (EvictionResult, error) {
 	return EvictNodePods(ctx, a.nodeLocationOf(in.Machine), in)
 }
@@ -109,19 +109,20 @@ type evictionLoop struct {
 	Progress
 
 	pods       map[string]*corev1.Pod // pods on the node, by pod UID
-	factsByPod map[string]drain.Pod   // factsByPod of the pods at the last look, by pod UID
+	factsByPod map[string]drain.Pod   // facts about the pods at the last check, by pod UID
 	namespaceLabels
-	triesByPod       map[string]drain.TryRecord
-	volumesByPod     map[string][]string // volumesByPod attached when the pod was first seen, by pod UID
-	budgetUses       map[string]budgetUse
-	budgetsByPod     map[string][]*policyv1.PodDisruptionBudget // budgetsByPod that select a pod, by pod UID
-	budgetVersions   map[string]string                          // budgets and versions at the last look, by pod UID
+	triesByPod   map[string]drain.TryRecord
+	volumesByPod map[string][]string // volumes that were attached when the pod was first seen, by pod UID
+	budgetUses   map[string]budgetUse
+	budgetsByPod map[string][]*policyv1.PodDisruptionBudget // budgets that select the pod, by pod UID
+	// the pod's budgets and their versions at the last check, by pod UID
+	budgetVersions   map[string]string
 	acceptedRequests int
 	initialRequests  string // operator requests about the drain when the attempt began
 	filter           atomic.Pointer[eventFilter]
 	metricBlockers   []drain.Blocker
 	debouncer
-	lookLimiter *rate.Limiter // rate limit of the looks that changes cause
+	lookLimiter *rate.Limiter // limits how often changes make the loop check the pods
 	arrivals    *rate.Limiter // rate limit of the evictions of pods that arrive during the drain
 }
 
@@ -187,15 +188,15 @@ func isCancelledByWorkflow(ctx context.Context) bool {
 		!errors.Is(cause, activity.ErrActivityPaused) && !errors.Is(cause, activity.ErrActivityReset)
 }
 
-// isPastDeadline reports whether the deadline of the means has passed.
+// isPastDeadline reports whether the deadline of the removal means has passed.
 func (e *evictionLoop) isPastDeadline() bool {
 	return !e.input.Until.IsZero() && !e.clock.Now().Before(e.input.Until)
 }
 
-// decideAndSendRequests decides and sends requests until no request is left to send, and returns the last decision.
-// decideAndSendRequests also returns after a budget lock timed out, because the facts may have changed.
+// decideAndSendRequests decides and sends requests until none is left to send, and returns the last decision. It also
+// returns after a budget lock timed out, because the facts may have changed.
 func (e *evictionLoop) decideAndSendRequests(ctx context.Context) (drain.Decision, error) {
-	stop := kube.StartHeartbeats(ctx, e.Progress) // reads of claims and requests may take long
+	stop := kube.StartHeartbeats(ctx, e.Progress) // requests, and reads of claims, may take long
 	defer stop()
 	for asked, all := false, true; ; asked = true {
 		d, err := e.decideActions(ctx)
@@ -237,7 +238,7 @@ type eventFilter struct {
 }
 
 // updateFilter updates the filter to the namespaces and volumes of the current pods. Call updateFilter before reading
-// the caches: a change after the call arrives as an event, and a change before the call is in the caches.
+// the caches. Then a change after the call arrives as an event, and a change before the call is in the caches.
 func (e *evictionLoop) updateFilter() {
 	of := &eventFilter{namespaces: sets.New[string](), volumes: sets.New(e.volumeNames()...)}
 	for _, pod := range e.pods {

@@ -230,7 +230,7 @@ func TestPodsThatArriveDuringDrainAreEvicted(t *testing.T) {
 	})
 }
 
-// Something that places pods on the node by name replaces each evicted pod at once.
+// A client that places pods on the node by name replaces each evicted pod at once.
 func TestPodsThatReturnAgainAndAgainAreEvictedSlowly(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(t, leavingPods("p0"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {

@@ -108,7 +108,7 @@ func TestHangingRequestsDelayNoHeartbeat(t *testing.T) {
 	})
 }
 
-// The API server makes evictions of one budget collide. Evictions of pods without this budget do not wait.
+// Concurrent evictions of one budget conflict on the API server. Evictions of pods without this budget do not wait.
 func TestEvictionsOfOneBudgetAreSequential(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ took, until, all time.Duration }{

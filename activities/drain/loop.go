@@ -41,7 +41,7 @@ func (e *evictionLoop) watchPods(ctx context.Context) (changes <-chan watch.Even
 	return w.ResultChan(), w.Stop, nil
 }
 
-// restoreTries copies the attempts of earlier runs into the tries, so that the status counts all attempts.
+// restoreTries adds the eviction attempts of earlier runs, so that the status counts all attempts.
 func (e *evictionLoop) restoreTries() {
 	for uid, pod := range e.pods {
 		for _, row := range e.input.Known {
@@ -121,7 +121,7 @@ func (e *evictionLoop) updatePodFacts(ctx context.Context) error {
 	return nil
 }
 
-// retryChangedBudgets allows an immediate try of each pod whose budgets have changed since the last look.
+// retryChangedBudgets allows an immediate try of each pod whose budgets have changed since the last check.
 func (e *evictionLoop) retryChangedBudgets() {
 	for uid, list := range e.budgetsByPod {
 		now := ""
@@ -135,8 +135,8 @@ func (e *evictionLoop) retryChangedBudgets() {
 	}
 }
 
-// recordAnswers stores the answers to requests, and reports whether all requests were sent. recordAnswers adds up to 20
-// % random jitter to the back-off of a refused pod, because the drains of many nodes use the same budgets.
+// recordAnswers stores the answers to requests, and reports whether all requests were sent. It adds up to 20 % random
+// jitter to the back-off of a refused pod, because the drains of many nodes use the same budgets.
 func (e *evictionLoop) recordAnswers(answers []requestAnswer) (all bool) {
 	now := e.clock.Now()
 	all = true
@@ -167,8 +167,8 @@ func (e *evictionLoop) recordAnswers(answers []requestAnswer) (all bool) {
 }
 
 // recordBudgetUse counts the disruptions that the eviction of a pod used. An eviction uses no disruption if the API
-// server did not check a budget: several budgets select the pod, or the request failed. The next probe is delayed in
-// any case.
+// server did not check a budget, because several budgets select the pod or the request failed. The next probe is
+// delayed in any case.
 func (e *evictionLoop) recordBudgetUse(pod *corev1.Pod, a requestAnswer, now time.Time) {
 	counted := a.Result == drain.Accepted || a.Result == drain.Refused
 	if !counted && a.Result != drain.Several && len(a.action.Probe) == 0 {
@@ -203,8 +203,8 @@ func (e *evictionLoop) recordDeparture(pod *corev1.Pod) {
 	delete(e.budgetVersions, uid)
 }
 
-// awaitChange returns when the loop must look at the pods again. After a change, awaitChange returns as soon as the
-// rate limit of looks allows; awaitChange takes the pod events that arrive until then.
+// awaitChange returns when the loop must check the pods again. After a change, awaitChange waits until the rate limit
+// allows the next check. Meanwhile it applies the pod events that arrive.
 func (e *evictionLoop) awaitChange(
 	ctx context.Context,
 	look time.Time,
@@ -279,7 +279,7 @@ func (e *evictionLoop) applyEvent(ctx context.Context, change watch.Event, open 
 }
 
 // newRetryError returns a benign error, so that Temporal starts another attempt after rewatchDelay without an alarm. If
-// ctx has ended, newRetryError returns the error of ctx, because the end of ctx also ends a watch.
+// ctx has ended, newRetryError returns the error of ctx, because a watch also ends when ctx ends.
 func newRetryError(ctx context.Context, message string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

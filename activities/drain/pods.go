@@ -39,9 +39,10 @@ func listPods(
 // namespaceLabels holds the labels of the namespaces that were read, by name.
 type namespaceLabels map[string]map[string]string
 
-// podFacts returns the facts about pods, without their budgets. The facts of a pod include the drain rule of the
-// machine that selects the pod. podFacts reads the labels of each namespace live, once, and only if a rule needs them.
-// An unreadable rule is an error for ordered means, because the rule may protect any pod; other means ignore the rule.
+// podFacts returns the facts about pods, without their budgets. The facts of a pod include the drain rule that applies
+// to the machine and selects the pod. podFacts reads the labels of a namespace live, once, and only if a rule needs
+// them. If a rule cannot be read, Evict and DeleteInOrder fail, because the rule may protect any pod. Delete and Kill
+// ignore the rule.
 func (p NodeLocation) podFacts(
 	ctx context.Context,
 	pods []*corev1.Pod,
@@ -79,12 +80,12 @@ func mustPodLeave(pod drain.Pod) bool { return drain.TreatmentOfPod(pod).Do != d
 const maxLookups = 3
 
 // findVolumes looks up, for each new pod, which of its persistent volumes are attached to the node. Volumes that
-// several pods of the node share are not waited for, because they move with the last of these pods. A pod whose volumes
-// cannot be looked up is not evicted until the lookup has failed maxLookups times; then the pod counts as a pod
-// without volumes.
+// several pods of the node share are not waited for, because they move with the last of these pods. A pod is not
+// evicted until the lookup of its volumes succeeds or has failed maxLookups times. After maxLookups failures, the pod
+// counts as a pod without volumes.
 func (e *evictionLoop) findVolumes(ctx context.Context) {
 	if !e.input.Means.KeepsPodOrder() {
-		return // the other means do not wait for volumes
+		return // Delete and Kill do not wait for volumes
 	}
 	attached := sets.New(e.Target.VolumesAttachedToNode(e.input.NodeName)...)
 	if len(attached) == 0 {

@@ -4,28 +4,29 @@ import "time"
 
 // Timeouts and pauses of evictions.
 const (
-	// requestTimeout is the timeout of one eviction request. An eviction that the client cuts off may already have used
-	// its budget: the budget then counts the pod as disrupted for two minutes although the pod stays. Source: if other
-	// requests change the same budget, the API server tries an eviction for 10 s (20 times, half a second apart). Webhooks
-	// have a default timeout of 10 s, and few webhooks take a second.
+	// requestTimeout is the timeout of one eviction request. An eviction that the client cancels may already have used
+	// its budget. The budget then counts the pod as disrupted for two minutes, although the pod stays. Source: if other
+	// requests change the same budget, the API server tries an eviction for 10 s (20 times, half a second apart).
+	// Webhooks have a default timeout of 10 s, and few webhooks take a second.
 	requestTimeout = 20 * time.Second
-	// budgetLockTimeout is how long an eviction waits for other evictions of the same budget. After budgetLockTimeout, the
-	// drain looks at all pods again. Source: a stopping worker waits at most budgetLockTimeout plus requestTimeout.
+	// budgetLockTimeout is how long an eviction waits for other evictions of the same budget. After budgetLockTimeout,
+	// the drain checks all pods again. Source: a stopping worker waits at most budgetLockTimeout plus requestTimeout.
 	budgetLockTimeout = 10 * time.Second
-	// debounceDelay is how long blockers must stay the same before the drain reports them. maxDebounceDelay is the delay
-	// after which the drain reports blockers that keep changing. Source: a person notices a delay of a second, and can
-	// follow a change each half a minute.
+	// debounceDelay is how long blockers must stay the same before the drain reports them. maxDebounceDelay is the
+	// delay after which the drain reports blockers that keep changing. Source: a person notices a delay of a second,
+	// and can follow one change every 30 seconds.
 	debounceDelay    = time.Second
 	maxDebounceDelay = 30 * time.Second
-	// Up to lookBurst looks at the pods may follow each other minTimerWait apart, so that a change takes effect at once.
-	// Later looks are minLookInterval apart, because a budget, a pod and its volume each change a few times while a pod is
-	// removed. Source: the delay that people notice, and the duration of one look.
+	// The drain may check the pods up to lookBurst times at intervals of minTimerWait, so that a change takes effect at
+	// once. Later checks are minLookInterval apart, because a budget, a pod and its volume each change a few times
+	// while a pod is removed. Source: the delay that people notice, and the duration of one check.
 	minTimerWait    = 20 * time.Millisecond
 	minLookInterval = 50 * time.Millisecond
 	lookBurst       = 10
-	// A pod that arrives during a drain is evicted at once, up to arrivalBurst pods. Further ones are evicted arrivalPause
-	// apart: something that places pods on the node by name, or a scheduler that does not see the cordon yet, replaces each
-	// evicted pod at once. Source: the node controller evicts 0.1 pods per second by default.
+	// A pod that arrives during a drain is evicted at once, up to arrivalBurst pods. Later pods are evicted at
+	// intervals of arrivalPause. Otherwise, a client that places pods on the node by name, or a scheduler that does not
+	// see the cordon yet, would replace each evicted pod at once. Source: the node controller evicts 0.1 pods per
+	// second by default.
 	arrivalBurst = 10
 	arrivalPause = 10 * time.Second
 	// slowDetachDelay is how long the stage Detach lasts before the status names the attached volumes. slowDetachDelay is

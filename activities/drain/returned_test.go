@@ -13,9 +13,9 @@ import (
 	"millwright/decide/drain"
 )
 
-// A pod that came to the cordoned node after the drain began and tolerates the cordon would come again after each
-// eviction: the pod stays. Pods that were on the node before the drain leave, even if they tolerate the cordon. A late
-// pod that does not tolerate the cordon also leaves: somebody placed the pod on the node by name.
+// A pod stays if it came to the cordoned node after the drain began and tolerates the cordon: it would come again after
+// each eviction. Pods that were on the node before the drain leave, even if they tolerate the cordon. A late pod that
+// does not tolerate the cordon also leaves: somebody placed the pod on the node by name.
 func TestPodsThatCameAfterTheDrainBegan(t *testing.T) {
 	t.Parallel()
 	created := func(after time.Duration) func(*corev1.Pod) {

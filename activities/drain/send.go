@@ -29,8 +29,8 @@ type requestAnswer struct {
 }
 
 // sendActions sends the requests of the actions and returns the answers. Evictions of one budget are sent one after the
-// other. If ctx ends, sendActions returns early. A request to a pod is not sent, and has no answer, if ctx ended or the
-// budget lock timed out.
+// other. If ctx ends, sendActions returns early. If ctx ended or the budget lock timed out, a request is not sent and
+// has no answer.
 func (e *evictionLoop) sendActions(ctx context.Context, actions []drain.Action) []requestAnswer {
 	answers := make([]requestAnswer, len(actions))
 	var group sync.WaitGroup
@@ -44,7 +44,8 @@ func (e *evictionLoop) sendActions(ctx context.Context, actions []drain.Action) 
 		group.Go(func() {
 			unlock, locked := e.lockBudget(ctx, action)
 			defer unlock()
-			slots <- struct{}{} // take the slot after the lock: an eviction that waits for its lock occupies no slot
+			// take the slot after the lock, so that an eviction that waits for its lock occupies no slot
+			slots <- struct{}{}
 			defer func() { <-slots }()
 			if ctx.Err() != nil || !locked && !e.isPastDeadline() {
 				return
@@ -59,10 +60,10 @@ func (e *evictionLoop) sendActions(ctx context.Context, actions []drain.Action) 
 	return answers
 }
 
-// lockBudget waits until no other eviction of this worker uses the budget of a pod. The API server makes concurrent
-// evictions of one budget collide and delays each collision by half a second: many concurrent evictions take longer
-// than evictions one after the other. Pods with several budgets need no lock, because the API server rejects their
-// evictions without touching a budget. lockBudget waits at most until the drain's deadline.
+// lockBudget waits until no other eviction of this worker uses the budget of a pod. Concurrent evictions of one budget
+// conflict, and the API server delays each conflict by half a second. So many concurrent evictions take longer than
+// evictions one after the other. Pods with several budgets need no lock, because the API server rejects their evictions
+// without touching a budget. lockBudget waits at most until the drain's deadline.
 func (e *evictionLoop) lockBudget(ctx context.Context, action drain.Action) (unlock func(), locked bool) {
 	budgets := e.budgetsByPod[action.UID]
 	if action.Means != drain.Evict || len(budgets) != 1 ||
@@ -124,7 +125,7 @@ func classifyAnswer(err error) drain.EvictionAnswer {
 	return a
 }
 
-// hasObjectName reports whether an answer 404 is about an object. An API server without the eviction subresource also
+// hasObjectName reports whether a 404 answer names an object. An API server without the eviction subresource also
 // answers 404, although the pod exists.
 func hasObjectName(s metav1.Status, err error) bool {
 	return s.Details != nil && s.Details.Name != "" &&

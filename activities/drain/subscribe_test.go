@@ -17,8 +17,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// A budget that refuses after each of its changes is tried once per look: the number of requests is the number of
-// looks.
+// The budget refuses an eviction after each of its changes. Each check of the pods sends one request, so the number of
+// requests is the number of checks.
 func TestBurstOfChangesCausesFewLooks(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(

@@ -20,8 +20,8 @@ func (r ReadInput) Time() time.Time {
 
 // TimeToRecord returns the time that a write records. TimeToRecord returns the later of the workflow's time and the
 // start of the attempt, because decisions of other workers read the record. TimeToRecord uses a later start of the
-// attempt, because a regular activity may be retried for hours. A local activity has no start by the server's clock:
-// TimeToRecord then returns Time.
+// attempt, because a regular activity may be retried for hours. A local activity has no start time of the server's
+// clock, so TimeToRecord returns Time.
 func (r ReadInput) TimeToRecord(ctx context.Context) time.Time {
 	if info := activity.GetInfo(ctx); !info.IsLocalActivity {
 		return phrase.LaterTime(r.At, info.StartedTime)
@@ -41,6 +41,6 @@ func NewServerClock(ctx context.Context) Clock {
 	return Clock{activity.GetInfo(ctx).StartedTime, time.Now()}
 }
 
-// Now returns the server's time. Now is late by the delay between the server and the start on the worker, and never
-// early.
+// Now returns the server's time. Now is never ahead of the server's time. It is behind by the time from the start on
+// the server to the start on the worker.
 func (c Clock) Now() time.Time { return c.serverStart.Add(time.Since(c.localStart)) }

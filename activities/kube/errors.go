@@ -16,21 +16,25 @@ import (
 	"millwright/provider"
 )
 
-// Types of failures that workflows distinguish. Histories hold these types: append only.
+// Types of failures that workflows distinguish. Workflow histories contain these types: add types, but never change
+// one.
 const (
 	TypeObjectGone  = "ObjectGone"  // the object is gone, or another object has its name
 	TypeCacheBehind = "CacheBehind" // the caches have not reached the required versions yet
-	TypeConflict    = "Conflict"    // the object differs from the object that the decision saw: decide again
+	// the object differs from the object that the decision saw, so the workflow decides again
+	TypeConflict    = "Conflict"
 	TypeRefused     = "Refused"     // the API server refuses the write, now and on each retry
-	TypeOldCRDs     = "OldCRDs"     // the API server dropped a field: CRDs of an older version are installed
+	TypeOldCRDs     = "OldCRDs"     // the API server dropped a field, because CRDs of an older version are installed
 	TypeTerminating = "Terminating" // the deletion of the instance is in progress
-	TypeRewound     = "Rewound"     // the API server is older than the versions to wait for: it was restored
+	TypeRewound     = "Rewound"     // the API server is older than the versions to wait for, because it was restored
 	TypeDenied      = "Denied"      // the API server denies permission for the request
 	TypeInternal    = "Internal"    // the API server answers with an internal error, which may be temporary
-	TypeTokenGone   = "TokenGone"   // the bootstrap token of the attempt is no longer usable: start another attempt
+	// the bootstrap token of the attempt is no longer usable, so the workflow starts another attempt
+	TypeTokenGone = "TokenGone"
 )
 
-// benignFailure returns a failure that raises no alarm. A final failure is not retried.
+// benignFailure returns a failure that raises no alarm. If final is true, the failure is not retried. A final failure
+// is not retried.
 func benignFailure(kind, message string, final bool) error {
 	return temporal.NewApplicationErrorWithOptions(message, kind,
 		temporal.ApplicationErrorOptions{NonRetryable: final, Category: temporal.ApplicationErrorCategoryBenign})
@@ -53,8 +57,8 @@ func ConflictError(ref Ref) error {
 // ReasonTokenGone is the reason of the Problem of an attempt whose bootstrap token is no longer usable.
 const ReasonTokenGone = TypeTokenGone
 
-// TokenNeededError is the failure of a creation without a bootstrap token if the user data now has a placeholder for a
-// token: decide again.
+// TokenNeededError is the failure of a creation without a bootstrap token, if the user data now has a placeholder for a
+// token. The workflow decides again.
 func TokenNeededError(class string) error {
 	return benignFailure(
 		TypeConflict,
@@ -67,7 +71,8 @@ func TokenNeededError(class string) error {
 func TokenGoneError(message string) error { return benignFailure(TypeTokenGone, message, true) }
 
 // MaxConflicts is how often one attempt of an activity reads an object again after a write conflict. After MaxConflicts
-// reads, the back-off of the retry policy applies: an object that changes all the time must not cause endless requests.
+// reads, the back-off of the retry policy applies, so that an object that changes all the time does not cause endless
+// requests.
 const MaxConflicts = 3
 
 // RepeatedConflictError is the failure of an attempt whose writes all met a conflict. RepeatedConflictError is
@@ -114,8 +119,8 @@ func isPastInternalErrorRetry(ctx context.Context) bool {
 	return info.StartedTime.Sub(info.ScheduledTime) > internalErrorRetryTime
 }
 
-// isMomentaryPerhaps reports whether the API server's answer is a refusal only if it lasts: an internal error, an
-// answer of an admission webhook that came too late, or credentials that are being renewed.
+// isMomentaryPerhaps reports whether an error may be temporary, so that it is a refusal only if it lasts: an internal
+// error, an answer of an admission webhook that came too late, or credentials that are being renewed.
 func isMomentaryPerhaps(err error) bool {
 	return apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsUnauthorized(err)
@@ -126,10 +131,10 @@ func isDeniedByWebhook(err error) bool {
 	return errors.As(err, &answer) && phrase.IsWebhookDenial(answer.Status().Message)
 }
 
-// WriteError turns the API server's answer to a write into a failure that workflows distinguish. Each answer is a
-// refusal, except those that RefusalMessage names. An error that isMomentaryPerhaps counts as a refusal in an attempt
-// that began more than three seconds after the first attempt was due. A refused write may have been applied: after a
-// refusal, the next decision reads from the API server.
+// WriteError turns the API server's answer to a write into a failure that workflows distinguish. An error is a refusal
+// unless RefusalMessage returns "" for the error. An error that isMomentaryPerhaps counts as a refusal in an attempt
+// that began more than three seconds after the first attempt was due. A refused write may have been applied, so the
+// next decision reads from the API server.
 func WriteError(ctx context.Context, ref Ref, err error) error {
 	switch {
 	case err == nil:
@@ -269,8 +274,8 @@ func ReactionToCode(code provider.Code) Reaction {
 	return Retry
 }
 
-// StartHeartbeats sends a heartbeat every HeartbeatEvery until stop is called. With heartbeats, a long call can be
-// cancelled, and a dead worker is noticed.
+// StartHeartbeats sends a heartbeat every HeartbeatEvery until stop is called. Heartbeats let Temporal cancel a long
+// call and notice a dead worker.
 func StartHeartbeats(ctx context.Context, details ...any) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	go func() {

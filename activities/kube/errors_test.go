@@ -42,16 +42,16 @@ func TestAnInternalErrorThatLastsIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever an API server answers to a write, the object that waits shows the API server's words, unless the answer
-// needs a new decision, or the API server is too busy or away.
+// If the API server rejects a write, the waiting object shows the API server's message, unless the answer needs a new
+// decision, or the API server is too busy or unreachable.
 func TestWhichAnswersAreRefusals(t *testing.T) {
 	const never = -1
-	const webhooksReason = "" // the webhook gives no reason, and its name
+	const webhooksReason = "" // the webhook gives no reason; the message contains the webhook's name
 	for name, row := range map[string]struct {
 		code         int
 		reason       metav1.StatusReason
 		refusedAfter time.Duration
-		deniedAfter  time.Duration // of Answered, for a target cluster
+		deniedAfter  time.Duration // as refusedAfter, for ClassifyTargetError
 	}{
 		"a webhook like a busy API server": {429, webhooksReason, 0, 0},
 		"a webhook like one that is away":  {503, webhooksReason, 0, 0},

@@ -50,8 +50,8 @@ type Kube struct {
 	Draining    drain.Settings
 	Metrics     Metrics
 	MaxDrains   int // how many nodes of a target cluster are drained at a time; zero: no limit
-	// FairCalls is the number of concurrent cloud calls for one set after which further machines of the set yield to other
-	// sets. If FairCalls is zero, no machine yields.
+	// FairCalls is a number of concurrent cloud calls for one set. When a set has this many, its further machines yield
+	// to other sets. If FairCalls is zero, no machine yields.
 	FairCalls int
 
 	// Pollers returns how many workers serve a provider. A nil Pollers is never called.
@@ -99,7 +99,7 @@ func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentIn
 }
 
 // MustReadLive reports whether the facts must be read live. If the caches are behind, MustReadLive fails in a local
-// activity with CacheBehindError: the workflow then runs a regular activity, which waits longer and then reads live.
+// activity with CacheBehindError. The workflow then runs a regular activity, which waits longer and then reads live.
 // MustReadLive fails with Rewound if the caches are behind because an API server was restored to an earlier state.
 func (a *Kube) MustReadLive(ctx context.Context, in ReadInput) (live bool, err error) {
 	if in.Live {
@@ -132,7 +132,7 @@ func (a *Kube) MustReadLive(ctx context.Context, in ReadInput) (live bool, err e
 }
 
 // IsManaged reports whether the namespace of an object is managed by Millwright. An object in another namespace counts
-// as gone: its run ends, and nothing is written.
+// as gone, so its run ends, and nothing is written.
 func (a *Kube) IsManaged(in ReadInput) bool { return a.Cluster.ActsOnMachines(in.Ref.Namespace) }
 
 // apiObject is an object of the API server; nil means that the object is gone.
@@ -151,7 +151,8 @@ type getter[O any] interface {
 func ReadLive[O apiObject](ctx context.Context, client getter[O], kind string, ref Ref) (O, error) {
 	var none O
 	switch o, err := client.Get(ctx, ref.Name, metav1.GetOptions{}); {
-	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err): // else the resource type is missing
+	// otherwise, the resource type does not exist
+	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err):
 		return none, nil
 	case err != nil:
 		return none, fmt.Errorf("get %s %s: %w", kind, ref.Key(), err)
@@ -219,8 +220,9 @@ func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev
 	return node, err
 }
 
-// ExistingNode is Node for a decision that depends on whether the node exists. A cache may lack a node that joined a
-// moment ago: ExistingNode then asks the API server of the target cluster, and fails if the API server does not answer.
+// ExistingNode is Node for a decision that depends on whether the node exists. The cache may lack a node that joined a
+// moment ago. If the cache lacks the node, ExistingNode asks the API server of the target cluster, and fails if the API
+// server does not answer.
 func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	name, target, cached := cache.NodeNameOfMachine(m), a.Cluster.TargetClient(m.Namespace), a.Cluster.NodeOfMachine(m)
 	if name == "" || target == nil || cached != nil && !live {
@@ -245,8 +247,8 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 }
 
 // NodeOfInstance lists the nodes of a machine's target cluster live, in pages of 500. NodeOfInstance returns the first
-// node with the machine's provider ID, or nil. NodeOfInstance costs one request per 500 nodes: use NodeOfInstance only
-// for a machine without any other link to a node.
+// node with the machine's provider ID, or nil. NodeOfInstance costs one request per 500 nodes. Use it only for a
+// machine without any other link to a node.
 func (a *Kube) NodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *corev1.Node, err error) {
 	nodes := a.Cluster.TargetClient(m.Namespace).CoreV1().Nodes()
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {

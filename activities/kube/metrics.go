@@ -50,7 +50,6 @@ func NewMetrics(registry prometheus.Registerer) Metrics {
 	return m
 }
 
-// countRead counts a read of facts.
 func (m Metrics) countRead(freshness string) {
 	if m.factReads != nil {
 		m.factReads.WithLabelValues(freshness).Inc()

@@ -9,9 +9,9 @@ import (
 // This file holds the timeouts, back-offs and intervals that packages of activities share. The file
 // workflows/run/policies.go holds the timeouts and retries of whole activities.
 
-// A decision waits for its caches at most half a second in a local activity, and then 1.5 seconds in a regular
-// activity, before it reads live. Half a second is many times the delay of an event; people notice the total of two
-// seconds. Source: ADR 0004.
+// A decision waits for its caches at most half a second in a local activity, and then at most 1.5 seconds in a regular
+// activity. After that, it reads live. Half a second is many times the usual delay of an event; people notice a delay
+// of two seconds. Source: ADR 0004.
 const (
 	cacheWaitLocal   = 500 * time.Millisecond
 	cacheWaitRegular = 1500 * time.Millisecond
@@ -29,12 +29,14 @@ const (
 
 	firstShortBackOff = 2 * time.Second // first back-off after a temporary failure; doubled with each further failure
 	maxShortBackOff   = 2 * time.Minute // longest back-off after a temporary failure
-	// firstLongBackOff is the first back-off after ResourceExhausted: capacity does not come back within seconds.
+	// firstLongBackOff is the first back-off after ResourceExhausted, because capacity does not come back within
+	// seconds.
 	firstLongBackOff = 30 * time.Second
 	jitterShare      = 0.2             // share of a back-off or poll interval that is added or subtracted at random
-	FirstCallWithin  = 5 * time.Second // a first attempt after FirstCallWithin may have been reset by an operator
-	NewMachineFor    = 2 * time.Minute // a machine older than NewMachineFor counts as tried. Source: ADR 0053
-	HeartbeatEvery   = 3 * time.Second // a third of the heartbeat timeout in workflows/run/policies.go
+	FirstCallWithin  = 5 * time.Second // a first attempt that starts later than this may have been reset by an operator
+	// for a machine older than this, a create call may have been made. Source: ADR 0053
+	NewMachineFor  = 2 * time.Minute
+	HeartbeatEvery = 3 * time.Second // a third of the heartbeat timeout in workflows/run/policies.go
 )
 
 // Intervals between polls of a deleted instance. Source: ADR 0021.

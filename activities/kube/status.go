@@ -22,7 +22,7 @@ import (
 // Step is the running step of a workflow; status.currentOperation shows it.
 type Step struct {
 	WorkflowID string
-	RolloutOf  string // UID of the deployment whose rollout the workflow is; empty for other workflows
+	RolloutOf  string // UID of the deployment that the workflow rolls out; empty for other workflows
 	Name       string
 	Since      time.Time
 	Deadline   time.Time // deadline of the step; zero: no deadline
@@ -113,8 +113,8 @@ func (a *Kube) RecordEvent(object runtime.Object, e *Event) {
 // the API.
 const maxKindLength = 63
 
-// IgnoredKindMessage returns a message that the kind in a class reference has no effect, because the class is found by
-// its name alone. IgnoredKindMessage returns "" for the kind MachineClass.
+// IgnoredKindMessage returns a message for a class reference with a kind. The kind has no effect, because the class is
+// found by its name alone. IgnoredKindMessage returns "" for the kind MachineClass.
 func IgnoredKindMessage(class v1alpha1.ClassSpec) string {
 	return phrase.TextIf(
 		class.Kind != cache.KindClass,

@@ -15,7 +15,7 @@ type TokenRef struct {
 }
 
 // ClassesWithoutToken records the classes whose user data has no placeholder for a bootstrap token, one version per
-// class. Only the provider's worker reads user data; its answer to a create call reports a class without a placeholder.
+// class. Only the provider's worker reads user data. Its answer to a create call reports a class without a placeholder.
 // The instances of all other classes get a token. The zero ClassesWithoutToken is ready to use and safe for concurrent
 // use.
 type ClassesWithoutToken struct {
@@ -27,9 +27,9 @@ type ClassesWithoutToken struct {
 // fleet has in use.
 const maxTokenlessClasses = 1000
 
-// Add records that the user data of a class with these versions has no placeholder for a token. If
-// maxTokenlessClasses classes are recorded, most of these classes no longer exist: Add then removes all records. The
-// instances of an existing class get a token until the class is recorded again.
+// Add records that the user data of a class with these versions has no placeholder for a token. If maxTokenlessClasses
+// classes are recorded, most of them probably no longer exist, so Add removes all records. The instances of an existing
+// class get a token until the class is recorded again.
 func (t *ClassesWithoutToken) Add(namespace, class, versions string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,8 +61,8 @@ const (
 	TokenSigningKey     = "usage-bootstrap-signing"
 )
 
-// ReadToken returns the token in a Secret, in the form that an instance presents, and its expiration. A token is usable
-// unless it has expired, has no expiration, or is being deleted, or the Secret is no bootstrap token.
+// ReadToken returns the token in a Secret, in the form that an instance presents, and its expiration. A token is not
+// usable if it has expired, has no expiration or is being deleted, or if the Secret is not a bootstrap token.
 func ReadToken(secret *corev1.Secret, now time.Time) (token string, expires time.Time, usable bool) {
 	id, half := string(secret.Data[TokenIDKey]), string(secret.Data[TokenSecretKey])
 	expires, err := time.Parse(time.RFC3339, string(secret.Data[TokenExpirationKey]))

@@ -124,7 +124,7 @@ type statusWriter[O any] interface {
 }
 
 // WriteStatus writes the status of an object. The function look returns the object as read (before) and with the wanted
-// status (after). If before and after are the same pointer, nothing is written; a nil before means that the object is
+// status (after). If before and after are the same pointer, nothing is written. A nil before means that the object is
 // gone. On a conflict, WriteStatus calls look again, with a live read. WriteStatus returns the object as last read and
 // as written, or ObjectGoneError.
 func WriteStatus[O apiObject](
@@ -141,7 +141,8 @@ func WriteStatus[O apiObject](
 		case after == before:
 			return before, after, nil
 		}
-		after.SetManagedFields(nil) // a cached object lacks managed fields: the API server would drop the missing ones
+		// a cached object lacks managed fields, and an update with managed fields would remove the missing ones
+		after.SetManagedFields(nil)
 		if after, err = client.UpdateStatus(ctx, after, metav1.UpdateOptions{}); err == nil {
 			return before, after, nil
 		}
@@ -184,7 +185,8 @@ func (a *Kube) ChangeMachine(ctx context.Context, in ReadInput, change func(*v1a
 
 // ChangeMachineAtVersion writes one machine that still has the resourceVersion that the decision saw, unless change
 // returns false. ChangeMachineAtVersion returns the machine's current resourceVersion and whether it wrote. The
-// resourceVersion is empty if the machine is gone. A machine that changed is a ConflictError.
+// resourceVersion is empty if the machine is gone. If the machine changed since the decision, ChangeMachineAtVersion
+// returns a ConflictError.
 func (a *Kube) ChangeMachineAtVersion(
 	ctx context.Context,
 	ref Ref,
@@ -222,7 +224,7 @@ func (a *Kube) CordonNode(ctx context.Context, in ReadInput, live bool) (MinVers
 
 // ChangeNode writes the changes that change makes to the node of a machine. If live is false, ChangeNode first tries
 // the cached node. ChangeNode returns the current resourceVersion of the node, or an empty map if the machine has no
-// node. A node that is not proven to belong to the machine is not written.
+// node. A node that is not proven to belong to the machine stays unchanged.
 func (a *Kube) ChangeNode(
 	ctx context.Context,
 	in ReadInput,
@@ -291,9 +293,9 @@ func WriteInParallel(
 	return written, err
 }
 
-// AddOrRemoveFinalizer adds Millwright's finalizer to an object that is not being deleted, and removes the finalizer
-// from an empty object that is being deleted. AddOrRemoveFinalizer returns the current resourceVersion of the object,
-// or ObjectGoneError for a nil object.
+// AddOrRemoveFinalizer adds Millwright's finalizer to an object that is not being deleted. If the object is being
+// deleted and empty is true, AddOrRemoveFinalizer removes the finalizer. AddOrRemoveFinalizer returns the current
+// resourceVersion of the object, or ObjectGoneError for a nil object.
 func AddOrRemoveFinalizer[O apiObject](
 	ctx context.Context,
 	client patcher[O],
@@ -322,8 +324,8 @@ func AddOrRemoveFinalizer[O apiObject](
 	return o.GetResourceVersion(), nil
 }
 
-// SetController makes controller, of this kind, the controller of an object. SetController replaces the current
-// controller.
+// SetController sets the controller reference of an object to controller, which has this kind. SetController replaces
+// the current controller.
 func SetController(o, controller metav1.Object, kind string) {
 	refs := slices.DeleteFunc(
 		slices.Clone(o.GetOwnerReferences()),

@@ -152,7 +152,7 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 }
 
 // Decisions use the workflow's time, which comes from the Temporal server. A worker whose clock is ten minutes ahead
-// ends no timeout.
+// does not end a timeout early.
 func TestAWorkerWhoseClockIsAheadEndsNoTimeout(t *testing.T) {
 	t.Parallel()
 	server := time.Now().Add(-10 * time.Minute).Truncate(time.Second)

@@ -232,7 +232,7 @@ func TestReportThatAMachineIsDue(t *testing.T) {
 	})
 }
 
-// If a status cannot be written, the status cannot contain the reason: an event reports the reason.
+// If a status write is refused, the status cannot contain the reason, so an event reports it.
 func TestAReportThatIsRefusedIsAnEvent(t *testing.T) {
 	t.Parallel()
 	m := runningMachine()

@@ -31,10 +31,10 @@ type InstanceRecord struct {
 	Read       kube.ReadInput
 	ProviderID string
 	NodeName   string // the node's name in the target cluster; empty without a target cluster
-	// Told: RecordInstance writes the node name into the status, because the name decides which machine owns the node, and
-	// no later report contains the name.
+	// If Told is true, RecordInstance writes the node name into the status: the name decides which machine owns the
+	// node, and no later report contains the name.
 	Told bool `json:",omitzero"`
-	// Tokenless holds the resource versions of a class whose user data has no place for a bootstrap token; empty:
+	// Tokenless holds the resource versions of a class whose user data has no placeholder for a bootstrap token; empty:
 	// unknown.
 	Tokenless string `json:",omitzero"`
 }
@@ -42,16 +42,16 @@ type InstanceRecord struct {
 // RecordResult is the result of RecordInstance.
 type RecordResult struct {
 	Version string // resource version of the machine
-	// Stale says why the instance cannot be used: a node of another instance has the same node name. If Stale is set,
-	// nothing was written.
+	// Stale says why the instance cannot be used: its node name is already the name of another instance's node. If
+	// Stale is set, nothing was written.
 	Stale string
 }
 
 // RecordInstance writes spec.providerID, the label "node" and, if missing, the default deletion priority to the
 // machine. The node name is also written into the status in three cases: Told is set, the status has another name, or
 // the name is not a valid label value. In the other cases, the report about the instance writes the node name. An
-// instance whose node name belongs to another instance's node is not recorded, because its kubelet would take over the
-// node.
+// instance is not recorded if its node name belongs to another instance's node: the new instance's kubelet would take
+// over the node.
 func (a *Activities) RecordInstance(ctx context.Context, in InstanceRecord) (RecordResult, error) {
 	var stale string
 	told := in.Told || !isLabelValue(in.NodeName)
@@ -162,7 +162,7 @@ type ReleaseInput struct {
 
 // ReleaseMachine removes Millwright's finalizer from a machine that is being deleted, as the last step of the deletion.
 // If the machine never joined, ReleaseMachine first deletes the machine's bootstrap tokens. With Hurry, tokens that
-// cannot be deleted expire by themselves.
+// cannot be deleted do not prevent the release; they expire by themselves.
 func (a *Activities) ReleaseMachine(ctx context.Context, in ReleaseInput) (string, error) {
 	m, _, err := a.Kube.Machine(ctx, in.ReadInput)
 	if err != nil {
@@ -204,7 +204,7 @@ type CreateIntentResult struct {
 // RecordCreateIntent records in the machine's status that a create call may be in progress from now on. The write
 // requires the resource version that was read, so NeverTried is true for only one caller, however stale the caches are.
 // A repeated call returns NeverTried = false, which is the safe answer. NeverTried is also false for a machine that is
-// older than kube.NewMachineFor: a restored API server may have lost the record of a create call.
+// older than kube.NewMachineFor, because a restored API server may have lost the record of a create call.
 func (a *Activities) RecordCreateIntent(ctx context.Context, in Report) (CreateIntentResult, error) {
 	in.runID = activity.GetInfo(ctx).WorkflowExecution.RunID
 	before, after, err := a.writeReport(ctx, in)

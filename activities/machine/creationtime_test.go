@@ -15,7 +15,7 @@ import (
 	"millwright/decide/health"
 )
 
-// readAtTime returns a Read of a machine for a decision at the given time.
+// readAtTime returns a ReadInput of a machine for a decision at the given time.
 func readAtTime(m *v1alpha1.Machine, when time.Time) kube.ReadInput {
 	return kube.ReadInput{Ref: activitiestest.Ref(m), At: when}
 }

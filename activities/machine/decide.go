@@ -30,7 +30,7 @@ import (
 // Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// Decision is the next need of a Machine, with the facts for the steps that serve the need.
+// Decision says what a Machine needs next, with the facts for the next steps.
 type Decision struct {
 	attention.MachinePlan
 	CallInputs
@@ -41,12 +41,12 @@ type Decision struct {
 
 	ProviderID     string
 	NodeName       string
-	NodeFound      string `json:",omitzero"` // name of the node with the instance's provider ID; for the need Name
+	NodeFound      string `json:",omitzero"` // name of the node with the instance's provider ID; set for the need Name
 	LastKnownState string
 
 	Prepare    bool      // Millwright's finalizer is missing
 	Target     bool      // the machine's node joins a target cluster
-	NeverTried bool      // no create call was ever begun for this machine, according to the machine that was read
+	NeverTried bool      // according to the machine that was read, no create call was ever started
 	CreateBy   time.Time // end of the creation timeout; never zero
 
 	StageSince time.Time      // start of the recorded deletion stage; zero: no stage is recorded
@@ -67,10 +67,10 @@ type CallInputs struct {
 	// Token: the instance gets a bootstrap token, because it boots with user data and may be unable to join without a
 	// token.
 	Token  bool
-	Yields bool // many machines of the set have provider calls in progress: calls for other sets go first
+	Yields bool // many machines of the set have provider calls in progress, so calls for other sets go first
 }
 
-// DecideMachine reads a machine, its node and its class, and returns the machine's next need.
+// DecideMachine reads a machine, its node and its class, and returns what the machine needs next.
 func (a *Activities) DecideMachine(ctx context.Context, in kube.ReadInput) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in)
 	if err != nil {
@@ -82,8 +82,8 @@ func (a *Activities) DecideMachine(ctx context.Context, in kube.ReadInput) (Deci
 	return a.decideMachine(ctx, in, m, live, nil)
 }
 
-// DecideAfterCreate returns a machine's next need after the report that its instance exists. If the machine's node has
-// already joined, the workflow can write both facts in one report.
+// DecideAfterCreate returns what a machine needs next, after the report that its instance exists. If the machine's node
+// has already joined, the workflow can write both facts in one report.
 func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in.Read)
 	if err != nil {
@@ -95,8 +95,8 @@ func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision
 	return a.decideMachine(ctx, in.Read, m, live, &in)
 }
 
-// decideMachine decides about a machine that was read. If a report is given and is not overtaken, the decision is about
-// the machine after the report. All facts are read before the decision.
+// decideMachine decides about a machine that was read. If a report is given and is still up to date, the decision is
+// about the machine after the report. All facts are read before the decision.
 func (a *Activities) decideMachine(
 	ctx context.Context,
 	in kube.ReadInput,
@@ -144,8 +144,8 @@ func (a *Activities) readFacts(
 	}
 	f.neverTried = isCreationNeverTried(m)
 	if f.neverTried && m.DeletionTimestamp != nil && !live {
-		// The deletion of a machine without a create call needs neither class nor Secret. Only a live read can prove that no
-		// create call was begun.
+		// The deletion of a machine without a create call needs neither class nor Secret. Only a live read can prove
+		// that no create call was started.
 		now, err := kube.ReadLive(ctx, a.Kube.Machines(m.Namespace), "machine", in.Ref)
 		if err != nil || now == nil {
 			return machineFacts{}, err
@@ -179,7 +179,7 @@ func (a *Activities) callInputsOf(m *v1alpha1.Machine, related machine.RelatedOb
 	return c
 }
 
-// decide returns the machine's next need.
+// decide returns what the machine needs next.
 func (f machineFacts) decide() Decision {
 	m := f.machine
 	waits := machine.ExplanationFacts(m, f.related.Class, f.Now).CurrentWait()
@@ -235,7 +235,7 @@ func callHash(m *v1alpha1.Machine, class *v1alpha1.MachineClass, c CallInputs) s
 }
 
 // needsToken reports whether an instance of a class may need a bootstrap token. In a live decision, each class with
-// user data may need a token: the previous call may have needed a token although none was expected.
+// user data may need a token, because the previous call may have failed for lack of a token.
 func (a *Activities) needsToken(class *v1alpha1.MachineClass, versions string, live bool) bool {
 	return class != nil && class.SecretRef != nil &&
 		(live || !a.Kube.ClassesWithoutToken.Contains(class.Namespace, class.Name, versions))
@@ -280,8 +280,8 @@ func (a *Activities) readRelated(ctx context.Context, m *v1alpha1.Machine, live 
 	return related, nil
 }
 
-// readNamedNode returns the node that a machine names, as ExistingNode does. A cached node that is not proven to be the
-// machine's is read live, because another instance may have registered it since.
+// readNamedNode returns the node that a machine names, as ExistingNode does. If a cached node is not proven to belong
+// to the machine, the node is read live, because another instance may have registered it since.
 func (a *Activities) readNamedNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	node, err := a.Kube.ExistingNode(ctx, m, live)
 	if err != nil || node == nil || live || a.Kube.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours) {
@@ -302,7 +302,7 @@ func providerNameOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, 
 	return class.ProviderName(), nil
 }
 
-// isCreationNeverTried reports whether no create call can have been begun for a machine: no create intent and no
+// isCreationNeverTried reports whether no create call can have been started for a machine: no create intent and no
 // operation of another controller is recorded, and the machine names no instance and no node. A cached machine may be
 // stale.
 func isCreationNeverTried(m *v1alpha1.Machine) bool {

@@ -26,7 +26,7 @@ func withReadyCondition(status corev1.ConditionStatus, since time.Time) func(*co
 	}
 }
 
-// withUnhealthySince gives a machine a node that is unhealthy since the given time. The phase's time is the present.
+// withUnhealthySince gives a machine a node that is unhealthy since the given time. The phase has the current time.
 func withUnhealthySince(since time.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		activitiestest.WithNode(m)
@@ -180,7 +180,7 @@ func TestHealthTimeoutOfANode(t *testing.T) {
 		sick   time.Duration // how long the node has been unhealthy
 		change []func(*v1alpha1.Machine)
 		node   []runtime.Object
-		left   time.Duration // rest of the timeout; zero: the timeout has ended or is disabled
+		left   time.Duration // remaining timeout; zero: the timeout has ended or is disabled
 		due    string        // reason of the condition
 	}{
 		"not over yet, without a node":               {9 * time.Minute, nil, nil, 0, "NodeDeleted"},

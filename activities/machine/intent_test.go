@@ -81,7 +81,7 @@ func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 	assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried, "no report takes the mark away")
 }
 
-// MCM, and Millwright before it had creation intents, write a lastOperation but no creation intent.
+// MCM and old versions of Millwright write a lastOperation but no creation intent.
 func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1alpha1.Machine){

@@ -69,9 +69,9 @@ func isNewNode(node *corev1.Node, changes nodesync.Changes) bool {
 		changes.Capacity.IsEmpty()
 }
 
-// withAutoscalerGuard adds annotations to the first changes of a node while its deployment is rolled out: the
-// annotations keep the cluster autoscaler from removing the node. Without the annotations in the first write, the
-// rollout would need a second write. The rollout removes the annotations when it ends.
+// withAutoscalerGuard adds annotations to the first write of a node while its deployment is rolled out. The annotations
+// keep the cluster autoscaler from removing the node. Without the annotations in the first write, the rollout would
+// need a second write. The rollout removes the annotations when it ends.
 func (a *Activities) withAutoscalerGuard(
 	set *v1alpha1.MachineSet,
 	node *corev1.Node,
@@ -97,10 +97,10 @@ func (a *Activities) isSetRolledOut(set *v1alpha1.MachineSet) bool {
 	return found && d.UID == owner.UID && observedeployment.NamedRollout(d) != ""
 }
 
-// patchNewNode makes the first changes on a node, regardless of the node's resource version, and raises the versions.
-// patchNewNode returns a conflict if the API server rejects the patch as invalid: a node that is being deleted accepts
-// no new finalizer, or another node has the same name. If a value of the node template is invalid, the next write
-// reports the invalid value.
+// patchNewNode writes the first changes to a node at any resource version, and adds the new version to versions. It
+// returns a conflict if the API server rejects the patch as invalid: a node that is being deleted accepts no new
+// finalizer, or another node has the same name. If a value of the node template is invalid, the next write reports the
+// invalid value.
 func (a *Activities) patchNewNode(
 	ctx context.Context,
 	namespace string,
@@ -143,12 +143,12 @@ func (a *Activities) nodeToWrite(
 	return a.Kube.Node(ctx, m, true)
 }
 
-// writeNodeIfMachineStays makes changes on a node that is unchanged since it was read. Before the changes add
-// Millwright's finalizer, the machine is read live; if the machine is gone or is being deleted, nothing is written.
-// Reason: a person may have removed the machine's finalizer by force; a new finalizer on the node would then stay until
-// the next sweep for orphans. The machine is read after the node: if a person removes both finalizers after the read,
-// the node has changed, and the write gets a conflict. patchNewNode needs no live read of the machine, because a new
-// node had no finalizer before.
+// writeNodeIfMachineStays writes changes to a node that is unchanged since it was read. If the changes add Millwright's
+// finalizer, the machine is first read live. If the machine is gone or is being deleted, nothing is written. Reason: a
+// person may have removed the machine's finalizer by force. A new finalizer on the node would then stay until the next
+// sweep for orphans. The machine is read after the node. If a person removes both finalizers after the read, the node
+// has changed, and the write gets a conflict. patchNewNode needs no live read of the machine, because a new node had no
+// finalizer before.
 func (a *Activities) writeNodeIfMachineStays(
 	ctx context.Context,
 	ref kube.Ref,
@@ -165,8 +165,8 @@ func (a *Activities) writeNodeIfMachineStays(
 	return a.writeNode(ctx, ref.Namespace, node, changes, versions)
 }
 
-// writeNode makes changes on a node that is unchanged since it was read, and raises the versions. The capacity is
-// written first, because the second write records the applied template.
+// writeNode writes changes to a node that is unchanged since it was read, and adds the new version to versions. The
+// capacity is written first, because the second write records the applied template.
 func (a *Activities) writeNode(
 	ctx context.Context,
 	namespace string,
@@ -230,9 +230,10 @@ type InPlaceMark struct {
 }
 
 // MarkInPlace writes the progress of an in-place update into the condition InPlaceUpdate of the machine's node.
-// MarkInPlace writes nothing if the condition is up to date, or if Reason is no longer the next step: the update was
-// cancelled, the agent was faster, or the node to drain was uncordoned. The result holds the node's resource version;
-// the result is empty if the machine has no node, or shares its node with another machine. The activity is idempotent.
+// MarkInPlace writes nothing if the condition is up to date. It also writes nothing if Reason is no longer the next
+// step: the update was cancelled, the agent was faster, or the node to drain was uncordoned. The result holds the
+// node's resource version. It is empty if the machine has no node, or shares its node with another machine. The
+// activity is idempotent.
 func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinVersions, error) {
 	return a.Kube.ChangeNode(ctx, in.Read, true, func(m *v1alpha1.Machine, node *corev1.Node) {
 		now := drain.InPlaceFacts(node)
@@ -254,8 +255,8 @@ func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinV
 }
 
 // CordonNode cordons the node of a machine. CordonNode keeps an existing cordon, and skips a node whose in-place update
-// was cancelled or is held. The result holds the node's resource version; the result is empty if the machine has no
-// node, or shares its node with another machine. The activity is idempotent.
+// was cancelled or is held. The result holds the node's resource version. It is empty if the machine has no node, or
+// shares its node with another machine. The activity is idempotent.
 func (a *Activities) CordonNode(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	return a.Kube.CordonNode(ctx, in, true)
 }
@@ -269,9 +270,9 @@ func (a *Activities) UncordonNode(ctx context.Context, in kube.ReadInput) (kube.
 }
 
 // AnnounceTermination sets the condition Terminating on the node of a machine that is being deleted. An existing
-// condition with status True keeps its reason. The result holds the node's resource version; the result is empty if the
-// machine has no node, shares its node with another machine, or is not yet being deleted according to the cache. The
-// activity is idempotent.
+// condition with status True keeps its reason. The result holds the node's resource version. It is empty if the machine
+// has no node, shares its node with another machine, or is not being deleted according to the cache. The activity is
+// idempotent.
 func (a *Activities) AnnounceTermination(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	known := false
 	versions, err := a.Kube.ChangeNode(ctx, in, in.Live, func(m *v1alpha1.Machine, node *corev1.Node) {
@@ -335,7 +336,7 @@ type NodeRemoval struct {
 
 // DeleteNode deletes the Node object of an instance that is gone. DeleteNode succeeds without a deletion if the node
 // does not exist, or belongs to another instance or machine. A precondition protects a node that changed after the
-// check. The VolumeAttachments of an instance that may still run stay: otherwise, Kubernetes could attach a volume to a
+// check. The VolumeAttachments stay if the instance may still run. Otherwise, Kubernetes could attach a volume to a
 // second node while the instance writes to the volume. Kubernetes removes these attachments when it considers the
 // removal safe.
 func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {

@@ -55,8 +55,7 @@ type preservation struct {
 }
 
 // decidePreservation reads a machine and its node, and decides about the preservation; nil means that nothing must be
-// decided. The node is read live: a missing annotation ends a preservation, and a stale cache must not end the
-// preservation.
+// decided. The node is read live, because a missing annotation ends a preservation, and a stale cache must not end it.
 func (a *Activities) decidePreservation(ctx context.Context, in kube.ReadInput) (*preservation, error) {
 	m, _, err := a.Kube.Machine(ctx, in)
 	if err != nil || m == nil {
@@ -79,8 +78,8 @@ func (a *Activities) decidePreservation(ctx context.Context, in kube.ReadInput) 
 	}, nil
 }
 
-// writeChanges makes the changes and raises the versions. The recorded end is written first and removed last: while the
-// end is recorded, the next run knows that changes may be missing.
+// writeChanges writes the changes and adds the new versions to versions. The end of the preservation is written to the
+// status first and removed last. While it is in the status, the next run knows that other changes may be missing.
 func (p *preservation) writeChanges(ctx context.Context, versions kube.MinVersions) error {
 	steps := []func(context.Context, kube.MinVersions) error{
 		p.writeExpiry, p.writeNodeMarks, p.writeCondition, p.writeMachineAnnotations,
@@ -98,8 +97,8 @@ func (p *preservation) writeChanges(ctx context.Context, versions kube.MinVersio
 	return nil
 }
 
-// writeExpiry writes only the end of preservation into the status. The phase's time must not change, because timeouts
-// count from it.
+// writeExpiry writes only the end of preservation into the status. The timestamp of the phase must not change, because
+// timeouts start at this timestamp.
 func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersions) error {
 	if !p.decision.StatusChange {
 		return nil
@@ -115,7 +114,7 @@ func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersion
 	}
 	p.machine = m
 	versions.RaiseVersion(cache.Machines, m.ResourceVersion)
-	if p.node == nil || !p.decision.Preserve { // else writeCondition records the event
+	if p.node == nil || !p.decision.Preserve { // otherwise, writeCondition records the event
 		p.recordEvent()
 	}
 	return nil
@@ -183,7 +182,6 @@ func (p *preservation) writeCondition(ctx context.Context, versions kube.MinVers
 	return nil
 }
 
-// writeMachineAnnotations writes the annotations of the machine.
 func (p *preservation) writeMachineAnnotations(ctx context.Context, versions kube.MinVersions) error {
 	edit := p.decision.Machine.Annotations
 	if edit.IsEmpty() {

@@ -67,7 +67,7 @@ func setCordonedByOthers(n *corev1.Node) {
 	)
 }
 
-// preserveMachine runs PreserveMachine twice, and checks that the returned versions are those of the written objects.
+// preserveMachine runs PreserveMachine twice, and checks that it returns the versions of the written objects.
 func preserveMachine(w *activitiestest.World, in kube.ReadInput) {
 	w.T.Helper()
 	w.AwaitCaches()

@@ -20,7 +20,7 @@ func TestPreserveMachineRetriesAfterAConflict(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		at     activitiestest.WriteKind
-		writes int // number of writes: with one failed write, and a second taint write where needed
+		writes int // number of writes, including the failed write and, where needed, a second taint write
 	}{
 		"of the end":         {endWrite, 5},
 		"of the marks":       {marksWrite, 5},

@@ -159,8 +159,9 @@ func isReportOutdated(m *v1alpha1.Machine, in Report) bool {
 	}
 }
 
-// applyReport changes the status according to the report. A time changes only together with its value. No time is
-// before the machine's creation timestamp, although the API server's clock may be slightly ahead of Temporal's clock.
+// applyReport changes the status according to the report. A timestamp changes only when its value changes. No timestamp
+// is before the machine's creation timestamp, although the API server's clock may be slightly ahead of Temporal's
+// clock.
 func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.Time) {
 	status, now := &m.Status, metav1.NewTime(phrase.LaterTime(stamp, m.CreationTimestamp.Time))
 	if in.Phase != "" && string(status.CurrentStatus.Phase) != in.Phase {
@@ -240,8 +241,8 @@ func explainWait(m *v1alpha1.Machine, class *v1alpha1.MachineClass, now time.Tim
 	}
 }
 
-// withIgnoredKindCondition returns the conditions of a report. If the class reference names a kind, which has no
-// effect, a true condition ClassReady says that the kind is ignored.
+// withIgnoredKindCondition returns the conditions of a report. A class reference may name a kind, which has no effect.
+// Then a true condition ClassReady says that the kind is ignored.
 func withIgnoredKindCondition(conditions []Condition, class v1alpha1.ClassSpec) []Condition {
 	ignored := kube.IgnoredKindMessage(class)
 	return list.Map(conditions, func(c Condition) Condition {
@@ -252,9 +253,9 @@ func withIgnoredKindCondition(conditions []Condition, class v1alpha1.ClassSpec) 
 	})
 }
 
-// nextCreationIntent records the first create call. If a machine's first operation is written before any create call,
-// nextCreationIntent records an empty intent: later, an empty lastOperation.type can no longer prove that no create
-// call was made.
+// nextCreationIntent records the first create call. If the first lastOperation is written before any create call,
+// nextCreationIntent records an empty intent, because an empty lastOperation.type can then no longer prove that no
+// create call was made.
 func nextCreationIntent(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alpha1.CreationIntent {
 	was := m.Status.CreationIntent
 	switch {
@@ -365,13 +366,14 @@ func setCondition(list []corev1.NodeCondition, c Condition, now metav1.Time) []c
 // never changes.
 type DeletionProgress struct {
 	Stage deletion.Stage // stage that begins; empty keeps the stage
-	// Means is the new means of removing pods; empty keeps the means. The first Means starts the timeout of the drain.
+	// Means is the new way of removing pods; empty keeps the present way. The first Means starts the timeout of the
+	// drain.
 	Means      string
 	Result     string   // result of the drain; empty keeps the result
 	LeftBehind []string // pods that remain on the node
 }
 
-// applyToDeletion returns the deletion record after the report. A time changes only together with its value.
+// applyToDeletion returns the deletion record after the report. A timestamp changes only when its value changes.
 func (d *DeletionProgress) applyToDeletion(was *v1alpha1.MachineDeletion, now metav1.Time) *v1alpha1.MachineDeletion {
 	if d == nil {
 		return was

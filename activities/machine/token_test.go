@@ -121,7 +121,7 @@ func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
 	})
 	t.Run("another attempt gets another, and the earlier one stays", func(t *testing.T) {
 		w, names, halves := activitiestest.NewWorld(t), []string{}, map[string]bool{}
-		// the names of earlier attempts do not collide with those of later attempts
+		// the names of earlier attempts do not collide with the names of later attempts
 		for n := range machine.MaxTokenNames + 2 {
 			got := issueToken(w, activitiestest.Machine("m"), strconv.Itoa(n), activitiestest.TokenExpiration())
 			names = append(names, got.Name)
@@ -318,7 +318,7 @@ func TestATokenThatCannotBeWrittenIsNotRevealed(t *testing.T) {
 	}
 }
 
-// The provider's worker reports which user data has no place for a token.
+// The provider's worker reports which user data has no placeholder for a token.
 func TestNoTokenForUserDataWithoutAPlaceForOne(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")

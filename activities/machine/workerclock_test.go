@@ -17,7 +17,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// withServerAge gives a machine an age by the clock of the servers.
+// withServerAge makes a machine as old as ago by the clock of the servers.
 func withServerAge(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.CreationTimestamp = k.ServerTimestamp(ago) }
 }
@@ -71,7 +71,7 @@ func TestTheClockOfAWorkerDoesNotEndAStoppedCreation(t *testing.T) {
 	})
 }
 
-// The timeout of an in-place update, and the health timeout after a failed update, count from the time of the phase.
+// The timeout of an in-place update, and the health timeout after a failed update, start at the timestamp of the phase.
 func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
 	const timeout = 5 * time.Minute
@@ -104,7 +104,7 @@ func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
 	})
 }
 
-// The drain timeout counts from the recorded time of the first evictions.
+// The drain timeout starts at the recorded time of the first evictions.
 func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 	t.Parallel()
 	const timeout = 5 * time.Minute
@@ -152,7 +152,7 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 	}
 }
 
-// A restored API server may have lost the record of a create call: the provider first searches for the instance of a
+// A restored API server may have lost the record of a create call. So the provider first searches for an instance of a
 // machine that is not new.
 func TestTheClockOfAWorkerMakesNoMachineNew(t *testing.T) {
 	t.Parallel()
@@ -176,7 +176,7 @@ func TestTheClockOfAWorkerMakesNoMachineNew(t *testing.T) {
 	}
 }
 
-// Temporal may retry a regular activity for hours: the status gets the time of the last attempt, not the time of the
+// Temporal may retry a regular activity for hours, so the status gets the time of the last attempt, not the time of the
 // workflow's decision.
 func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 	t.Parallel()
@@ -212,8 +212,8 @@ func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 	})
 }
 
-// The clocks of Temporal and the API server differ slightly: no time in a machine's status is before the machine's
-// creation.
+// The clocks of Temporal and the API server differ slightly. Nevertheless, no timestamp in a machine's status is before
+// the machine's creation.
 func TestNoTimeOfAMachineIsBeforeItsCreation(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")

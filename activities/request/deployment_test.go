@@ -160,7 +160,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 	}
 }
 
-// If the answer of the first run is lost, the second run must not undo the undo.
+// If the answer of the first run is lost, the second run must not revert the undo.
 func TestARepeatedUndoIsNotUndone(t *testing.T) {
 	t.Parallel()
 	d, objects := deploymentInRollout()

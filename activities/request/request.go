@@ -30,8 +30,8 @@ const (
 type Request struct {
 	Kind    request.Kind // kind of the object
 	Object  kube.Ref
-	Order   request.CommandOrder // the times in the written object count from Order.Asked
-	Unheard bool                 // no caller receives the answer: an event on the object reports a refusal
+	Order   request.CommandOrder // timestamps in the written object are computed from Order.Asked
+	Unheard bool                 // no caller receives the answer, so an event on the object reports a refusal
 }
 
 // Answer is the result of a request.

@@ -28,13 +28,14 @@ type Creation struct {
 type WriteResult struct {
 	Versions kube.MinVersions   // resource versions of the written machines
 	Failure  scale.WriteFailure // the first rejected write; zero: all writes succeeded
-	Unseen   bool               // the version of a write may be unknown: only a live read is sure to include the write
+	// the version of a write may be unknown, so only a live read is sure to include the write
+	Unseen bool
 }
 
 // CreateMachines creates the machines of a batch from the set's template: one machine, then two, then four in parallel.
-// After the first rejection, no machine is created: one cause must not fail all machines. If the set's spec changes
-// during the activity, no further machine is created. An existing machine of the set with a wanted name counts as
-// created, so the activity is idempotent. A set that changed since the decision causes a Conflict.
+// After the first rejection, no further machine is created, so that one cause does not fail all machines. If the set's
+// spec changes during the activity, no further machine is created. An existing machine of the set with a wanted name
+// counts as created, so the activity is idempotent. A set that changed since the decision causes a Conflict.
 func (a *Activities) CreateMachines(ctx context.Context, in Creation) (WriteResult, error) {
 	set, err := kube.ReadLiveAtVersion(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, in.Version)
 	if err != nil {
@@ -55,8 +56,8 @@ func (a *Activities) CreateMachines(ctx context.Context, in Creation) (WriteResu
 	)
 }
 
-// StillWantsMachines reports whether a cached set is not being deleted, and has no newer spec than the decision about
-// its creations saw.
+// StillWantsMachines reports whether a cached set is not being deleted, and its spec is not newer than in the decision
+// about the creations.
 func StillWantsMachines(now, decided metav1.Object) bool {
 	return now.GetUID() == decided.GetUID() && now.GetGeneration() <= decided.GetGeneration() &&
 		now.GetDeletionTimestamp() == nil
@@ -66,10 +67,10 @@ func StillWantsMachines(now, decided metav1.Object) bool {
 // StartToCloseTimeout, which leaves time for the last creations to end.
 const maxCreationTime = 10 * time.Second
 
-// CreateInBatches creates the machines of a batch: one machine, then two, then four in parallel, and none after the
+// CreateInBatches creates the machines of a batch: one machine, then two, then four in parallel. It stops after the
 // first rejection. The function create creates one machine, and returns the machine's resource version. An event on the
-// set reports a rejection. CreateInBatches ends early and without an error after 10 s, or once wanted returns false:
-// the next decision names the missing machines.
+// set reports a rejection. CreateInBatches ends early and without an error after 10 s, or once wanted returns false.
+// The next decision names the missing machines.
 func CreateInBatches(
 	ctx context.Context,
 	k *kube.Kube,
@@ -120,7 +121,7 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
-	// a template that was copied from a machine may contain a provider ID: all machines would share one instance
+	// a template that was copied from a machine may contain a provider ID, which all machines would share
 	m.Spec.ProviderID = ""
 	if timeout, set := set.Annotations[v1alpha1.AnnotationEffectiveCreationTimeout]; set {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationEffectiveCreationTimeout, timeout)
@@ -134,7 +135,8 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 	if apierrors.IsAlreadyExists(err) {
 		made, err = machines.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || (err == nil && !metav1.IsControlledBy(made, set)) {
-			return "", kube.ConflictError(kube.Ref{Namespace: set.Namespace, Name: name}) // deleted, or owned by another set
+			// the machine was deleted, or another set owns the machine
+			return "", kube.ConflictError(kube.Ref{Namespace: set.Namespace, Name: name})
 		}
 	}
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Each set counts and reports its own surplus of machines. The surplus is reported next to a Recreate deployment, next
-// to a deployment without surge whose name comes first, and in either order of the reports.
+// Each set counts and reports its own surplus of machines. The test reports the surplus beside a Recreate deployment,
+// and beside a deployment without surge whose name comes first, with the reports in either order.
 func TestTheSurplusOfASetBesideOtherDeployments(t *testing.T) {
 	t.Parallel()
 	var objects []runtime.Object

@@ -29,14 +29,14 @@ import (
 // Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// Decision is the next need of a MachineSet.
+// Decision says what a MachineSet needs next.
 type Decision struct {
 	Gone    bool               // the object no longer exists: only Gone and the reason in Pending are set
 	Pending attention.Decision // pending work; the zero value means no work
 	Version string             // resourceVersion of the set that was read
 	Scale   scale.Decision
 	Prepare bool             // Millwright's finalizer is missing
-	Free    bool             // the set is being deleted and has no machine: Millwright's finalizer may be removed
+	Free    bool             // the set is being deleted and has no machine, so Millwright's finalizer may be removed
 	Report  bool             // the status is out of date
 	Blocked explain.Summary  `json:",omitzero"` // blockers of the set and its machines
 	Seen    kube.MinVersions // resource versions that were read; a later decision must not read older versions
@@ -77,7 +77,7 @@ func (a *Activities) DecideSet(ctx context.Context, in Input) (Decision, error) 
 	return d, nil
 }
 
-// NewDecision returns the part of a decision that is the same for sets of both families of kinds.
+// NewDecision returns the part of a decision that is the same for sets of MCM and of Cluster API.
 func NewDecision(set metav1.Object, plan observeset.ExplainedPlan) Decision {
 	return Decision{
 		Pending: plan.Pending,
@@ -192,9 +192,9 @@ func (a *Activities) deleteMachine(
 	return m.ResourceVersion, nil
 }
 
-// restoreMachineFinalizer restores Millwright's finalizer on a machine from which a person removed it: without the
-// finalizer, the object would vanish at once, and its instance would stay. restoreMachineFinalizer returns the resource
-// version of the machine; empty if the machine is gone.
+// restoreMachineFinalizer restores Millwright's finalizer on a machine from which a person removed it, and returns the
+// machine's resource version; empty if the machine is gone. Without the finalizer, the object would vanish at once, and
+// its instance would stay.
 func (a *Activities) restoreMachineFinalizer(
 	ctx context.Context,
 	namespace string,
@@ -215,7 +215,7 @@ func (a *Activities) restoreMachineFinalizer(
 	return version, err
 }
 
-// AdoptMachines makes a set the controller of machines that have no existing controller. The set is read live first: a
+// AdoptMachines makes a set the controller of machines that have no existing controller. The set is first read live. A
 // set that is being deleted adopts no machine, but a set that was paused after the decision still adopts machines. A
 // machine that changed since the decision causes a Conflict. The activity is idempotent.
 func (a *Activities) AdoptMachines(ctx context.Context, in MachineBatch) (kube.MinVersions, error) {
@@ -237,8 +237,8 @@ func (a *Activities) AdoptMachines(ctx context.Context, in MachineBatch) (kube.M
 }
 
 // ReleaseMachines removes the set's controller reference from machines, and annotates each machine with the set's UID.
-// The annotation lets a set notice that it loses each machine that it creates. A machine that changed since the
-// decision causes a Conflict. The activity is idempotent.
+// With this annotation, a set can detect that it releases every machine that it creates. A machine that changed since
+// the decision causes a Conflict. The activity is idempotent.
 func (a *Activities) ReleaseMachines(ctx context.Context, in MachineBatch) (kube.MinVersions, error) {
 	return a.changeMachines(ctx, in, func(m *v1alpha1.Machine) bool {
 		ours := func(ref metav1.OwnerReference) bool { return string(ref.UID) == in.Set.UID }
@@ -330,7 +330,8 @@ func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
 		if equality.Semantic.DeepEqual(changed.Status, set.Status) {
 			return set, set, nil
 		}
-		changed.Status.ObservedMachines = related.MachinesVersion // set after the comparison: this field alone is not worth a write
+		// set after the comparison, because a change of this field alone is not worth a write
+		changed.Status.ObservedMachines = related.MachinesVersion
 		return set, changed, nil
 	}
 	before, after, err := kube.WriteStatus(ctx, in.ReadInput, a.Kube.Sets(in.Ref.Namespace), look)

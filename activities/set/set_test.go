@@ -363,8 +363,8 @@ func TestCreateMachinesThatTheAPIServerRefuses(t *testing.T) {
 	assert.Less(t, len(events[0]), 1100)
 }
 
-// slowClient is a client whose creations of machines last a moment, unless their context ends first; the fakes ignore
-// contexts. slowClient rejects the machine s-bad once the creations of s-a and s-b are in progress.
+// slowClient is a client that creates machines slowly and stops if the context ends; the fakes ignore contexts.
+// slowClient rejects the machine s-bad once the creations of s-a and s-b are in progress.
 type slowClient struct {
 	versioned.Interface
 	creationsInProgress *sync.WaitGroup

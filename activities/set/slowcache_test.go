@@ -34,8 +34,8 @@ import (
 )
 
 // A set decides with caches that are stale, that get events in bursts, or that get no events. The set's activities run
-// twice, run partly, or run for a workflow run that has ended. The set never has too many machines, and in the end not
-// too few.
+// twice, run partly, or run for a workflow run that has ended. The set never has too many machines, and in the end has
+// enough machines.
 func TestAThousandMachinesWhileCachesLag(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 1000)
@@ -96,7 +96,7 @@ func newMachineSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.Machine
 	return l
 }
 
-// run repeats turns until the set has nothing to do for several turns. After each activity, check is called with the
+// run repeats runTurn until the set has nothing to do for several turns. After each activity, check is called with the
 // number of machines.
 func (l *machineSetLoop) run(t *testing.T, check func(all, live int)) {
 	l.T, l.checkCounts = t, check
@@ -164,8 +164,8 @@ func (l *machineSetLoop) carryOutDecision(d set.Decision) (acted bool, err error
 	return true, err
 }
 
-// writeBatch carries out a batch in one of three ways: once; again, because the worker died half way or its answer was
-// lost; or only half, because the workflow run ends.
+// writeBatch carries out a batch once, twice (because the worker died half way or its answer was lost), or only half
+// (because the workflow run ends).
 func (l *machineSetLoop) writeBatch(activity, half, whole any) (done set.WriteResult, died bool, err error) {
 	first := []any{nil, nil, nil, nil, nil, half, whole, half}
 	chance := l.random.IntN(len(first))
@@ -215,8 +215,8 @@ func runActivity[T any](l *machineSetLoop, activity, in any) (answer T, err erro
 	return answer, err
 }
 
-// releaseEventsSlowly releases events in bursts, until the caches have the given versions: the caches stay as stale as
-// allowed.
+// releaseEventsSlowly releases events in bursts until the caches have the given versions, so that the caches stay as
+// stale as allowed.
 func (l *machineSetLoop) releaseEventsSlowly(waiting context.Context, versions kube.MinVersions) {
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
@@ -228,8 +228,8 @@ func (l *machineSetLoop) releaseEventsSlowly(waiting context.Context, versions k
 	}
 }
 
-// writeAsOtherClients makes the writes of others, and then releases some events. Somebody lowers the priority of a
-// machine, so that the next decision would choose another machine. Machines that are being deleted disappear.
+// writeAsOtherClients makes the writes of other clients, and then releases some events. One write lowers the priority
+// of a machine, so that the next decision would choose another machine. Machines that are being deleted disappear.
 func (l *machineSetLoop) writeAsOtherClients() {
 	buried := 0
 	for _, m := range l.allMachines() {

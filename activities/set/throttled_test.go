@@ -15,8 +15,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// A busy API server has rejected nothing: Temporal retries the activity, and neither an event nor the status says that
-// machines cannot be created.
+// A busy API server has not rejected the write, so Temporal retries the activity. Neither an event nor the status says
+// that machines cannot be created.
 func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 2)

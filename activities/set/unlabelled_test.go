@@ -49,8 +49,8 @@ func TestASetWithoutLabels(t *testing.T) {
 	}
 }
 
-// If the API server refuses a deletion, the machine stays unchanged: its phase is not Terminating, its resource version
-// is the same, and the next decision deletes the machine again.
+// If the API server refuses a deletion, the machine stays unchanged: its phase is not Terminating, and its resource
+// version is the same. The next decision deletes the machine again.
 func TestARefusedDeletionLeavesTheMachineUnchanged(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 0)

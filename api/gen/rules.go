@@ -2,10 +2,10 @@ package main
 
 import "fmt"
 
-// The CEL rules that are too long for a marker, or that two kinds share. A rule is made from the condition that makes
-// an item invalid; the message uses the same condition to find the invalid item. A message names the field, its value,
-// and the allowed values. A message names only the first invalid item of a list, because the API server cannot estimate
-// the cost of joining several items.
+// This file has the CEL rules that are too long for a marker, or that two kinds share. A rule is made from the
+// condition that makes an item invalid; the message uses the same condition to find the invalid item. A message names
+// the field, its value, and the allowed values. A message names only the first invalid item of a list, because the API
+// server cannot estimate the cost of joining several items.
 
 // rulesKeyword is the keyword for the rules of a schema.
 const rulesKeyword = "x-kubernetes-validations"

@@ -143,10 +143,11 @@ func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
 		return values
 	}
 	steps := prefixed(words.constants, "Step")
-	sweeps := words.constantGroups["Steps of the workflow that collects orphans."] // no object has the steps of sweeps
+	// no object's status holds the steps of sweeps
+	sweeps := words.constantGroups["Steps of the workflow that collects orphans."]
 	require.NotEmpty(t, sweeps)
 	names("Operation.Step", slices.DeleteFunc(steps, func(step string) bool { return slices.Contains(sweeps, step) }))
-	others := words.constantGroups["What a Machine of Cluster API waits for, in the condition Blocked of its set. A hook has the key of its annotation."]
+	others := words.constantGroups["Reasons why a Cluster API Machine waits, in the condition Blocked of its set. If a hook blocks the Machine, the reason is the annotation key of the hook."]
 	require.NotEmpty(t, others)
 	names(
 		"Operation.BlockedBy",

@@ -23,9 +23,10 @@ const (
 	MachineDeploymentReplicaFailure MachineDeploymentConditionType = vocabulary.ConditionReplicaFailure
 	// MachineDeploymentFrozen: no machine is created, for safety.
 	MachineDeploymentFrozen MachineDeploymentConditionType = vocabulary.ConditionFrozen
-	// MachineDeploymentDegraded: the machines stay on a former revision. MachineDeploymentReconciling: the machines are
-	// not as wanted yet. MachineDeploymentStalled: the machines do not become as wanted unless a person acts. Tools such
-	// as kstatus read the last two, and at most one of these two exists. All three exist only while they are True.
+	// MachineDeploymentDegraded: the machines stay on a former revision. MachineDeploymentReconciling: the machines do
+	// not match the spec yet. MachineDeploymentStalled: the machines will not match the spec unless a person acts.
+	// Tools such as kstatus read Reconciling and Stalled. At most one of these two exists. Degraded, Reconciling and
+	// Stalled exist only while they are True.
 	MachineDeploymentDegraded    MachineDeploymentConditionType = vocabulary.ConditionDegraded
 	MachineDeploymentReconciling MachineDeploymentConditionType = vocabulary.ConditionReconciling
 	MachineDeploymentStalled     MachineDeploymentConditionType = vocabulary.ConditionStalled
@@ -122,8 +123,8 @@ const ReasonSelectorOverlap = "SelectorOverlap"
 // ReasonClassKindIgnored is the reason of ClassKindIgnored, and of the event that goes with it.
 const ReasonClassKindIgnored = "ClassKindIgnored"
 
-// Conditions of a Machine itself. The types of these conditions are reserved: copying the node's conditions keeps the
-// conditions of these types, and health checks ignore the conditions of these types.
+// Conditions of a Machine itself. These types are reserved: the conditions stay when the node's conditions are copied,
+// and health checks ignore them.
 const (
 	// MachineClassReady: the class and its Secrets exist and are valid. The message also says if class.kind has no effect.
 	MachineClassReady corev1.NodeConditionType = vocabulary.ConditionClassReady
@@ -187,9 +188,9 @@ const (
 	ReasonCreating        = vocabulary.ReasonCreating
 )
 
-// ClassServed is a condition of a MachineClass: a worker polls the queue of the class's provider. While the condition
-// is False, no instance is created or deleted. The condition is absent while Millwright does not know whether a worker
-// polls.
+// ClassServed is a condition of a MachineClass: a worker polls the task queue of the class's provider. While the
+// condition is False, no instance is created or deleted. The condition is absent while Millwright does not know whether
+// a worker polls.
 const ClassServed = vocabulary.ConditionServed
 
 // Reasons of events on a MachineClass, about instances that no Machine claims.

@@ -13,8 +13,8 @@ import (
 // into objects, so that an object shows only the user's settings. A duration of zero means that the timeout ends at
 // once.
 const (
-	// DefaultCreationTimeout is how long a machine may take to become a joined node.
-	// Source: MCM flag default, --machine-creation-timeout.
+	// DefaultCreationTimeout is how long a machine may take until its node has joined. Source: MCM flag default,
+	// --machine-creation-timeout.
 	DefaultCreationTimeout = 20 * time.Minute
 	// DefaultHealthTimeout is how long a node may be unhealthy. Source: MCM flag default, --machine-health-timeout.
 	DefaultHealthTimeout = 10 * time.Minute
@@ -35,10 +35,10 @@ const (
 	// Source: MCM, constant maxReplacements.
 	DefaultMaxReplacements = 1
 
-	// DefaultRemediationBackoff is the minimum time between the replacements of two consecutive generations of machines
-	// that failed before they had joined. The time doubles with each further generation up to
-	// DefaultRemediationMaxBackoff. Source: Cluster API's KubeadmControlPlane doubles a back-off, too; a cloud takes about
-	// a minute to report missing capacity, and a person about an hour to react.
+	// DefaultRemediationBackoff is the first back-off between replacements when the new machines also fail before they
+	// join. The back-off doubles with each further failed generation of machines, up to DefaultRemediationMaxBackoff.
+	// Source: Cluster API's KubeadmControlPlane also doubles its back-off. A cloud takes about a minute to report
+	// missing capacity, and a person about an hour to react.
 	DefaultRemediationBackoff    = time.Minute
 	DefaultRemediationMaxBackoff = time.Hour
 
@@ -50,7 +50,7 @@ const (
 	DefaultMaxUnavailable = 0
 )
 
-// EffectiveCreationTimeout returns how long the machine may take to become a joined node: the value of the machine's
+// EffectiveCreationTimeout returns how long the machine may take until its node has joined: the value of the machine's
 // annotation effective-creation-timeout, otherwise the value of the spec, otherwise the default. An annotation that is
 // not a duration, or is negative, is ignored.
 func (s *MachineSpec) EffectiveCreationTimeout(annotations map[string]string) time.Duration {
@@ -92,7 +92,7 @@ func (s *MachineSpec) EffectivePreserveTimeout() time.Duration {
 func (s *MachineSpec) EvictRetries() *int32 { return s.configurationOrEmpty().MaxEvictRetries }
 
 // EffectiveNodeConditions returns the types of node conditions that make the machine unhealthy when True. As in MCM,
-// spaces are not removed: " DiskPressure" is no type of a condition. An empty text in the spec means no types.
+// spaces are not removed: " DiskPressure" matches no type of a condition. An empty text in the spec means no types.
 func (s *MachineSpec) EffectiveNodeConditions() []corev1.NodeConditionType {
 	list := DefaultNodeConditions
 	if conditions := s.configurationOrEmpty().NodeConditions; conditions != nil {

@@ -84,9 +84,10 @@ func TestEffectiveStrategy(t *testing.T) {
 	two, zero, percent := intstr.FromInt32(2), intstr.FromInt32(0), intstr.FromString("25%")
 	config := UpdateConfiguration{MaxSurge: &percent, MaxUnavailable: &two}
 	for name, tc := range map[string]struct {
-		strategy                   MachineDeploymentStrategy
-		wantType                   MachineDeploymentStrategyType
-		wantSurge, wantUnavailable intstr.IntOrString // bounds of the strategy's own block
+		strategy MachineDeploymentStrategy
+		wantType MachineDeploymentStrategyType
+		// maxSurge and maxUnavailable of the field that belongs to the strategy's type
+		wantSurge, wantUnavailable intstr.IntOrString
 	}{
 		"nothing said": {
 			MachineDeploymentStrategy{},

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Names before the bar are MCM's public contract, names after it are Millwright's additions.
+// Names before the bar "|" are MCM's public contract; names after the bar are Millwright's additions.
 func TestJSONNamesAreTheContract(t *testing.T) {
 	for _, tc := range []struct {
 		of    any

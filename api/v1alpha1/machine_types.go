@@ -119,7 +119,7 @@ type MachineDeletion struct {
 	// Start of the current stage.
 	// +required
 	Since metav1.Time `json:"since"`
-	// Whether the machine waits for its turn to be drained. When a turn becomes free, the next waiting machines continue.
+	// Whether the machine waits in the queue of drains. When a running drain ends, the next waiting machines continue.
 	// +optional
 	Queued bool `json:"queued,omitempty"`
 	// Progress of the drain; absent before the drain has begun.
@@ -160,7 +160,7 @@ type MachineDrain struct {
 	// grace periods. Kill: all pods are deleted at once, without a grace period.
 	// +optional
 	Means string `json:"means,omitempty"`
-	// When the drain first used the present means.
+	// When the drain first removed pods in the present way.
 	// +optional
 	MeansSince *metav1.Time `json:"meansSince,omitempty"`
 	// How the drain ended; empty while the drain runs. Drained: all pods have left. Forced: pods were deleted by force.
@@ -179,7 +179,7 @@ type StayingDrain struct {
 	// +required
 	// +kubebuilder:validation:Enum=InPlaceUpdate;Preservation
 	Purpose DrainPurpose `json:"purpose"`
-	// The time that identifies the occasion of the drain: the time of the update's step, or the end of the preservation.
+	// The time that identifies this drain: the time of the update's step, or the end of the preservation.
 	// +required
 	Occasion     metav1.Time `json:"occasion"`
 	MachineDrain `json:",inline"`

@@ -29,7 +29,7 @@ type MachineClass struct {
 	// +required
 	// +kubebuilder:pruning:PreserveUnknownFields
 	ProviderSpec runtime.RawExtension `json:"providerSpec"`
-	// Name of the provider, in any case of letters: AWS and aws are the same.
+	// Name of the provider, in upper or lower case: AWS and aws are the same.
 	// +optional
 	Provider string `json:"provider,omitempty"`
 	// The Secret with the user data of instances, and with the credentials if credentialsSecretRef is left out. A Secret

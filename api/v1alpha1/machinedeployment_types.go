@@ -222,7 +222,7 @@ type RolloutStatus struct {
 	// Name of the machine set of this revision.
 	// +optional
 	Set string `json:"set,omitempty"`
-	// The rollout step in force, counted from 0; the number of steps when all steps are over.
+	// The current rollout step, counted from 0; the number of steps when all steps are over.
 	// +optional
 	Step int32 `json:"step,omitempty"`
 	// The steps of the policy at the start of the rollout. A rollout keeps its steps, even if the policy is changed or
@@ -238,15 +238,15 @@ type RolloutStatus struct {
 	// Names of the new machines that failed, if automaticRollback counts failed machines.
 	// +optional
 	FailedMachines []string `json:"failedMachines,omitempty"`
-	// The automaticRollback of the policy when the rollout began. A changed or deleted policy counts from the next rollout
-	// on. Absent: the rollout does not roll back automatically.
+	// The automaticRollback of the policy when the rollout began. A change or deletion of the policy takes effect in
+	// the next rollout. Absent: the rollout does not roll back automatically.
 	// +optional
 	AutomaticRollback *AutomaticRollback `json:"automaticRollback,omitempty"`
 	// Number of retries of the revision.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
-	// When the newest machine of the former attempts was created. A failure of a machine that is not newer does not count.
-	// Absent: all failures count.
+	// When the newest machine of the earlier attempts was created. Only failures of newer machines count. Absent: all
+	// failures count.
 	// +optional
 	FormerMachinesUntil *metav1.Time `json:"formerMachinesUntil,omitempty"`
 	// When the rollout was complete for the first time. Absent until then.
@@ -256,16 +256,17 @@ type RolloutStatus struct {
 	// +optional
 	LastGoodSet string `json:"lastGoodSet,omitempty"`
 	// Name of the machine set of the complete rollout before lastGoodSet, to which an automatic rollback returns during
-	// the bakeTime. Absent: there was none.
+	// the bakeTime. Absent: there was no such rollout.
 	// +optional
 	FormerGoodSet string `json:"formerGoodSet,omitempty"`
-	// Why the machines stay on a former revision although the template is newer. Absent: they do not.
+	// Why the machines stay on a former revision although the template is newer. Absent: the machines follow the
+	// template.
 	// +optional
 	Pin *RolloutPin `json:"pin,omitempty"`
 }
 
 // RolloutPin keeps the machines of a deployment on a former revision: after an automatic rollback, or because a person
-// requested it. It ends when the template changes, or with a retry.
+// requested it. The pin ends when the template changes, or with a retry.
 type RolloutPin struct {
 	// Name of the machine set that has the machines instead of the template's set.
 	// +required
@@ -286,19 +287,14 @@ type RolloutPin struct {
 
 // MachineDeploymentCondition is a condition of a deployment.
 type MachineDeploymentCondition struct {
-	// Type of the condition.
-	// Available: enough machines are available.
-	// Progressing: the rollout progresses or is complete (True), made no progress in time (False), or is stopped
-	// (Unknown).
-	// Blocked: something blocks the deployment, one of its sets or one of its machines. The condition Blocked exists only
-	// while its status is True.
-	// ReplicaFailure: a machine could not be created or deleted.
-	// Frozen: no machine is created, for safety.
-	// Degraded: the machines stay on a former revision. Reconciling: the machines are not as wanted yet.
-	// Stalled: the machines do not become as wanted unless a person acts. These three are there only while they are True.
-	// SelectorOverlap: another deployment selects the same machines.
-	// ClassKindIgnored: class.kind of the template is not MachineClass, and has no effect.
-	// ReplacementHeld: failed machines are not replaced now.
+	// Type of the condition. Available: enough machines are available. Progressing: the rollout progresses or is
+	// complete (True), made no progress in time (False), or is stopped (Unknown). Blocked: something blocks the
+	// deployment, one of its sets or one of its machines. The condition Blocked exists only while its status is True.
+	// ReplicaFailure: a machine could not be created or deleted. Frozen: no machine is created, for safety. Degraded:
+	// the machines stay on a former revision. Reconciling: the machines do not match the spec yet. Stalled: the
+	// machines will not match the spec unless a person acts. Degraded, Reconciling and Stalled exist only while they
+	// are True. SelectorOverlap: another deployment selects the same machines. ClassKindIgnored: class.kind of the
+	// template is not MachineClass, and has no effect. ReplacementHeld: failed machines are not replaced now.
 	// +required
 	Type MachineDeploymentConditionType `json:"type"`
 	// True, False, or Unknown if the status cannot be determined.
@@ -333,8 +329,8 @@ type MachineDeploymentList struct {
 	Items           []MachineDeployment `json:"items"`
 }
 
-// MachineReplacement is one use of a deployment's replacement budget. The use ends when the machine is gone and the
-// machine's substitute has joined.
+// MachineReplacement is a granted replacement, which uses a part of the deployment's replacement budget. The
+// replacement is complete when the machine is gone and the machine's substitute has joined.
 type MachineReplacement struct {
 	// UID of the machine that is replaced.
 	// +required

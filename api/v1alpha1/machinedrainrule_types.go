@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MachineDrainRule says how certain pods are treated when the nodes of certain machines in its namespace are drained,
+// MachineDrainRule says how a drain treats the selected pods on the nodes of the selected machines in its namespace,
 // like Cluster API's kind MachineDrainRule. If several rules match a pod, the rule whose name sorts first applies. The
 // pod's own label cluster.x-k8s.io/drain overrides all rules.
 //
@@ -41,8 +41,8 @@ type MachineDrainRuleSpec struct {
 
 // MachineDrainRuleDrain is the treatment of pods.
 type MachineDrainRuleDrain struct {
-	// Drain: the pods are evicted, in their order. Skip: the pods stay. WaitCompleted: the drain waits for the end of the
-	// pods and does not evict them.
+	// Drain: the pods are evicted, in their order. Skip: the pods stay. WaitCompleted: the drain waits until the pods
+	// end, and does not evict them.
 	// +required
 	Behavior MachineDrainRuleBehavior `json:"behavior"`
 	// Pods of a lower order leave a node before pods of a higher order are evicted; 0 by default.

@@ -83,7 +83,7 @@ type MachineSetStatus struct {
 	// Number of machines beyond peakReplicas, which were created in excess.
 	// +optional
 	Overshoot int32 `json:"overshoot,omitempty"`
-	// Consecutive generations of machines that failed before they had joined; absent if there is no such generation.
+	// Consecutive generations of machines of which none joined; absent if there is no such generation.
 	// +optional
 	FailedGenerations *FailedGenerations `json:"failedGenerations,omitempty"`
 	// The number of desired machines when the set last had no machine to create or to delete. If observedReplicas differs

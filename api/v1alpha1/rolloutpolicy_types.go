@@ -38,14 +38,14 @@ type RolloutPolicySpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Steps []RolloutStep `json:"steps,omitempty"`
-	// When a rollout is rolled back automatically: the machines return to the last complete revision, and the template of
-	// the MachineDeployment stays; never if left out.
+	// When a rollout is rolled back automatically; never if left out. The machines then return to the last complete
+	// revision, and the template of the MachineDeployment stays unchanged.
 	// +optional
 	AutomaticRollback *AutomaticRollback `json:"automaticRollback,omitempty"`
-	// When the place of a machine that is being deleted becomes free. TerminationComplete, the default: when the instance
-	// is gone, so that a rollout never has more instances than replicas plus maxSurge. TerminationStarted: when the
-	// deletion begins. The policy does not limit substitutes for machines that failed or that others deleted. Outside of a
-	// rollout, a larger number of replicas takes effect at once.
+	// When a substitute for a machine that is being deleted may be created. TerminationComplete, the default: when the
+	// instance is gone, so that a rollout never has more instances than replicas plus maxSurge. TerminationStarted:
+	// when the deletion begins. The policy does not limit substitutes for machines that failed or that others deleted.
+	// Outside of a rollout, a larger number of replicas takes effect at once.
 	// +optional
 	// +kubebuilder:validation:Enum=TerminationComplete;TerminationStarted
 	MachineReplacementPolicy MachineReplacementPolicy `json:"machineReplacementPolicy,omitempty"`
@@ -85,7 +85,7 @@ type RolloutPolicyList struct {
 	Items []RolloutPolicy `json:"items"`
 }
 
-// MachineReplacementPolicy says when the place of a machine that is being deleted becomes free.
+// MachineReplacementPolicy says when a substitute for a machine that is being deleted may be created.
 type MachineReplacementPolicy string
 
 // Values of MachineReplacementPolicy; the empty value means MachineTerminationComplete.
@@ -121,7 +121,8 @@ type AutomaticRollback struct {
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	MaxFailedMachines *int32 `json:"maxFailedMachines,omitempty"`
-	// How long new machines that fail count after the rollout is complete. Default 0: they count until it is complete.
+	// For how long after the rollout is complete failures of new machines still count. The default 0 means that
+	// failures count only until the rollout is complete.
 	// +optional
 	BakeTime *metav1.Duration `json:"bakeTime,omitempty"`
 }
@@ -143,8 +144,8 @@ type MachineSetRemediation struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%$')`,messageExpression=`'maxInFlight is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"'`
 	MaxInFlight *intstr.IntOrString `json:"maxInFlight,omitempty"`
-	// The minimum time between the replacements of two consecutive generations of machines that failed before they had
-	// joined; 1m by default, and 0 means no pause. The time doubles with each further generation.
+	// The first back-off between replacements when the new machines also fail before they join; 1m by default, and 0
+	// means no back-off. The back-off doubles with each further failed generation of machines.
 	// +optional
 	Backoff *metav1.Duration `json:"backoff,omitempty"`
 	// The maximum back-off between two generations; 1h by default.

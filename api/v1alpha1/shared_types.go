@@ -59,7 +59,7 @@ type MachineConfiguration struct {
 	// +optional
 	// +nullable
 	MachineHealthTimeout *metav1.Duration `json:"healthTimeout,omitempty"`
-	// How long a machine may take from its creation until its node has joined before the machine becomes Failed; 20m by
+	// How long after its creation a machine may wait for its node to join; then the machine becomes Failed. 20m by
 	// default, and zero means at once. The annotation node.machine.sapcloud.io/effective-creation-timeout overrides
 	// creationTimeout.
 	// +optional
@@ -146,8 +146,8 @@ type Operation struct {
 	// Why the step takes time, as a clause without the name of the object.
 	// +optional
 	Cause string `json:"cause,omitempty"`
-	// What the object waits for, since when, what happens without a person and when, and the command that changes it, in
-	// one sentence. While the object is blocked, the message of the condition Blocked is this sentence.
+	// One sentence: what the object waits for, since when, what happens and when if nobody acts, and the command that
+	// ends the wait. While the object is blocked, the message of the condition Blocked is this sentence.
 	// +optional
 	WaitsFor string `json:"waitsFor,omitempty"`
 }

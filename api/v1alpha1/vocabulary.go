@@ -9,7 +9,8 @@ import (
 	"millwright/api/vocabulary"
 )
 
-// Finalizers. A finalizer is set before the guarded thing is created, and is removed when the guarded thing is gone.
+// Finalizers. A finalizer is set before the object or instance that it guards is created, and is removed when this
+// object or instance is gone.
 const (
 	// FinalizerMachine is on Machine, MachineSet, MachineDeployment and MachineClass.
 	FinalizerMachine = "machine.sapcloud.io/machine-controller-manager"
@@ -39,8 +40,8 @@ const (
 	// LabelScaleUpDisabled on a MachineSet, by its presence: the set creates no machines. The usual value of the label is
 	// true.
 	LabelScaleUpDisabled = "node.machine.sapcloud.io/scale-up-disabled"
-	// LabelUpdateResult on a Machine, with value successful: the machine was updated in place and moved to the new set,
-	// and the new set must not delete the machine before the set's replicas include the machine. On a Node, the updating
+	// LabelUpdateResult on a Machine, with value successful: the machine was updated in place and moved to the new set.
+	// The new set must not delete the machine before the set's replicas include the machine. On a Node, the updating
 	// agent writes the label with the value successful or failed.
 	LabelUpdateResult = "node.machine.sapcloud.io/update-result"
 )
@@ -125,16 +126,16 @@ const (
 	AnnotationReplacementGranted = "machine.sapcloud.io/replacement-granted"
 )
 
-// Annotations of the Lease that the workers renew while they are at work.
+// Annotations of the Lease that the workers renew while they run.
 const (
-	// LeaseWorkers is the name of the Lease that the workers of an installation renew while they are at work.
+	// LeaseWorkers is the name of the Lease that the workers of an installation renew while they run.
 	LeaseWorkers = "millwright-worker"
 	// AnnotationInstallation names the installation whose workers renew the Lease LeaseWorkers.
 	AnnotationInstallation = "machine.sapcloud.io/installation"
 	// AnnotationScope says on which namespaces the installation acts: JSON with the lists "namespaces" and
 	// "exceptNamespaces" and the text "namespaceSelector". A missing field of the JSON limits nothing.
 	AnnotationScope = "machine.sapcloud.io/namespaces"
-	// AnnotationAbsences holds the times in which no worker was at work: JSON, a list of "from" and "to".
+	// AnnotationAbsences holds the periods in which no worker ran: JSON, a list of "from" and "to".
 	AnnotationAbsences = "machine.sapcloud.io/absences"
 	// AnnotationAbsentSince is the RFC 3339 time at which a possible absence of all workers began. The annotation is
 	// removed when the absence is recorded.
@@ -147,27 +148,27 @@ const (
 // Annotations of operator requests for the rollout of a MachineDeployment. The text after the revision says who made
 // the request, and why.
 const (
-	// AnnotationRolloutHold holds the rollout of one revision: "7 ann: the new image is bad". The hold ends when
+	// AnnotationRolloutHold stops the rollout of one revision: "7 ann: the new image is bad". The hold ends when
 	// another revision is rolled out.
 	AnnotationRolloutHold = "rollout.machine.sapcloud.io/hold"
 	// AnnotationRolloutApprove approves a number of steps of one revision, from the first on: "7/2 ann: looks well"
 	// approves two steps of revision 7.
 	AnnotationRolloutApprove = "rollout.machine.sapcloud.io/approve"
-	// AnnotationRolloutPausedBy says who paused the deployment, and why: "ann: lunch". The annotation is removed when the
-	// deployment is resumed, and has no effect of its own: the field spec.paused pauses the deployment.
+	// AnnotationRolloutPausedBy says who paused the deployment, and why: "ann: lunch". The annotation is removed when
+	// the deployment is resumed. The annotation has no effect of its own: the field spec.paused pauses the deployment.
 	AnnotationRolloutPausedBy = "rollout.machine.sapcloud.io/paused-by"
 	// AnnotationLastRequest is the time, the actor and the reason of the last operator request: "2026-11-21T14:06:07Z ann
 	// requested pause: lunch". Some commands leave no other record. By this annotation, Millwright recognises a request
 	// that is carried out twice.
 	AnnotationLastRequest = "rollout.machine.sapcloud.io/last-request"
-	// AnnotationRolloutRetry asks to try a revision again that is pinned to a former one: "8/1 ann: quota is raised" is
-	// the first such request for revision 8.
+	// AnnotationRolloutRetry requests another try of a revision that is pinned to a former revision: "8/1 ann: quota is
+	// raised" is the first request for revision 8.
 	AnnotationRolloutRetry = "rollout.machine.sapcloud.io/retry"
-	// AnnotationRolloutPin pins one revision to a former one: "8/7 ann: v8 is slow" keeps the machines on revision 7 as
-	// long as the template is that of revision 8.
+	// AnnotationRolloutPin pins one revision to a former revision: "8/7 ann: v8 is slow" keeps the machines on revision
+	// 7 while the deployment has the template of revision 8.
 	AnnotationRolloutPin = "rollout.machine.sapcloud.io/pin"
-	// AnnotationRolloutUndoBy says who requested the return to a revision, and why: "7 ann: v8 is slow". It becomes the
-	// change cause of the revision that returns.
+	// AnnotationRolloutUndoBy says who requested the return to a revision, and why: "7 ann: v8 is slow". The text
+	// becomes the change cause of the restored revision.
 	AnnotationRolloutUndoBy = "rollout.machine.sapcloud.io/undo-by"
 	// AnnotationRolloutFailed on a MachineSet says why the set's revision was pinned to an earlier revision, and since when.
 	// The annotation is removed when a rollout of the revision is complete.
@@ -184,8 +185,8 @@ const (
 	// AnnotationRollbackTo requests the template of a former revision: its number, or 0 for the previous revision. The
 	// annotation is removed when the deployment has the template, or cannot get the template.
 	AnnotationRollbackTo = "rollout.machine.sapcloud.io/rollback-to"
-	// AnnotationRevisionHistoryLimit is how many former MachineSets without machines are kept for rollbacks. The default
-	// is 10; 0 keeps no such set, as in Cluster API.
+	// AnnotationRevisionHistoryLimit is how many former MachineSets without machines are kept for rollbacks. The
+	// default is 10; 0 keeps none of these sets, as in Cluster API.
 	AnnotationRevisionHistoryLimit = "rollout.machine.sapcloud.io/revision-history-limit"
 	// AnnotationProgressDeadline is how many seconds a rollout may make no progress before the condition Progressing
 	// becomes False and an automatic rollback may begin. The default is 600; 0 means no limit.
@@ -212,10 +213,10 @@ const (
 	// in place if a runtime extension can do so, and replaces the other machines. With any other value, or without the
 	// annotation, a rollout replaces all machines.
 	AnnotationInPlaceUpdates = "rollout.machine.sapcloud.io/in-place-updates"
-	// AnnotationInPlaceAnswer on a former MachineSet of Cluster API holds as JSON the answer of the runtime extension for
-	// the set's machines: the set of the new template, whether the extension can update the machines to this set in place,
-	// the reason if it cannot, and the time of the answer. If the annotation is removed, the next decision asks the
-	// extension again.
+	// AnnotationInPlaceAnswer on a former MachineSet of Cluster API holds as JSON the answer of the runtime extension
+	// for the set's machines. The answer has the set of the new template, whether the extension can update the machines
+	// to this set in place, the reason if it cannot, and the time of the answer. If the annotation is removed, the next
+	// decision asks the extension again.
 	AnnotationInPlaceAnswer = "rollout.machine.sapcloud.io/in-place-answer"
 )
 
@@ -250,11 +251,12 @@ const (
 const AnnotationReleasedBy = "machine.sapcloud.io/released-by"
 
 // Annotations on Machine that control its deletion, as in Cluster API. The key of a hook is the prefix, or the prefix
-// with a slash and a name; the value of a hook does not count. The writer of a hook removes the hook.
+// with a slash and a name; the value of a hook is ignored. The writer of a hook removes the hook.
 const (
-	// AnnotationPreDrainHook begins the keys of hooks that must be removed before the node is drained.
+	// AnnotationPreDrainHook is the prefix of the keys of hooks that must be removed before the node is drained.
 	AnnotationPreDrainHook = "pre-drain.delete.hook.machine.cluster.x-k8s.io"
-	// AnnotationPreTerminateHook begins the keys of hooks that must be removed before the instance is deleted.
+	// AnnotationPreTerminateHook is the prefix of the keys of hooks that must be removed before the instance is
+	// deleted.
 	AnnotationPreTerminateHook = "pre-terminate.delete.hook.machine.cluster.x-k8s.io"
 	// AnnotationExcludeDraining with any value: the node is not drained.
 	AnnotationExcludeDraining = "machine.cluster.x-k8s.io/exclude-node-draining"
@@ -294,10 +296,10 @@ const (
 	AnnotationDrainStatus = "drain.machine.sapcloud.io/status"
 )
 
-// AnnotationCollectOrphans on a MachineClass sets how many of its instances without a Machine one sweep may delete, at
-// most 25, and until when, at most 24 hours ahead: "5 until 2026-11-24T12:00:00Z". Until this time, the annotation
-// replaces the limits of the sweep, including the limit that stops all deletions if suspiciously many instances have no
-// Machine. With 0, no instance is deleted, and no time is needed.
+// AnnotationCollectOrphans on a MachineClass sets how many of the class's instances without a Machine one sweep may
+// delete, and until when: "5 until 2026-11-24T12:00:00Z". The maximum is 25 instances and 24 hours. Until this time,
+// the annotation replaces the limits of the sweep, including the limit that stops all deletions if suspiciously many
+// instances have no Machine. With 0, no instance is deleted, and no time is needed.
 const AnnotationCollectOrphans = "machine.sapcloud.io/collect-orphans"
 
 // AnnotationAllowedClassNamespaces on a Secret lists the other namespaces, separated by commas, whose MachineClasses
@@ -307,12 +309,12 @@ const AnnotationAllowedClassNamespaces = vocabulary.AnnotationAllowedClassNamesp
 
 // Labels and annotations of pods that a drain obeys.
 const (
-	// LabelDrain with value skip: the pod stays; with wait-completed: the drain waits for the end of the pod and does
-	// not evict it. As in Cluster API, the values may have upper case letters.
+	// LabelDrain with value skip: the pod stays. With value wait-completed: the drain waits until the pod ends, and
+	// does not evict it. As in Cluster API, the values may have upper case letters.
 	LabelDrain = "cluster.x-k8s.io/drain"
-	// AnnotationDoNotDisrupt with value true: the pod is not evicted before the deadline of the drain; with a Go duration:
-	// the pod is not evicted until this time has passed since the pod's start, or until the deadline. The annotation is
-	// Karpenter's.
+	// AnnotationDoNotDisrupt with value true: the pod is not evicted before the deadline of the drain. With a Go
+	// duration: the pod is not evicted until this time has passed since the pod's start, or until the deadline. The
+	// annotation is Karpenter's.
 	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
 )
 
@@ -399,10 +401,10 @@ var ownMetadataKeys = map[string]bool{
 
 // IsOwnMetadataKey reports whether only Millwright or MCM writes labels and annotations with this key, on its objects
 // or on a Node, for its own use. If only keys of this kind have changed, the object's workflow need not be signalled.
-// Other keys are requests by users, other controllers or other objects of Millwright, such as priority, freeze,
-// scale-up-disabled, preserve, the keys of the autoscaler and the labels of in-place updates. In doubt a key is not in
-// the list: an unnecessary signal is harmless, and a missing signal delays a request. A reader that selects by labels,
-// as a set selects its machines, must compare all labels.
+// Other keys are requests by users, other controllers or other objects of Millwright. Examples are priority, freeze,
+// scale-up-disabled, preserve, the keys of the autoscaler and the labels of in-place updates. If it is unclear whether
+// a key belongs to the list, the key is left out: an unnecessary signal is harmless, but a missing signal delays a
+// request. A reader that selects by labels, as a set selects its machines, must compare all labels.
 func IsOwnMetadataKey(key string) bool {
 	return ownMetadataKeys[key]
 }

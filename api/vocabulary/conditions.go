@@ -8,8 +8,8 @@ const (
 )
 
 // ConditionBlocked is a condition of a Machine, MachineSet or MachineDeployment: something blocks the object or one of
-// its machines. The condition exists only while its status is True. The message is the sentence of `millwright
-// explain`.
+// its machines. The condition exists only while its status is True. The message is the sentence that `millwright
+// explain` prints.
 const ConditionBlocked = "Blocked"
 
 // ConditionServed is a condition of a MachineClass: a worker serves the class's provider.
@@ -19,7 +19,7 @@ const ConditionServed = "Served"
 const (
 	ConditionClassReady    = "ClassReady"    // the class and its Secrets can be used
 	ConditionInstanceReady = "InstanceReady" // the provider has made the instance
-	// the health timeout or the creation timeout has ended, or instance or node is gone
+	// the health timeout or the creation timeout has expired, or the instance or the node is gone
 	ConditionReplacementDue = "ReplacementDue"
 	ConditionDrained        = "Drained" // the pods of the node are gone
 )
@@ -39,7 +39,7 @@ const (
 	ConditionReplicaFailure   = "ReplicaFailure"   // a machine could not be created or deleted
 	ConditionFrozen           = "Frozen"           // no machine is created, for safety
 	ConditionOvershoot        = "Overshoot"        // the set has more machines than were ever desired
-	ConditionMachinesCreated  = "MachinesCreated"  // False while machines that could not be created are missing
+	ConditionMachinesCreated  = "MachinesCreated"  // False while machines are missing because they could not be created
 	ConditionMachinesReady    = "MachinesReady"    // all machines are ready
 	ConditionMachinesUpToDate = "MachinesUpToDate" // all machines match the current template
 	ConditionRollingOut       = "RollingOut"       // machines do not match the current template
@@ -55,7 +55,7 @@ const (
 
 // Condition types of a MachineDeployment of either family. Each exists only while it is True.
 const (
-	ConditionDegraded    = "Degraded"    // the deployment stays on a former revision
-	ConditionReconciling = "Reconciling" // the machines are not as wanted yet; at most one of these two exists
-	ConditionStalled     = "Stalled"     // the machines do not become as wanted unless a person acts
+	ConditionDegraded    = "Degraded"    // the deployment stays on an earlier revision
+	ConditionReconciling = "Reconciling" // the machines do not match the spec yet; never present together with Stalled
+	ConditionStalled     = "Stalled"     // the machines will not match the spec unless a person acts
 )

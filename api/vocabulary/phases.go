@@ -1,5 +1,6 @@
-// Package vocabulary has the words of statuses, of events and of the steps of workflows, for all rooms. The constants
-// are untyped strings, so that each room can give them its own type. The package imports nothing.
+// Package vocabulary defines the names of phases, conditions, reasons, events and workflow steps, for all other
+// packages. The constants are untyped strings, so that each package can give them its own type. The package imports
+// nothing.
 package vocabulary
 
 // Phases of a Machine, in status.currentStatus.phase.
@@ -43,7 +44,7 @@ const (
 	StageRelease           = "Release"           // the finalizer is removed
 )
 
-// Purposes of the drain of a node whose machine stays, in status.drain.purpose.
+// Purposes of a drain without a deletion of the machine, in status.drain.purpose.
 const (
 	DrainForUpdate       = "InPlaceUpdate" // an agent will update the node
 	DrainForPreservation = "Preservation"  // the machine has failed and is preserved

@@ -24,7 +24,7 @@ const (
 	ReasonForcing               = "Forcing"               // pods are deleted or killed
 )
 
-// ReasonWorkerPolls is the reason of the condition Served of a class whose provider has a worker.
+// ReasonWorkerPolls is the reason of the condition Served if a worker polls for the class's provider.
 const ReasonWorkerPolls = "WorkerPolls"
 
 // Reasons of events on a Machine.
@@ -40,8 +40,8 @@ const (
 	ReasonDrainMoves        = "DrainMoves"        // nothing blocks the drain any more
 )
 
-// ReasonAnotherController is the reason of the event on an object that Millwright does not reconcile, because
-// machine-controller-manager is at work in its namespace.
+// ReasonAnotherController is the reason of an event: Millwright does not reconcile the object, because
+// machine-controller-manager runs in its namespace.
 const ReasonAnotherController = "AnotherController"
 
 // Reasons of the node condition Terminating.
@@ -86,13 +86,14 @@ const (
 	ReasonRolloutWaiting             = "RolloutWaiting"             // the rollout waits at a pause point
 	ReasonInvalid                    = "Invalid"                    // the deployment is invalid and must be corrected
 	ReasonDeploymentRollback         = "DeploymentRollback"         // the deployment returns to an earlier revision
-	ReasonRolledBack                 = "RolledBack"                 // Degraded: an automatic rollback
-	ReasonPinned                     = "Pinned"                     // Degraded: a person pinned an earlier revision
-	ReasonPolicyInvalid              = "PolicyInvalid"              // the policy cannot apply to the deployment
-	ReasonScaling                    = "Scaling"                    // Reconciling: machines are missing outside of a rollout
-	ReasonNotAvailable               = "NotAvailable"               // too few machines are available
-	ReasonNotRollingOut              = "NotRollingOut"              // all machines match the template
-	ReasonWaitingForReplicasSet      = "WaitingForReplicasSet"      // the number of machines is not set yet
+	// Degraded: the deployment was rolled back automatically
+	ReasonRolledBack            = "RolledBack"
+	ReasonPinned                = "Pinned"                // Degraded: a person pinned an earlier revision
+	ReasonPolicyInvalid         = "PolicyInvalid"         // the policy cannot apply to the deployment
+	ReasonScaling               = "Scaling"               // Reconciling: machines are missing outside of a rollout
+	ReasonNotAvailable          = "NotAvailable"          // too few machines are available
+	ReasonNotRollingOut         = "NotRollingOut"         // all machines match the template
+	ReasonWaitingForReplicasSet = "WaitingForReplicasSet" // the number of machines is not set yet
 	// an object to which the template of a set refers does not exist
 	ReasonTemplateNotFound           = "TemplateNotFound"
 	ReasonPreflightCheckFailed       = "PreflightCheckFailed"       // the control plane is not ready for more machines
@@ -108,8 +109,8 @@ const (
 	ReasonSuccessfulAdopt   = "SuccessfulAdopt"   // a machine without a controller was adopted
 )
 
-// ReasonDeploymentRollbackTemplateNotFound is the reason of the event, and of the condition Degraded, when no rollback
-// is possible, because an object to which the former template refers does not exist any more.
+// ReasonDeploymentRollbackTemplateNotFound is the reason of the event and of the condition Degraded if a rollback is
+// impossible, because an object that the earlier template references no longer exists.
 const ReasonDeploymentRollbackTemplateNotFound = "DeploymentRollbackTemplateNotFound"
 
 // Reasons of conditions of a MachineSet. For other conditions that are True, the reason is the type of the condition.
@@ -134,14 +135,14 @@ const (
 	ReasonInternalError         = "InternalError"         // the machines of the set could not be listed
 )
 
-// What a workflow waits for, in status.currentOperation.blockedBy, if this is not a reason of a condition.
+// Values of status.currentOperation.blockedBy that are not reasons of a condition.
 const (
 	BlockedApproval          = "Approval"          // an operator has to approve a step of the rollout
 	BlockedCall              = "ProviderCall"      // a call of the provider has not ended for a long time
 	BlockedHold              = "Hold"              // an operator holds the deletion, the drain or the rollout
 	BlockedRefused           = "Refused"           // the API server refuses a write
 	BlockedNode              = "NodeNotHealthy"    // the node is not healthy, or is gone
-	BlockedNodeRefused       = "NodeRefused"       // the API server refuses what is written to the node
+	BlockedNodeRefused       = "NodeRefused"       // the API server refuses a write to the Node
 	BlockedNoWorker          = "NoWorker"          // no worker serves the provider; also a reason of the condition Served
 	BlockedOwnership         = "OwnershipInDoubt"  // it is not certain to which Machine the node belongs
 	BlockedPaused            = "Paused"            // an operator paused the object
@@ -150,13 +151,15 @@ const (
 	BlockedTargetUnavailable = "TargetUnavailable" // the target cluster does not answer
 )
 
-// What a Machine of Cluster API waits for, in the condition Blocked of its set. A hook has the key of its annotation.
+// Reasons why a Cluster API Machine waits, in the condition Blocked of its set. If a hook blocks the Machine, the
+// reason is the annotation key of the hook.
 const (
-	BlockedNotHandled               = "NotHandled"               // no controller of Cluster API has looked at the machine
-	BlockedBootstrapNotReady        = "BootstrapNotReady"        // the machine's bootstrap data do not exist
-	BlockedInfrastructureNotReady   = "InfrastructureNotReady"   // the machine's instance does not exist
-	BlockedNodeNotJoined            = "NodeNotJoined"            // the machine's node has not joined
-	BlockedInPlaceUpdate            = "InPlaceUpdate"            // an extension has not ended the machine's in-place update
+	BlockedNotHandled             = "NotHandled"             // no controller of Cluster API has looked at the machine
+	BlockedBootstrapNotReady      = "BootstrapNotReady"      // the machine's bootstrap data do not exist
+	BlockedInfrastructureNotReady = "InfrastructureNotReady" // the machine's instance does not exist
+	BlockedNodeNotJoined          = "NodeNotJoined"          // the machine's node has not joined
+	// an extension has not finished the machine's in-place update
+	BlockedInPlaceUpdate            = "InPlaceUpdate"
 	BlockedNodeDrain                = "NodeDrain"                // Cluster API drains the machine's node
 	BlockedVolumeDetach             = "VolumeDetach"             // volumes are attached to the machine's node
 	BlockedInfrastructureNotDeleted = "InfrastructureNotDeleted" // the machine's instance is not deleted yet

@@ -42,7 +42,7 @@ const (
 	StepAwaitMachines       = "await-machines"       // the workflow waits for machines
 	StepCreateSet           = "create-set"           // the set of a template is created
 	StepResizeSet           = "resize-set"           // sets are resized
-	StepRollout             = "rollout"              // the workflow Rollout is open
+	StepRollout             = "rollout"              // the workflow Rollout runs
 	StepRoll                = "roll"                 // machines of other templates are replaced
 	StepAwaitSets           = "await-sets"           // the workflow waits for sets
 	StepAwaitReplacements   = "await-replacements"   // the workflow waits for machines that are being replaced

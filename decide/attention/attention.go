@@ -1,8 +1,8 @@
 // Package attention decides whether a machine or class has pending work, and which work. decide/scale and
 // decide/rollout return the same type for sets and deployments. The bridge calls this package before it signals a
-// workflow; a workflow calls this package before its run ends. Thus bridge and workflows use the same definition of
-// a calm object. A fact that another party than the object's workflow can change must be part of a fingerprint of
-// the bridge.
+// workflow; a workflow calls this package before its run ends. Thus the bridge and the workflows agree on which objects
+// have no pending work. If anything other than the object's own workflow can change a fact, a fingerprint of the bridge
+// must contain this fact.
 package attention
 
 import (
@@ -12,10 +12,10 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Need names the kind of pending work of an object.
+// Need is the kind of pending work that an object has.
 type Need string
 
-// The needs of an object. Nothing means that the object is calm.
+// The needs of an object. Nothing means that the object has no pending work.
 const (
 	Nothing  Need = ""
 	Instance Need = "Instance" // a machine has no instance, or no initialised instance
@@ -24,12 +24,13 @@ const (
 	Health   Need = "Health"   // a machine's status does not match the state of the machine's node
 	Recovery Need = "Recovery" // the node of a machine is unhealthy: wait for recovery or health timeout
 	Sync     Need = "Sync"     // a node differs from the node template of its machine
-	Preserve Need = "Preserve" // a machine or its node does not show the decision about the machine's preservation
+	// the decision about the machine's preservation is not written to the machine or its node yet
+	Preserve Need = "Preserve"
 	Kept     Need = "Kept"     // a machine is preserved until a recorded time
-	InPlace  Need = "InPlace"  // a machine's node is updated in place, and Millwright has the next step
+	InPlace  Need = "InPlace"  // a machine's node is being updated in place, and Millwright must do the next step
 	Drain    Need = "Drain"    // a machine's node has to be drained although the machine is not being deleted
 	Deletion Need = "Deletion" // the object is being deleted
-	Scale    Need = "Scale"    // machines, sets or status of a set or deployment differ from the spec
+	Scale    Need = "Scale"    // the machines, the sets or the status of a set or deployment do not match its spec
 	Rollout  Need = "Rollout"  // a deployment replaces machines of other templates, and waits for its sets
 	Replace  Need = "Replace"  // a deployment has machines that are due or being replaced
 )
@@ -43,15 +44,15 @@ func (n Need) IsOneShortStep() bool {
 type Decision struct {
 	Need  Need
 	Why   string // the reason for the need, for logs and histories
-	Waits string // for status and pages: what the object waits for; empty: use Why
+	Waits string // what the object waits for, as status and pages show it; if empty, they show Why
 }
 
 // WaitText returns what the object waits for, as status and pages show it.
 func (d Decision) WaitText() string { return cmp.Or(d.Waits, d.Why) }
 
 // PrecedingDecision returns a Decision with a need that takes precedence over d, such as a status that must be written.
-// The WaitText of the result is the WaitText of d, because the written status shows d. If holds is false, Before
-// returns the zero Decision.
+// The WaitText of the result is the WaitText of d, because the written status shows d. If holds is false,
+// PrecedingDecision returns the zero Decision.
 func (d Decision) PrecedingDecision(holds bool, need Need, format string, values ...any) Decision {
 	first := DecisionIf(holds, need, format, values...)
 	if holds {
@@ -71,8 +72,8 @@ func DecisionIf(holds bool, need Need, format string, values ...any) Decision {
 // NeedsNothing reports whether the object has no pending work.
 func (d Decision) NeedsNothing() bool { return d.Need == Nothing }
 
-// Finalizers is the need of a MachineClass if Millwright's finalizer is missing on the class or on one of its
-// Secrets, or is on a Secret that no class needs.
+// Finalizers is the need of a MachineClass if Millwright's finalizer is missing on the class or one of its Secrets, or
+// remains on a Secret that no class needs.
 const Finalizers Need = "Finalizers"
 
 // Serve is the need of a MachineClass whose status does not say whether a worker serves the class's provider.
@@ -93,9 +94,9 @@ type ClassFacts struct {
 	Unused int
 }
 
-// DecideClass returns the need of a MachineClass. A class that is being deleted first waits for its machines:
-// without the class they cannot be deleted. After the last machine is gone, Millwright's finalizer is removed from
-// the class's Secrets, then from the class.
+// DecideClass returns the need of a MachineClass. A class that is being deleted first waits for its machines, because
+// they cannot be deleted without the class. After the last machine is gone, Millwright's finalizer is removed from the
+// class's Secrets, then from the class.
 func DecideClass(f ClassFacts) Decision {
 	return cmp.Or(
 		DecisionIf(f.Deleting && !f.Finalizer, Nothing, "released: the API server removes it"),

@@ -23,8 +23,8 @@ func readyConditions(status string) []health.Condition {
 	return []health.Condition{{Type: vocabulary.ConditionReady, Status: status, Reason: "KubeletNotReady"}}
 }
 
-// runningMachine returns the facts of a calm machine: without a set, phase Running, with a healthy node that has
-// everything of its node template.
+// runningMachine returns the facts of a Running machine without a set and without pending work; its node is healthy and
+// matches the node template.
 func runningMachine(edits ...factsEdit) attention.MachineFacts {
 	f := attention.MachineFacts{
 		Facts: health.Facts{
@@ -91,7 +91,7 @@ func asPreservedMachine(f *attention.MachineFacts) {
 	f.Preservation.ScaleDownDisabled, f.Preservation.DisabledByUs = yes, yes
 }
 
-// asFormerlyPreservedMachine makes a machine one whose preservation has ended. The machine's node still shows the
+// asFormerlyPreservedMachine changes a machine to one whose preservation has ended. The machine's node still shows the
 // preservation.
 func asFormerlyPreservedMachine(f *attention.MachineFacts) {
 	f.Preservation = preserve.Facts{NodeExists: true, Expiry: noon, Condition: &preserve.Condition{True: true}}

@@ -20,7 +20,7 @@ type MachineFacts struct {
 	health.Facts // with a zero Now, timeouts are not evaluated
 
 	Deleting   bool   // the Machine has a metadata.deletionTimestamp
-	Emptied    bool   // the deletion is past the drain: the state of the Node no longer matters
+	Emptied    bool   // the drain is over, so that the state of the Node no longer matters
 	Finalizer  bool   // Millwright's finalizer is on the Machine
 	ProviderID string // spec.providerID of the Machine
 	Stuck      bool   // the creation of the instance waits for an operator, without a timeout
@@ -28,7 +28,7 @@ type MachineFacts struct {
 	NodeExists bool                  // a Node of that name exists; false: all facts of the node are zero
 	Owner      ownership.OwnerAnswer // who owns the Node that the machine names; zero: the machine names no Node
 	NodeFound  string                // name of the Node with the machine's provider ID if NodeName is another name
-	Uncopied   bool                  // the machine's status lacks the present conditions of the Node
+	Uncopied   bool                  // the machine's status does not show the current conditions of the Node
 	Conditions []health.Condition
 	Bad        []string // condition types that make the node unhealthy
 	Wanted     nodesync.WantedState
@@ -42,16 +42,19 @@ type MachineFacts struct {
 type MachinePlan struct {
 	Decision
 
-	Otherwise Need             // with the need Sync: the need if Millwright cannot write to the node
-	InDoubt   bool             `json:",omitzero"` // the owner of the node is in doubt: nothing is written to the node
-	Ask       bool             `json:",omitzero"` // the provider can resolve the doubt by the node's name
-	InPlace   inplace.Decision // next step of the node's in-place update; zero: none
-	Drain     DrainPurpose     `json:",omitzero"` // why the node is drained although the machine is not being deleted
-	// the machine's next phase and timeouts; nil: Now is zero, or the machine is calm, deleted or stuck
+	Otherwise Need // if the need is Sync: the need that applies when Millwright cannot write to the node
+	// the owner of the node is in doubt, so that nothing is written to the node
+	InDoubt bool             `json:",omitzero"`
+	Ask     bool             `json:",omitzero"` // the provider can resolve the doubt by the node's name
+	InPlace inplace.Decision // next step of the node's in-place update; zero: none
+	Drain   DrainPurpose     `json:",omitzero"` // why the node is drained although the machine is not being deleted
+	// the machine's next phase and timeouts; nil: Now is zero, or the machine has no pending work, is being deleted or
+	// is stuck
 	Health *health.Verdict
-	// end of the preservation, or the end if the machine failed now; zero: not preserved, or Health is nil
+	// end of the preservation, or the end that it would have if the machine failed now; zero: not preserved, or Health
+	// is nil
 	PreserveUntil time.Time
-	Withdraw      bool // the grant of the machine's replacement has to be withdrawn: the machine has recovered
+	Withdraw      bool // withdraw the grant of the machine's replacement, because the machine has recovered
 }
 
 // DrainPurpose is why a node is drained although its machine is not being deleted. The zero DrainPurpose means that
@@ -61,9 +64,9 @@ type DrainPurpose struct {
 	Occasion time.Time // distinguishes two drains with the same purpose; zero: not known
 }
 
-// PlanMachine returns a Machine's need and its next phase. A Failed machine is calm, because its set replaces the
-// machine. A Failed machine becomes Running again only if it is preserved, because no set replaces a preserved
-// machine.
+// PlanMachine returns a Machine's need and its next phase. A Failed machine has no pending work, because its set
+// replaces the machine. A Failed machine becomes Running again only if it is preserved, because no set replaces a
+// preserved machine.
 func PlanMachine(f MachineFacts) MachinePlan {
 	m := plannedMachine{MachineFacts: f}
 	m.Instance = f.ProviderID != ""
@@ -167,7 +170,8 @@ func (m plannedMachine) lifecycleNeed() Decision {
 	case m.Deleting && !m.Finalizer:
 		return Decision{Need: Nothing, Why: "released: the API server removes it"}
 	case m.Deleting:
-		named := m.NodeName != "" && !m.NoTargetCluster && !m.Emptied // a drain depends on the state of the node
+		// while the node is not emptied, its state is part of the reason
+		named := m.NodeName != "" && !m.NoTargetCluster && !m.Emptied
 		return cmp.Or(
 			m.nodeNameNeed(),
 			Decision{Need: Deletion, Why: "deletion was asked for" + phrase.TextIf(named, "; %s", m.nodeState())},
@@ -180,7 +184,7 @@ func (m plannedMachine) lifecycleNeed() Decision {
 		return Decision{Need: Instance, Why: "new: our finalizer is missing"}
 	case m.ProviderID == "", m.Phase == "", m.Phase == vocabulary.PhaseCrashLoopBackOff:
 		return Decision{Need: Instance, Why: "has no initialised instance yet"}
-	case m.NoTargetCluster: // without a target cluster no node joins: the machine needs only an instance
+	case m.NoTargetCluster: // without a target cluster no node joins, so that the machine needs only an instance
 		why := fmt.Sprintf("instance %s exists; there is no target cluster", m.ProviderID)
 		return cmp.Or(DecisionIf(m.Phase != vocabulary.PhaseAvailable, Health, "%s", why), Decision{Need: Nothing, Why: why})
 	}

@@ -3,7 +3,7 @@ package decidetest
 
 import "testing"
 
-// SeedCount returns the number of random runs of a test: all, or with -short all/20, at least one.
+// SeedCount returns how many random runs a test makes: all or, with -short, all/20 but at least one.
 func SeedCount(all int) int {
 	if testing.Short() {
 		return max(1, all/20)

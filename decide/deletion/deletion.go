@@ -1,5 +1,5 @@
 // Package deletion decides the present stage of a machine's deletion, and what that stage does next or waits for.
-// Package deletion uses only facts and the recorded stage, not from messages written for people.
+// Package deletion reads only facts and the recorded stage, never messages written for people.
 package deletion
 
 import (
@@ -75,20 +75,22 @@ type Step struct {
 	Announce  bool     // the node needs the condition Terminating
 	BlockedBy []string // the first objects or hooks that the stage waits for; nil: the stage does not wait
 	Why       string
-	Skipped   string // why the node is not drained, if this step decides so; empty: the node is or was drained
-	Abandoned string // reason of abandon-instance, if this step decides that the instance is not deleted
+	// why the node is not drained, set by the step that skips the drain; empty: the node is or was drained
+	Skipped   string
+	Abandoned string // reason of the request abandon-instance, set by the step that leaves the instance running
 	Empty     bool   // this run found no pod to remove, and the status does not record this yet
-	Stays     bool   // an operator requested abandon-instance: the instance may still run
-	Hurry     bool   // an operator lets the deletion proceed if the target cluster does not answer
-	Force     bool   `json:",omitzero"` // as Hurry, because of the command force; only in the stages before Instance
-	Ask       bool   `json:",omitzero"` // the provider can tell who owns the node
+	Stays     bool   // an operator requested abandon-instance, so that the instance may still run
+	Hurry     bool   // an operator allows the deletion to continue even if the target cluster does not answer
+	// like Hurry, but requested with the command force; only in the stages before Instance
+	Force bool `json:",omitzero"`
+	Ask   bool `json:",omitzero"` // the provider can tell who owns the node
 }
 
 // IsHeld reports whether an operator's hold keeps the deletion in its stage.
 func (s Step) IsHeld() bool { return slices.Equal(s.BlockedBy, []string{vocabulary.BlockedHold}) }
 
 // Decide returns the first stage with work to do, beginning with the recorded stage. A deletion never returns to an
-// earlier stage: a completed stage is not entered again, even if the facts change.
+// earlier stage, even if the facts change.
 func Decide(f Facts) Step {
 	at := LaterStage(LaterStage(PreDrainHooks, f.Recorded), NextStage(f.Done))
 	first := at
@@ -116,9 +118,9 @@ func Decide(f Facts) Step {
 	return s
 }
 
-// needsAnnouncement reports whether the node gets the condition Terminating in this stage: before the wait for
-// hooks, in a recorded drain, and if the node is not drained. The drain of a node without pods is not recorded, and
-// costs no write of the condition, except with AsMCM.
+// needsAnnouncement reports whether the node gets the condition Terminating in this stage: at the start of the
+// deletion, or during a drain that the status records. The status does not record the drain of a node without pods;
+// such a node gets the condition Terminating only with AsMCM.
 func (f Facts) needsAnnouncement(stage Stage) bool {
 	if stage == Drain {
 		return f.Recorded == Drain || f.AsMCM
@@ -171,8 +173,8 @@ func (f Facts) skipReason() string {
 	)
 }
 
-// hookStep waits until no hook of the kind is left. Why names the first hooks and counts the others: any number of
-// annotations can be hooks.
+// hookStep waits until no hook of the kind is left. Why names the first hooks and counts the others, because a machine
+// can have any number of hooks.
 func hookStep(apply bool, kind string, names []string) Step {
 	if !apply || len(names) == 0 {
 		return Step{}

@@ -99,7 +99,7 @@ func TestEveryStepIsComplete(t *testing.T) {
 	})
 }
 
-// A deletion ends if each step is executed. Only hooks and people can hold a deletion without end.
+// A deletion ends if each step is executed. Only hooks and people can block a deletion forever.
 func TestEveryDeletionEnds(t *testing.T) {
 	forAllFacts(func(f deletion.Facts) {
 		f.PreDrainHooks, f.PreTerminateHooks, f.Hold = nil, nil, ""
@@ -117,8 +117,8 @@ func TestEveryDeletionEnds(t *testing.T) {
 	})
 }
 
-// Neither the text of lastOperation, nor a provider's message, nor the class is a fact of a deletion. The other
-// texts in Facts are reasons; any other text of a reason gives the same stage.
+// Facts contains neither the text of lastOperation, nor a provider's message, nor the class. The texts in Facts are
+// reasons for people: their wording does not change the stage.
 func TestTextsDoNotChangeTheStage(t *testing.T) {
 	forAllFacts(func(f deletion.Facts) {
 		was := deletion.Decide(f)

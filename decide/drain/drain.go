@@ -14,11 +14,11 @@ type Pod struct {
 	DeletedAt time.Time     // metadata.deletionTimestamp: end of the grace period; zero: the pod is not being deleted
 	Started   time.Time     // status.startTime; zero: the pod has not started
 	Finished  bool          // the phase is Succeeded or Failed
-	Pending   bool          // the phase is Pending: no budget counts the pod
+	Pending   bool          // the phase is Pending, so that no budget counts the pod
 	Ready     bool          // the pod's condition Ready is True
 
 	Returned  bool   // the pod was scheduled to the node after the drain began, because the pod tolerates the cordon
-	Mirror    bool   // the pod is the mirror pod of a static pod: the kubelet owns the pod
+	Mirror    bool   // the pod is the mirror pod of a static pod, which the kubelet owns
 	DaemonSet bool   // the controller of the pod is a DaemonSet
 	Label     string // value of the label cluster.x-k8s.io/drain; empty: no label
 	Protected string // value of the annotation karpenter.sh/do-not-disrupt; empty: no annotation
@@ -44,7 +44,7 @@ type TryRecord struct {
 	Failures int           // number of failed requests in a row with the same means, up to the last request
 	Last     time.Time     // time of the last request; zero: no request was sent
 	Means    RemovalMeans  // means of the last request for the pod
-	Accepted bool          // the API server accepted a request: the pod is not evicted again
+	Accepted bool          // the API server accepted a request, so that the pod is not evicted again
 	Result   RequestResult // the API server's answer to the last request
 	Message  string        // the API server's message in the last answer
 	Next     time.Time     // earliest time of the next request with the same means; zero: at once
@@ -59,29 +59,31 @@ const (
 	Accepted  RequestResult = "Accepted"  // the pod is being deleted
 	Gone      RequestResult = "Gone"      // the pod does not exist, or another pod has its name
 	Refused   RequestResult = "Refused"   // a PodDisruptionBudget does not allow the eviction
-	Several   RequestResult = "Several"   // several budgets select the pod: the API server rejects the eviction
+	Several   RequestResult = "Several"   // several budgets select the pod, so that the API server rejects the eviction
 	Throttled RequestResult = "Throttled" // the API server is busy
-	Going     RequestResult = "Going"     // the pod's namespace is being deleted, and the pod with its namespace
-	Failed    RequestResult = "Failed"    // any other error
+	// the pod's namespace is being deleted, and the namespace controller deletes the pod
+	Going  RequestResult = "Going"
+	Failed RequestResult = "Failed" // any other error
 )
 
 // DisruptionBudget is one PodDisruptionBudget.
 type DisruptionBudget struct {
-	Key       string // namespace/name of the PodDisruptionBudget
-	Allowed   int    // status.disruptionsAllowed of the budget
-	Healthy   int    // status.currentHealthy of the budget
-	Desired   int    // status.desiredHealthy of the budget
-	Expected  int    // status.expectedPods of the budget
-	Disrupted int    // number of entries of status.disruptedPods: accepted evictions that the status does not count yet
-	Current   bool   // the budget's status.observedGeneration is its present generation
-	Unhealthy bool   // unhealthyPodEvictionPolicy of the budget is AlwaysAllow
+	Key      string // namespace/name of the PodDisruptionBudget
+	Allowed  int    // status.disruptionsAllowed of the budget
+	Healthy  int    // status.currentHealthy of the budget
+	Desired  int    // status.desiredHealthy of the budget
+	Expected int    // status.expectedPods of the budget
+	// number of entries of status.disruptedPods, which are accepted evictions that the status does not count yet
+	Disrupted int
+	Current   bool // the budget's status.observedGeneration is its present generation
+	Unhealthy bool // unhealthyPodEvictionPolicy of the budget is AlwaysAllow
 
-	Used int       // number of evictions of the budget's pods sent since the status last changed
+	Used int       // number of evictions sent for the budget's pods since its status last changed
 	Next time.Time // earliest time of the next probe; zero: at once. See NextProbeTime
 }
 
-// DepartedPod is a pod with volumes that left the node in this drain. The pod's lane waits for the volumes of the
-// departed pod.
+// DepartedPod is a pod with volumes that left the node in this drain. The next pod of the same lane is not removed
+// before these volumes are detached, and attached to another node.
 type DepartedPod struct {
 	Pod  Pod
 	At   time.Time // when the pod left the node
@@ -94,29 +96,29 @@ type Volume struct {
 	Elsewhere bool // the volume is attached to another node, and ready there
 }
 
-// RemovalMeans is a way to remove pods. A drain changes to the next means when the time of the present means ends, or
-// changes to Kill at once (EscalationLadder.ForceReason). A drain never returns to an earlier means.
+// RemovalMeans is a way to remove pods. When the time of the current means is over, the drain uses the next means. A
+// forced drain uses Kill at once (EscalationLadder.ForceReason). A drain never returns to an earlier means.
 type RemovalMeans string
 
 // The means, in the order in which a drain uses them.
 const (
 	Evict RemovalMeans = "Evict" // the Eviction API, which respects disruption budgets
-	// replaces Evict if the cluster cannot evict: deletion with the pod's own grace period, in the order of Evict
+	// deletes pods with their own grace period, in the same order as Evict; used if the cluster cannot evict
 	DeleteInOrder RemovalMeans = "DeleteInOrder"
-	Delete        RemovalMeans = "Delete" // deletion of all pods at once, with the pod's own grace period
-	Kill          RemovalMeans = "Kill"   // deletion of all pods at once, with a grace period of zero
+	Delete        RemovalMeans = "Delete" // deletes all pods at once, with their own grace period
+	Kill          RemovalMeans = "Kill"   // deletes all pods at once, with a grace period of zero
 )
 
-// KeepsPodOrder reports whether a means removes pods in order and respects do-not-disrupt. The order and do-not-disrupt
-// end at the drain's deadline.
+// KeepsPodOrder reports whether a means removes pods in order and respects do-not-disrupt. After the drain's deadline,
+// order and do-not-disrupt have no effect.
 func (m RemovalMeans) KeepsPodOrder() bool { return m == Evict || m == DeleteInOrder }
 
 // Facts holds the facts about a node's pods at one moment.
 type Facts struct {
 	Pods     []Pod // pods on the node, in any order
 	Budgets  []DisruptionBudget
-	Volumes  map[string]Volume // by name of the persistent volume; missing entry: attached to no node
-	Departed []DepartedPod     // departed pods, in any order; see Leave
+	Volumes  map[string]Volume // by name of the persistent volume; a volume without an entry is attached to no node
+	Departed []DepartedPod     // pods that have left the node, in any order; see NewDepartedPod
 	Gone     int               // number of pods that left the node in this drain; only for Overview
 	Means    RemovalMeans      // present means of the drain; empty: Evict
 	Settings Settings
@@ -126,22 +128,22 @@ type Facts struct {
 // Settings are options that the operator sets.
 type Settings struct {
 	// Parallel lets pods with volumes be removed at the same time if they share no StatefulSet, budget or volume.
-	// Without Parallel, pods with volumes are removed one after the other.
+	// Without Parallel, pods with volumes are removed one at a time.
 	Parallel bool
 	// Attach is how long a lane waits until a pod's volumes are attached to another node. Zero means no wait for the
 	// attachment.
 	Attach time.Duration
-	// Detach is how long a lane waits, after a pod left, until the pod's volumes are detached. Zero means no wait
-	// for the detachment. While a volume is still attached to the node, a Detach of zero also ends the wait for
-	// Attach.
+	// Detach is how long a lane waits, after a pod left, until the pod's volumes are detached. Zero means no wait for
+	// the detachment. If Detach is zero and a volume is still attached to the node, the lane does not wait for Attach
+	// either.
 	Detach time.Duration
 }
 
 // Decision holds the requests to send now, and the facts to display.
 type Decision struct {
 	Act []Action // requests to send now, all at the same time
-	// departed pods that a lane still waits for, sorted by time of departure, at most maxDeparted bytes of JSON: the
-	// caller passes them as Departed of the next Facts
+	// departed pods that a lane still waits for, oldest first, at most maxDeparted bytes of JSON; the caller copies
+	// them to Departed of the next Facts
 	Departed []DepartedPod
 	Done     bool      // no pod is left to remove, and no lane waits for a volume
 	Look     time.Time // when to call Decide again if nothing changes before; zero: never
@@ -151,18 +153,18 @@ type Decision struct {
 
 // Action is one request to the API server.
 type Action struct {
-	UID   string // UID of the pod: precondition of the request
+	UID   string // UID of the pod, as the precondition of the request
 	Means RemovalMeans
 	Probe []string // with a probe: keys of the budgets whose status does not allow this eviction; nil: no probe
 }
 
 // Blocker is a reason why pods stay on the node.
 type Blocker struct {
-	Kind string // kind of the blocker: one of the constants BlockedBy...
+	Kind string // kind of the blocker, one of the constants BlockedBy...
 	Name string // namespace/name of the budgets, or name of the volume; empty for the other kinds
 	Pods int    // number of pods that the blocker holds; zero: no pod is left, and the drain waits for a volume
 	Why  string // one sentence that explains the blocker
-	Bad  bool   // a person has to change something
+	Bad  bool   // the blocker stays until a person changes something
 
 	Until time.Time // end of the wait for a volume; zero for the other kinds
 }
@@ -174,11 +176,12 @@ const (
 	BlockedByWork       = "WaitCompleted" // the drain waits until the pod completes
 	BlockedByVolume     = "Volume"        // a volume of a departed pod is still here, or not attached elsewhere yet
 	BlockedByEnding     = "Terminating"   // the pod's grace period ended more than a minute ago
-	BlockedByNamespace  = "Namespace"     // the pod's namespace is being deleted, and the pod with its namespace
-	BlockedByError      = "Error"         // the request failed
+	// the pod's namespace is being deleted, and the namespace controller deletes the pod
+	BlockedByNamespace = "Namespace"
+	BlockedByError     = "Error" // the request failed
 )
 
-// Overview is the display of a drain: counts of all pods, and at most MaxRows rows, sorted by state and deletion
+// Overview shows the state of a drain: the counts of all pods, and at most MaxRows rows, sorted by state and deletion
 // time.
 type Overview struct {
 	Counts PodCounts
@@ -186,11 +189,11 @@ type Overview struct {
 	Why    string // what the drain waits for, in one sentence
 }
 
-// MaxRows is the largest number of rows in a picture (source: ADR 0013).
+// MaxRows is the largest number of rows in an Overview (source: ADR 0013).
 const MaxRows = 20
 
-// PodCounts holds the number of pods that left the node, and the numbers of pods on the node by state. PodCounts
-// contains each pod once.
+// PodCounts holds the number of pods that left the node, and the numbers of pods on the node by state. Each pod is in
+// exactly one of the counts.
 type PodCounts struct {
 	Gone        int // pods that left the node in this drain
 	Terminating int // pods that are being deleted, or for which a request was sent
@@ -199,7 +202,7 @@ type PodCounts struct {
 	Skipped     int // pods that stay: mirror pods, pods of DaemonSets, pods that opted out
 }
 
-// PodRow is one pod of a picture.
+// PodRow is the row of one pod in an Overview.
 type PodRow struct {
 	Pod       string    // namespace/name of the pod
 	State     string    // state of the pod: one of the constants below
@@ -207,11 +210,11 @@ type PodRow struct {
 	Attempts  int
 	BlockedBy string    // name of the blocker, or the blocker's kind if the blocker has no name; empty: no blocker
 	Budgets   []string  // sorted keys of the disruption budgets that block the pod
-	Bad       bool      // a person has to change what blocks the pod
+	Bad       bool      // the pod stays blocked until a person changes something
 	Next      time.Time // time of the next attempt, or end of the wait; zero: not determined by time
 }
 
-// The states of a row in a picture.
+// The states of a row in an Overview.
 const (
 	Blocked     = "Blocked"
 	Terminating = "Terminating"

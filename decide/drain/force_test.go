@@ -34,7 +34,7 @@ func TestWithoutEvictionPodsAreDeleted(t *testing.T) {
 }
 
 // With DeleteInOrder, volumes, do-not-disrupt, WaitCompleted and the order of rules apply as with Evict. No budget
-// applies, even if several budgets select one pod: the API server checks no budget for a deletion.
+// applies, even if several budgets select one pod, because the API server checks no budget for a deletion.
 func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	o := withMeans(drain.DeleteInOrder, nodeWithBlockedPods())
 	d := drain.Decide(o)

@@ -2,10 +2,10 @@ package drain
 
 import "cmp"
 
-// HookFacts holds the facts about the pre-drain hook by which Millwright drains the node of a machine that Cluster API
-// deletes.
+// HookFacts holds the facts about Millwright's pre-drain hook on a Cluster API Machine. With this hook, Millwright
+// drains the node before Cluster API deletes the Machine.
 type HookFacts struct {
-	Hooked   bool // the machine carries the hook
+	Hooked   bool // the machine has the hook
 	Deleting bool
 	Waiting  bool // Cluster API waits until the hook is removed
 
@@ -26,14 +26,15 @@ type HookStep string
 
 // The next steps for the hook of a machine.
 const (
-	HookNothing HookStep = "Nothing" // the machine is not being deleted, or does not carry the hook
+	HookNothing HookStep = "Nothing" // the machine is not being deleted, or does not have the hook
 	HookPaused  HookStep = "Paused"  // the machine is paused
 	HookAwait   HookStep = "Await"   // Cluster API does not wait for the hook yet
-	HookUnknown HookStep = "Unknown" // the node could not be read: its cluster does not answer
+	HookUnknown HookStep = "Unknown" // the node could not be read, because its cluster does not answer
 	HookDrain   HookStep = "Drain"
 	// the drain has ended: Millwright removes the hook, and Cluster API does not drain again
-	HookOver   HookStep = "Over"
-	HookReturn HookStep = "Return" // Millwright removes the hook: Cluster API behaves as if there were no hook
+	HookOver HookStep = "Over"
+	// Millwright removes the hook without a drain, and Cluster API continues as if there were no hook
+	HookReturn HookStep = "Return"
 )
 
 // Decide returns the next step for the hook, and why. With HookDrain, why is empty.
@@ -64,13 +65,14 @@ func (h HookFacts) Decide() (step HookStep, why string) {
 	}
 }
 
-// RelatedObjects holds facts about the objects around a machine. Cluster API decides by them whether to drain the node.
+// RelatedObjects holds facts about the objects that belong to a machine. Cluster API uses these facts to decide whether
+// to drain the node.
 type RelatedObjects struct {
 	Cluster      string // name of the machine's Cluster
 	ClusterGone  bool   // the Cluster is being deleted, or does not exist
 	ControlPlane string // kind and name of the control plane object that is being deleted; empty: none
-	// Infrastructure is the kind and name of the infrastructure machine if it is gone or being deleted; empty:
-	// neither, or not known.
+	// Infrastructure is the kind and name of the infrastructure machine if it is gone or being deleted; empty: it
+	// exists, or its state is not known.
 	Infrastructure string
 	Passed         bool // the deletion has reached the pre-terminate hooks
 }

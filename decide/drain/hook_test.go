@@ -57,8 +57,8 @@ func TestWhenClusterAPIWouldNotDrain(t *testing.T) {
 	}
 }
 
-// An endless drain evicts without a deadline. Only force, an unusable node or a recorded means changes the means of
-// an endless drain.
+// An endless drain evicts without a deadline. An endless drain changes its means only if it is forced, if the node is
+// unusable, or if a later means is recorded.
 func TestADrainWithoutAnEnd(t *testing.T) {
 	began := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	endless := func(change func(*drain.EscalationLadder)) drain.EscalationLadder {

@@ -10,34 +10,35 @@ import (
 
 // EscalationLadder holds the facts that determine the means of a drain at one moment.
 type EscalationLadder struct {
-	Now     time.Time
-	Started time.Time     // first full pass of evictions: the timeouts of the drain start then; zero: no pass yet
-	Timeout time.Duration // drainTimeout; zero or less: one pass of evictions, then deletion
-	// Setting is the name of the field that holds the timeout; empty: drainTimeout. Endless means that the field is
-	// not set: evictions have no deadline.
+	Now time.Time
+	// time of the first full pass of evictions, from which the drain's timeouts count; zero: no pass yet
+	Started time.Time
+	Timeout time.Duration // drainTimeout; if zero or less, pods are evicted in one pass and then deleted
+	// Setting is the name of the field that holds the timeout; empty: drainTimeout. Endless means that the field is not
+	// set, so that evictions have no deadline.
 	Setting string
 	Endless bool
-	Retries *int32 // maxEvictRetries: the deadline is 20 s per retry if that is before Timeout; nil: not set
-	// Extended is the time until which an operator extends evictions; zero: no extension. Extended never shortens
+	// maxEvictRetries: evictions end after 20 s per retry, or after Timeout if that is earlier; nil: not set
+	Retries *int32
+	// Extended is the later deadline of evictions that an operator has requested; zero: none. Extended never shortens
 	// the drain.
 	Extended time.Time
 
 	Force         string    // why all pods are killed at once; empty: no force
 	Unusable      string    // why the node cannot confirm that a pod ended; empty: the node can
 	UnusableSince time.Time // since when the node is unusable; zero: the node does not count as unusable
-	// Lost means that the provider has no instance for the unusable node: pods are killed without the wait of
+	// Lost means that the provider has no instance for the unusable node. Then the pods are killed without the wait of
 	// unusableTimeout.
 	Lost bool
 	// NoEviction is why the node's cluster cannot evict pods; empty: the cluster can, or this is not known.
 	NoEviction string
-	// Breaker is why pods are not killed although the node is Unusable: most nodes look dead at once, or the
-	// provider's answer that the node is Lost is not trusted. Empty: the node's state and the provider's answer are
-	// trusted.
+	// Breaker is why pods are not killed although the node is Unusable: most nodes look dead at once, or the provider's
+	// answer that the node is Lost is not trusted. If empty, the node's state and the provider's answer are trusted.
 	Breaker string
 
 	Grace time.Duration // longest grace period of the remaining pods
-	// NoPassYet means that this run of the drain has not made a pass over the pods. The run makes one pass with the
-	// recorded means before the drain changes to the next means.
+	// NoPassYet means that this run of the drain has not tried to remove any pod yet. The run tries each pod once with
+	// the recorded means before the drain changes to the next means.
 	NoPassYet bool
 	Reached   RemovalMeans // recorded means; empty: none is recorded
 	ReachedAt time.Time    // when the means Reached began; zero: Now
@@ -47,14 +48,14 @@ type EscalationLadder struct {
 type Step struct {
 	Means RemovalMeans
 	Until time.Time // when to call DecideStep again; zero: not determined by time
-	Over  bool      // the last means has ended: the remaining pods stay and are reported
+	Over  bool      // the time of the last means is over: the remaining pods stay, and the drain reports them
 	Why   string    // since when and until when the means is used, and the next means
 }
 
-// DecideStep returns the present means. Pods are evicted until the drain's deadline, then deleted with their own
-// grace period, then killed, then left on the node. If the cluster cannot evict, pods are deleted in order until the
-// deadline. Only an operator can extend the deadline. A drain never returns from a recorded means to an earlier
-// means. A means that began late, because no run was active, has its full time.
+// DecideStep returns the present means. Pods are evicted until the drain's deadline, then deleted with their own grace
+// period, then killed, then left on the node. If the cluster cannot evict, pods are deleted in order until the
+// deadline. Only an operator can extend the deadline. A drain never returns from a recorded means to an earlier means.
+// If a means began late because no run was active, it still gets its full time.
 func DecideStep(l EscalationLadder) Step {
 	if why := l.ForceReason(); why != "" {
 		return l.killStep(why)
@@ -84,14 +85,15 @@ func DecideStep(l EscalationLadder) Step {
 	}
 }
 
-// Deadlines holds the deadlines of the present step of a machine's deletion or drain.
+// Deadlines holds the deadlines of the current step of a machine's deletion or drain.
 type Deadlines struct {
-	Ladder   *EscalationLadder // the ladder of the present evictions; nil: no pods are being evicted
+	Ladder   *EscalationLadder // the ladder of the current evictions; nil: no pods are being evicted
 	Recorded time.Time         // deadline of the recorded step; zero: none
 }
 
-// NextDeadline returns when the next step begins by time; zero: no step begins by time. NextDeadline calculates the end
-// of evictions, because an operator may have extended the drain after the deadline was recorded.
+// NextDeadline returns the time at which the next step begins; zero: no deadline starts the next step. NextDeadline
+// calculates the end of evictions again, because an operator may have extended the drain after the deadline was
+// recorded.
 func (d Deadlines) NextDeadline() time.Time {
 	if until, _ := d.EvictionDeadline(); !until.IsZero() {
 		return until
@@ -99,10 +101,11 @@ func (d Deadlines) NextDeadline() time.Time {
 	return d.Recorded
 }
 
-// EvictionDeadline returns the deadline of Evict or DeleteInOrder, and the means that follows. The deadline and the
-// means are zero if another means removes the pods, if evictions have no deadline, or if an operator forces the drain.
-// EvictionDeadline calls DecideStep with the time before the drain began: the result is the deadline even after the
-// deadline has passed. Unusable may be out of date: EvictionDeadline ignores Unusable if the resulting step is overdue.
+// EvictionDeadline returns the deadline of Evict or DeleteInOrder, and the means that follows. EvictionDeadline returns
+// zero values if another means removes the pods, if evictions have no deadline, or if an operator forces the drain.
+// EvictionDeadline calls DecideStep with a time before the drain began, so that it returns the deadline even after the
+// deadline has passed. EvictionDeadline ignores Unusable if the resulting step is overdue, because Unusable may be out
+// of date.
 func (d Deadlines) EvictionDeadline() (until time.Time, then RemovalMeans) {
 	if d.Ladder == nil {
 		return until, then
@@ -130,10 +133,10 @@ func (l EscalationLadder) ForceReason() string {
 	return l.Force
 }
 
-// unusableDeadline returns when the pods of an unusable node are killed: unusableTimeout after UnusableSince, or at
-// UnusableSince if the node is Lost; zero: the node is usable. While Breaker is set, unusableDeadline returns the
-// time of the next check. Reason for the breaker: containers keep running on a node that only lost its connection,
-// or that the provider did not find with the wrong account.
+// unusableDeadline returns when the pods of an unusable node are killed; zero: the node is usable. The time is
+// unusableTimeout after UnusableSince, or UnusableSince if the node is Lost. While Breaker is set, unusableDeadline
+// returns the time of the next check. The breaker exists because containers keep running on a node that only lost its
+// connection, or that the provider did not find because it used the wrong account.
 func (l EscalationLadder) unusableDeadline() time.Time {
 	if l.Unusable == "" || l.UnusableSince.IsZero() {
 		return time.Time{}
@@ -157,7 +160,7 @@ func (l EscalationLadder) evictionDeadline() (at time.Time, source string) {
 	allowed := max(l.Timeout, 0)
 	source = cmp.Or(l.Setting, "drainTimeout") + " " + phrase.DurationText(allowed)
 	if l.Retries != nil {
-		// Division first: the largest number of retries times retryDuration overflows a Duration.
+		// Divide first: the largest number of retries times retryDuration overflows a Duration.
 		if retries := time.Duration(max(*l.Retries, 0)); retries <= allowed/retryDuration && retries*retryDuration < allowed {
 			allowed, source = retries*retryDuration, fmt.Sprintf("maxEvictRetries %d", retries)
 		}
@@ -169,15 +172,16 @@ func (l EscalationLadder) evictionDeadline() (at time.Time, source string) {
 	return at, source
 }
 
-// orderedMeans is the means until the deadline, Evict or DeleteInOrder, with the phrases for Step.Why.
+// orderedMeans is the means that a drain uses until the deadline (Evict or DeleteInOrder), with the phrases for
+// Step.Why.
 type orderedMeans struct {
 	means          RemovalMeans
 	verb, nextVerb string
 	reason         string // why the means is not Evict; empty: the means is Evict
 }
 
-// orderedMeans returns the means until the deadline. A drain that has deleted in order does not evict later, even if
-// the present worker does not know whether the API server supports evictions.
+// orderedMeans returns the means that the drain uses until the deadline. A drain that has used DeleteInOrder never
+// returns to Evict, even if the present worker does not know whether the API server supports evictions.
 func (l EscalationLadder) orderedMeans() orderedMeans {
 	if l.NoEviction == "" && l.Reached != DeleteInOrder {
 		return orderedMeans{means: Evict, verb: "evicts", nextVerb: "deletes"}

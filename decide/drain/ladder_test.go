@@ -175,7 +175,7 @@ func TestTheLadderEnds(t *testing.T) {
 	}
 }
 
-// All steps of a drain in which pods stay to the end. DecideStep is called at the Until of each step.
+// The test runs all steps of a drain whose pods never leave the node. DecideStep is called at the Until of each step.
 func TestAllStepsOfTheLadder(t *testing.T) {
 	const end = "kills since 14:01:30 UTC, until 14:02:00 UTC, then leaves the remaining pods"
 	assert.Equal(t, []string{

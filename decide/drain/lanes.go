@@ -12,8 +12,8 @@ import (
 )
 
 // evictionLane is a group of pods with volumes that are removed one after the other. The next pod is removed when the
-// volumes of the previous pod are attached to another node. Source of the lanes: MCM evicts pods with volumes
-// serially, so that a node with dozens of volumes does not exceed the attach and detach rate of its cloud.
+// volumes of the previous pod are attached to another node. Source of the lanes: MCM evicts pods with volumes one at a
+// time, so that a node with dozens of volumes does not exceed its cloud's rate of attachments and detachments.
 type evictionLane struct {
 	isBusy bool
 	cause  blockCause // the volume for which the lane has waited longest; zero: none
@@ -95,8 +95,8 @@ func (l *evictionLanes) joinKeys(p Pod) {
 	}
 }
 
-// rootKey returns the root of a key's tree. Path compression: thousands of pods with one budget do not make a chain of
-// thousands of keys.
+// rootKey returns the root of a key's tree. Path compression prevents a chain of thousands of keys if thousands of pods
+// share one budget.
 func (l *evictionLanes) rootKey(key string) string {
 	root := key
 	for parent, ok := l.parentKeys[root]; ok; parent, ok = l.parentKeys[root] {
@@ -108,20 +108,20 @@ func (l *evictionLanes) rootKey(key string) string {
 	return root
 }
 
-// NewDepartedPod returns the record of a pod that is gone, as the pod was last observed. Callers call Leave for each
-// pod that left, with or without volumes: Decide drops the pods that no lane waits for.
+// NewDepartedPod returns the record of a pod that is gone, as the pod was last observed. Callers call NewDepartedPod
+// for each pod that left, with or without volumes: Decide drops the pods that no lane waits for.
 func NewDepartedPod(p Pod, now time.Time) DepartedPod {
-	p.Tries.Message = "" // has no length limit, and describes an eviction that has ended
+	p.Tries.Message = "" // the message has no length limit, and describes an eviction that has ended
 	return DepartedPod{Pod: p, At: now}
 }
 
 // maxDeparted is the largest size of Decision.Departed in bytes of JSON: Departed is part of inputs, results and
-// heartbeats. Source of maxDeparted: Temporal warns about payloads of 256 KiB. Half of 256 KiB has room for 128
-// volumes with names of 80 bytes; a cloud attaches at most 128 volumes to a node.
+// heartbeats. Source of maxDeparted: Temporal warns about payloads of 256 KiB. Half of 256 KiB is enough for 128
+// volumes with names of 80 bytes, and a cloud attaches at most 128 volumes to a node.
 const maxDeparted = 128 << 10
 
-// limitDepartedPods returns the first departed pods, as many as fit into maxDeparted. Lanes do not wait for the volumes
-// of the other departed pods.
+// limitDepartedPods returns as many departed pods as fit into maxDeparted, starting with the first. Lanes do not wait
+// for the volumes of the other departed pods.
 func limitDepartedPods(all []DepartedPod) []DepartedPod {
 	bytes := 0
 	for i, d := range all {
@@ -163,9 +163,9 @@ func (a awaitedVolume) cause() blockCause {
 	}
 }
 
-// awaitedVolumes returns the departed pods for whose volumes a lane still waits.
+// awaitedVolumes returns the departed pods that have a volume for which a lane still waits.
 func awaitedVolumes(o Facts) []awaitedVolume {
-	used := map[string]bool{} // volumes that a pod on the node uses: such a volume stays attached
+	used := map[string]bool{} // volumes that a pod on the node uses; they stay attached
 	for _, p := range o.Pods {
 		for _, v := range p.Volumes {
 			used[v] = used[v] || !p.Finished

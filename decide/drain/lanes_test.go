@@ -108,7 +108,7 @@ func TestALaneWaitsForItsVolumes(t *testing.T) {
 	}
 }
 
-// A volume that is moved within seconds is no blocker: only the picture shows the volume.
+// A volume that is moved within seconds is no blocker: only the Overview shows it.
 func TestASlowVolumeIsABlocker(t *testing.T) {
 	queued := observedPods(newPod("b", withVolumes("pv-b")), newPod("c", withVolumes("pv-c")), newPod("d"))
 	isHere := "volume pv-a of shop/a is still attached to the node"

@@ -26,13 +26,13 @@ func (p *drainPlan) buildOverview(blockers []Blocker) Overview {
 	views := slices.Clone(p.podStates)
 	for _, a := range p.awaitedVolumes {
 		since := a.waitStart()
-		a.Pod.DeletedAt = time.Time{} // its grace period no longer matters
+		a.Pod.DeletedAt = time.Time{} // the pod has left, so its grace period no longer matters
 		views = append(
 			views,
 			&podState{pod: a.Pod, state: a.state, stateSince: since, cause: blockCause{name: a.volume}, nextTry: a.waitEnd},
 		)
 	}
-	// First the states that may need a person, last the pods that wait for their turn.
+	// States that may need a person come first, and pods that wait for their turn come last.
 	states := []string{Blocked, Terminating, Evicting, Detaching, Attaching, Waiting}
 	slices.SortFunc(views, func(a, b *podState) int {
 		byState := cmp.Compare(slices.Index(states, a.state), slices.Index(states, b.state))
@@ -76,7 +76,7 @@ func (p *drainPlan) summary(c PodCounts, blockers []Blocker) string {
 }
 
 // MaxBlockers is the largest number of blockers in a decision. Blockers that need a person come first, then the
-// blockers with the most pods. Source of MaxBlockers: a decision has room for 20 sentences.
+// blockers with the most pods. Source of MaxBlockers: a decision can hold 20 sentences.
 const MaxBlockers = 20
 
 // Limits of a blocker's sentence. Sources of the limits: CAPI lists 3 pods in a line; messages of the API server are
@@ -86,7 +86,7 @@ const (
 	maxMessageBytes = 300 // maximum length of a message in bytes
 )
 
-// causeOfAnswer returns the cause that the API server's last answer gives for a pod whose eviction its budgets allow.
+// causeOfAnswer returns why a pod stays although its budgets allow the eviction, from the API server's last answer.
 func causeOfAnswer(p Pod) blockCause {
 	tries := p.Tries
 	switch refused := tries.Result == Refused || tries.Result == Several; {
@@ -101,7 +101,7 @@ func causeOfAnswer(p Pod) blockCause {
 	}
 }
 
-// refusalSentence says that the API server counts a budget that the cache does not contain, or counts a budget
+// refusalSentence says that the API server applies a budget that the cache does not contain, or that it counts a budget
 // differently.
 func refusalSentence(p Pod) string {
 	if len(p.Budgets) == 0 {

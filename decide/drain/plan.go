@@ -13,7 +13,7 @@ import (
 type podState struct {
 	pod                 Pod
 	treatment           PodTreatment
-	state               string     // state of the pod's row in the picture
+	state               string     // state of the pod's row in the Overview
 	cause               blockCause // why the pod stays; zero: no cause
 	stateSince, nextTry time.Time
 }
@@ -23,7 +23,7 @@ type blockCause struct {
 	kind, name, why string
 	needsPerson     bool
 	blockerFrom     time.Time // when the cause begins to count as a blocker; zero: at once
-	causeEnd        time.Time // when the cause ends without an event; zero: not by time
+	causeEnd        time.Time // when the cause ends by time alone; zero: it does not end by time
 }
 
 // drainPlan is the working state of Decide.
@@ -38,13 +38,13 @@ type drainPlan struct {
 	nextDecisionTime time.Time
 }
 
-// Decide returns which pods to remove now, what blocks the other pods, and whether the node is empty. The order of
-// the observed facts does not matter. Callers may call Decide at any time and any number of times: a pod whose
-// removal was accepted, or that terminates, gets no second request, except that Kill sends each pod one request.
+// Decide returns which pods to remove now, what blocks the other pods, and whether the node is empty. The order of the
+// observed facts does not matter. Callers may call Decide at any time, and repeatedly. A pod that terminates, or whose
+// removal was accepted, gets no second request; only Kill sends one more request to each pod.
 //
-// With Evict, pods of the lowest present order are removed, as budgets and do-not-disrupt allow; pods with volumes
-// are removed one after the other in each lane. With DeleteInOrder the same rules apply without budgets. With Delete
-// and Kill all pods are removed at once, except skipped pods.
+// With Evict, Decide removes the pods of the lowest order on the node, as far as budgets and do-not-disrupt allow. Pods
+// with volumes are removed one after the other in each lane. With DeleteInOrder the same rules apply without budgets.
+// With Delete and Kill all pods are removed at once, except skipped pods.
 func Decide(o Facts) Decision {
 	p := &drainPlan{Facts: o}
 	for _, pod := range o.Pods {
@@ -100,8 +100,8 @@ func (p *drainPlan) requestEvictions() {
 		p.ledger.budgets[b.Key] = b
 	}
 	p.lanes = newEvictionLanes(p.podStates, p.awaitedVolumes, p.Settings.Parallel)
-	// The first pod of the lowest present order. Finished pods, which have order MinInt32, are left out: they do not
-	// delay other pods.
+	// Find the first pod of the lowest order on the node. Finished pods, which have order MinInt32, are left out,
+	// because they do not delay other pods.
 	first := cmp.Or(list.FindFirst(p.podStates, func(v *podState) bool { return !v.pod.Finished }), &podState{})
 	for _, v := range p.podStates {
 		switch {
@@ -117,8 +117,9 @@ func (p *drainPlan) requestEvictions() {
 	}
 }
 
-// tryEviction sends a request for a pod whose turn has come, or sets what blocks the pod. A blocked pod stays Blocked
-// during its retries until the API server's answer changes. Between retries the pod does not keep its lane busy.
+// tryEviction sends a request for a pod whose turn has come, or records what blocks the pod. A blocked pod stays
+// Blocked during its retries until the API server's answer changes. Between retries the pod does not keep its lane
+// busy.
 func (p *drainPlan) tryEviction(v *podState) {
 	if protected, until := IsProtected(v.pod, p.Now); protected {
 		v.state, v.cause, v.nextTry = Blocked, blockCause{kind: BlockedByProtection}, until
@@ -144,7 +145,7 @@ func (p *drainPlan) tryEviction(v *podState) {
 	}
 }
 
-// requestDeletions sends a request for every pod for which no request with the present means was sent.
+// requestDeletions sends a request for every pod that got no request with the current means yet.
 func (p *drainPlan) requestDeletions() {
 	for _, v := range p.podStates {
 		tries, next := v.pod.Tries, time.Time{}
@@ -163,7 +164,7 @@ func (p *drainPlan) requestDeletions() {
 }
 
 // scheduleRequest reports whether the request for a pod is sent now. A pod whose request is not sent now waits until
-// next.
+// the time `next`.
 func (p *drainPlan) scheduleRequest(v *podState, next time.Time) bool {
 	now := !next.After(p.Now)
 	switch {
@@ -215,7 +216,7 @@ type EvictionAnswer struct {
 	RetryAfter time.Duration // pause that the API server requested; zero: none
 }
 
-// TriesAfterAttempt returns the tries after one more attempt that was answered at time now.
+// TriesAfterAttempt returns the tries after one more attempt, whose answer arrived at the time now.
 func TriesAfterAttempt(t TryRecord, a EvictionAnswer, now time.Time) TryRecord {
 	if t.Means != a.Means || a.Result != Failed {
 		t.Failures = 0
@@ -243,8 +244,7 @@ func (a EvictionAnswer) retryPause(failures int) time.Duration {
 	}[a.Result]
 }
 
-// TriesWithoutPause returns the tries of a pod after one of its budgets was changed, created or deleted: a pause after
-// a refusal ends.
+// TriesWithoutPause ends the pause after a refusal, because one of the pod's budgets was changed, created or deleted.
 func TriesWithoutPause(t TryRecord) TryRecord {
 	if t.Result == Refused || t.Result == Several {
 		t.Next = time.Time{}

@@ -10,10 +10,9 @@ import (
 	"millwright/decide/phrase"
 )
 
-// NextProbeTime returns the time of a budget's next probe (DisruptionBudget.Next) after an eviction of one of the
-// budget's pods was sent. bad means that the budget is misconfigured, or that several budgets select the pod. Call
-// NextProbeTime also after an eviction that the status allowed: the API server refuses each probe until the status is
-// updated.
+// NextProbeTime returns the time of a budget's next probe (DisruptionBudget.Next), after an eviction of one of its pods
+// was sent. bad means that the budget is misconfigured, or that several budgets select the pod. Call NextProbeTime also
+// after an eviction that the status allowed, because the API server refuses each probe until the status is updated.
 func NextProbeTime(now time.Time, bad bool) time.Time {
 	if bad {
 		return now.Add(BadProbePause)
@@ -22,15 +21,16 @@ func NextProbeTime(now time.Time, bad bool) time.Time {
 }
 
 // IsMisconfigured reports whether a budget can never allow an eviction: the budget requires as many healthy pods as
-// there are pods (maxUnavailable 0, or minAvailable of all), or hasNoExpectedPods is true. A budget whose status only
-// allows no eviction now, is out of date, or counts evictions in progress is not misconfigured.
+// there are pods (maxUnavailable 0, or minAvailable of all), or hasNoExpectedPods is true. A budget is not
+// misconfigured if it only allows no eviction now, if its status is out of date, or if it counts evictions in progress.
 func (b DisruptionBudget) IsMisconfigured() bool {
 	return b.Current && b.Allowed == 0 && b.Disrupted == 0 &&
 		(b.hasNoExpectedPods() || b.Expected > 0 && b.Desired >= b.Expected)
 }
 
 // hasNoExpectedPods reports whether a budget in percent, or with maxUnavailable, selects pods without a controller that
-// defines the expected number of pods. Source: the disruption controller of Kubernetes, and its event UnmanagedPods.
+// defines the expected number of pods. Source: Kubernetes' disruption controller, which reports such pods with the
+// event UnmanagedPods.
 func (b DisruptionBudget) hasNoExpectedPods() bool { return b.Expected == 0 && b.Healthy > 0 }
 
 // exemptsPod reports whether the API server evicts a pod without counting the eviction in this budget. Source: the
@@ -97,13 +97,13 @@ type budgetLedger struct {
 type evictionPermit struct {
 	isGiven      bool
 	cause        blockCause // why the eviction is not allowed
-	isTemporary  bool       // only evictions that were just sent use up the budget: the next status decides
+	isTemporary  bool       // only evictions that were just sent use up the budget; its next status may allow more
 	probeBudgets []string   // keys of the pod's budgets if a probe may be sent for the pod
 	nextProbe    time.Time  // earliest time of a probe; zero: not determined by time
 }
 
 // permitForPod returns whether budgets allow the eviction of a pod. An eviction is allowed if the cache does not
-// contain the pod's budget: the API server decides.
+// contain the pod's budget, because the API server decides in any case.
 func (l *budgetLedger) permitForPod(p Pod) evictionPermit {
 	if p.Pending || p.Finished || len(p.Budgets) == 0 {
 		return evictionPermit{isGiven: true}
@@ -160,7 +160,7 @@ func (l *budgetLedger) countEviction(p Pod, with evictionPermit) {
 // The values of PodTreatment.Do, which equal the behaviors of a drain rule.
 const (
 	Drain         = "Drain"
-	Skip          = "Skip"          // the pod stays with every means
+	Skip          = "Skip"          // no means removes the pod
 	WaitCompleted = "WaitCompleted" // the drain waits until the pod completes
 )
 

@@ -6,51 +6,54 @@ import "time"
 
 // The times of a drain's EscalationLadder.
 const (
-	// unusableTimeout is how long a node must be unusable before its pods are killed: no kubelet confirms that a pod
-	// ended. Source of unusableTimeout: MCM, 5 min for a node that is not Ready or has a read-only file system.
+	// unusableTimeout is how long a node must be unusable before its pods are killed. On such a node, no kubelet
+	// confirms that a pod ended. Source of unusableTimeout: MCM, 5 min for a node that is not Ready or has a read-only
+	// file system.
 	unusableTimeout = 5 * time.Minute
 	// retryDuration is the time that each of the maxEvictRetries adds. Source of retryDuration: MCM's pause between
 	// two evictions of a pod.
 	retryDuration = 20 * time.Second
-	// extraGrace is the time for a deletion after the grace period. Source of extraGrace: MCM's wait for a pod to
+	// extraGrace is the time for a deletion after the grace period. Source of extraGrace: MCM waits 30 s for a pod to
 	// end.
 	extraGrace = 30 * time.Second
 )
 
-// Overdue is how long the next step may be late after its deadline before the delay is reported. Source of Overdue:
-// a worker restarts in less than a minute.
+// Overdue is how late a step may begin after its deadline before the delay is reported. Source of Overdue: a worker
+// restarts in less than a minute.
 const Overdue = time.Minute
 
-// Pauses between two probes of a budget. A probe is an eviction that the budget's status, which may be old, does not
-// allow. One request per minute is a small load for the API server, even if many nodes are drained at once.
+// Pauses between two probes of a budget that allows no eviction. A probe is an eviction that the budget's status, which
+// may be old, does not allow. One request per minute is a small load for the API server, even if many nodes are drained
+// at once.
 const (
 	ProbePause    = time.Minute
 	BadProbePause = 5 * time.Minute // for a misconfigured budget; a corrected budget is noticed without a probe
 )
 
-// slowVolumeAfter is how long a lane waits for a volume before the volume counts as a blocker. Each blocker that
-// begins or ends costs an event and a status write. Source of slowVolumeAfter: AWS and GCP move most volumes that no
-// pod uses in 5 to 20 s.
+// slowVolumeAfter is how long a lane waits for a volume before the volume counts as a blocker. Each blocker that begins
+// or ends causes an event and a status write. Source of slowVolumeAfter: AWS and GCP need 5 to 20 s to move most
+// volumes that no pod uses.
 const slowVolumeAfter = 30 * time.Second
 
-// stuckAfter is how long after its grace period a terminating pod counts as stuck. Source of stuckAfter: Karpenter.
+// stuckAfter is how long after its grace period a terminating pod counts as stuck. Source of stuckAfter: Karpenter uses
+// the same value.
 const stuckAfter = time.Minute
 
 // Pauses before the next request for a pod. The activity that sends the request adds jitter.
 const (
-	// Pause after a budget refused the eviction. Normally a new status of the budget ends the pause; the pause has
-	// its full length if the status already allows the eviction. Source: the API server's Retry-After for a budget
-	// whose pods are not counted yet, 10 s.
+	// Pause after a budget refused the eviction. Normally a new status of the budget ends the pause; the pause has its
+	// full length if the status already allows the eviction. Source of refusedPause: the API server's Retry-After of 10
+	// s for a budget whose pods are not counted yet.
 	refusedPause = 10 * time.Second
 	// Pause if several budgets select the pod. A change of one of these budgets ends the pause.
 	severalBudgetsPause = time.Minute
-	// Shortest pause after a 429 (Too Many Requests). Source: kubectl drain's pause after a 429.
+	// Shortest pause after a 429 (Too Many Requests). Source of throttledPause: kubectl drain also pauses after a 429.
 	throttledPause = 5 * time.Second
 	// Pause if the pod's namespace is being deleted. The namespace controller deletes the pod; a further request is
 	// sent in case the pod stays.
 	namespacePause = 30 * time.Second
 	// Pauses after failures in a row: each pause is twice as long as the previous pause. Sources of the pauses: MCM
-	// retries after 5 s; one minute is short compared with any drain timeout.
+	// retries after 5 s, and one minute is short compared with a drain timeout.
 	firstFailedPause   = 5 * time.Second
 	longestFailedPause = time.Minute
 )

@@ -13,19 +13,19 @@ import (
 // QueueEntry is a machine whose node is being drained, or waits for its drain.
 type QueueEntry struct {
 	UID, Namespace, Name string
-	Group                string // deployment, or the set of a machine without a deployment; groups alternate
+	Group                string // deployment of the machine, or its set if it has no deployment; groups take turns
 	Priority             int    // machines of a lower priority are drained first
 	DeletedAt            time.Time
 	Started              time.Time // when the drain began; zero: the drain has not begun
 	Queued               bool      // the machine's status says that the machine waits for its turn
 }
 
-// MayDrainNow reports whether the machine with this UID may be drained now if at most `most` nodes are drained at a
-// time; if not, MayDrainNow returns why. most zero or less means no limit. A machine that is not among the turns may
-// be drained. Drains that have begun keep their places. The group with the fewest places comes next: one machine of
-// a small deployment does not wait for a rollout of thousands. The order within a group is priority, time of
-// deletion, name. The rank is not a lock: every machine computes the same order, and a machine with old facts may
-// begin early.
+// MayDrainNow reports whether the machine with this UID may be drained now, if at most `most` nodes are drained at a
+// time. If not, it returns why. A value of most of zero or less means no limit. A machine that is not in turns may be
+// drained. Drains that have begun keep their places. The group with the fewest places comes next, so that a small
+// deployment does not wait for a rollout of thousands of machines. The order within a group is priority, time of
+// deletion, name. The order of the queue is not a lock: each machine computes the order itself, and a machine with old
+// facts may begin early.
 func MayDrainNow(turns []QueueEntry, uid string, most int) (bool, string) {
 	if most <= 0 || len(turns) <= most {
 		return true, ""
@@ -39,7 +39,8 @@ func MayDrainNow(turns []QueueEntry, uid string, most int) (bool, string) {
 		i+1-most, len(turns)-most, phrase.CountText(most, "node")+phrase.SingularOrPlural(most, " is", " are"))
 }
 
-// NextQueuedMachines returns the first machines whose status says that they are queued, at most `most` machines.
+// NextQueuedMachines returns the first machines of the queue, at most `most`. A machine is in the queue if its status
+// says so.
 func NextQueuedMachines(turns []QueueEntry, most int) []QueueEntry {
 	waiting := slices.DeleteFunc(rankQueueEntries(turns), func(t QueueEntry) bool { return !t.Queued })
 	return waiting[:min(len(waiting), most)]

@@ -48,8 +48,8 @@ func TestTheOrderInWhichNodesAreDrained(t *testing.T) {
 	assert.Len(t, drain.NextQueuedMachines(turns, 9), 4)
 }
 
-// A rollout of thirty machines has all places, and more machines wait. A second deployment that drains one node gets
-// the next place; then the two deployments alternate. A drain that has begun keeps its place.
+// A rollout of 30 machines uses all places, and the rest of its machines wait. A second deployment that drains one node
+// gets the next free place. Then the two deployments alternate. A drain that has begun keeps its place.
 func TestALargeRolloutDoesNotDelayOtherDeployments(t *testing.T) {
 	var turns []drain.QueueEntry
 	of := func(group string) func(*drain.QueueEntry) { return func(t *drain.QueueEntry) { t.Group = group } }

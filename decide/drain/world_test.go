@@ -52,12 +52,12 @@ func withDrainLabel(value string) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.Label = value }
 }
 
-// withDrainRule makes a pod that a drain rule selects.
+// withDrainRule changes a pod to one that a drain rule selects.
 func withDrainRule(behavior string, order int32) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.Rule = &drain.Rule{Name: "rule", Behavior: behavior, Order: order} }
 }
 
-// withDeletionTime makes a pod whose grace period ends at end.
+// withDeletionTime changes a pod to one that is being deleted, and whose grace period ends at the time `end`.
 func withDeletionTime(end time.Time) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.DeletedAt = end }
 }

@@ -32,9 +32,9 @@ const (
 	StageDeleteNode      Stage = "DeleteNode"      // the machine's Node object is being deleted
 )
 
-// Durations after which a stage counts as standing still. Each machine whose stage lasts longer costs a write of its
-// set's status. Sources: an instance takes one to five minutes, kubeadm a few more; a drain waits 30 s for each pod by
-// default; and a cloud has five minutes to delete an instance, as in docs/provider.md.
+// Durations after which a stage counts as blocked. If the stage lasts longer, each machine causes a write of its set's
+// status. Sources: an instance takes one to five minutes, and kubeadm a few more; by default, a drain waits 30 s for
+// each pod; docs/provider.md gives a cloud five minutes to delete an instance.
 const (
 	slowBootstrap = 2 * time.Minute
 	slowInstance  = 5 * time.Minute
@@ -46,9 +46,9 @@ const (
 	slowHandling  = 2 * time.Minute // time until a controller of Cluster API has handled a machine
 )
 
-// stageTexts holds the words of a stage.
+// stageTexts holds the texts for a stage.
 type stageTexts struct {
-	step          string // word of the vocabulary for the step
+	step          string // name of the step, from package vocabulary
 	goal          SingularPlural
 	blocker       string
 	cause         string // a clause; Cluster API's message follows the clause
@@ -153,28 +153,30 @@ func textsByStage() map[Stage]stageTexts {
 // commands need. Cluster API's own controllers carry the stages out.
 type UpstreamMachine struct {
 	Namespace, Name string
-	Stage           Stage // empty: the machine is calm
+	Stage           Stage // empty: the machine waits for nothing
 	Message         string
-	Since           time.Time // when the stage began, or the last known time before
+	Since           time.Time // when the stage began, or the latest known time before its beginning
 	Deadline        time.Time // when Cluster API continues without waiting; zero: never
 	Hooks           []string  // keys of the hook annotations that keep the machine, in their order
 	Object          string    // object that the command describes, as KIND NAME; empty: the Machine
 	Unhandled       bool      // no controller of Cluster API has handled the machine in this stage
-	Drain           Machine   // in OwnDrain: the Millwright Machine with the drain's state, if known
-	// Lost: the object that the stage creates existed and is gone, or the stage has failed. A Lost machine counts as
-	// standing still at once.
+	// in the stage OwnDrain: the Millwright Machine that shows the state of the drain, if known
+	Drain Machine
+	// Lost means that the object that the stage creates existed and is gone, or that the stage has failed. A Lost
+	// machine counts as blocked at once.
 	Lost bool
 	Now  time.Time // time of the decision
 }
 
-// StepName returns the machine's step, as a word of the vocabulary; empty: the machine is calm.
+// StepName returns the machine's step, from package vocabulary; empty: the machine waits for nothing.
 func (m UpstreamMachine) StepName() string { return textsByStage()[m.Stage].step }
 
-// maxUpstreamBytes bounds the length of Cluster API's message in a cause. Source: a drain names each of its pods, and
-// three causes fit into a condition.
+// maxUpstreamBytes bounds the length of Cluster API's message in a cause. Source: Cluster API's message about a drain
+// names each pod, and a condition must have room for three causes.
 const maxUpstreamBytes = 400
 
-// CurrentWait returns the WaitState of the machine. A calm machine has the zero WaitState.
+// CurrentWait returns the WaitState of the machine. If the machine waits for nothing, CurrentWait returns the zero
+// WaitState.
 func (m UpstreamMachine) CurrentWait() WaitState {
 	of, known := textsByStage()[m.Stage]
 	switch {
@@ -210,10 +212,10 @@ func (m UpstreamMachine) CurrentWait() WaitState {
 	return w
 }
 
-// isSlow reports whether the stage counts as standing still.
+// isSlow reports whether the stage counts as blocked.
 func (m UpstreamMachine) isSlow() bool { return m.Lost || !m.Now.Before(m.standstillStart()) }
 
-// standstillStart returns the time from which the stage counts as standing still.
+// standstillStart returns the time from which the stage counts as blocked.
 func (m UpstreamMachine) standstillStart() time.Time {
 	limit := textsByStage()[m.Stage].slowAfter
 	if m.Unhandled {
@@ -222,8 +224,8 @@ func (m UpstreamMachine) standstillStart() time.Time {
 	return m.Since.Add(limit)
 }
 
-// StandstillTime returns the time at which the machine begins to count as standing still; zero: the machine is calm or
-// already stands still.
+// StandstillTime returns the time at which the machine begins to count as blocked; zero: the machine waits for nothing,
+// or is already blocked.
 func (m UpstreamMachine) StandstillTime() time.Time {
 	if m.Stage == "" || m.Drain.Step != "" || m.isSlow() {
 		return time.Time{}

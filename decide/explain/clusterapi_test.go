@@ -112,8 +112,7 @@ func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
 	}
 }
 
-// A Cluster API machine counts as standing still after the limit of its stage. A Lost machine counts as standing still
-// at once.
+// A Cluster API machine counts as blocked after the limit of its stage. A Lost machine counts as blocked at once.
 func TestWhenAMachineOfClusterAPIStandsStill(t *testing.T) {
 	for stage, after := range map[explain.Stage]time.Duration{
 		explain.StageBootstrap: 2 * time.Minute, explain.StageInfrastructure: 5 * time.Minute, explain.StageJoin: 10 * time.Minute,

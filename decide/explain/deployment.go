@@ -11,21 +11,22 @@ import (
 
 // Deployment holds the facts from the status of a deployment, its sets and its machines.
 type Deployment struct {
-	Namespace, Name      string
-	Conditions           []Condition
-	Busy                 bool      // machines of other templates exist, or the template has no set: a pause prevents changes
-	ClusterAPI           bool      // the deployment is a Cluster API MachineDeployment
-	Resume               string    // command that ends the pause of the deployment or its Cluster; empty: no such pause
-	Pin                  WaitState // why the machines stay on a former revision, without Next and Command; zero: they do not
+	Namespace, Name string
+	Conditions      []Condition
+	// machines of other templates exist, or the template has no set; a pause delays these changes
+	Busy       bool
+	ClusterAPI bool   // the deployment is a Cluster API MachineDeployment
+	Resume     string // command that ends the pause of the deployment or its Cluster; empty: no such pause
+	// why the machines stay on an earlier revision, without Next and Command; zero: they do not stay
+	Pin                  WaitState
 	ReplacementHold      string    // why failed machines are not replaced now; empty: they are replaced, or none failed
 	ReplacementHoldSince time.Time // when ReplacementHold began; zero: it begins now
-	// Step describes, as a clause, the reached rollout step that ends by itself at Until; empty: the rollout waits at no
-	// such step.
+	// Step describes the rollout step that ends by itself at Until; empty: the rollout is not in such a step.
 	Step     string
 	Until    time.Time
-	Sets     []MachineSet // sets without their Machines
+	Sets     []MachineSet // the deployment's sets; their Machines are empty
 	Machines []Machine
-	Of       int // number of machines, as in MachineSet
+	Of       int // number of machines, like MachineSet.Of
 }
 
 // BlockedSummary returns the Summary of the deployment, its sets and its machines.
@@ -80,8 +81,8 @@ func (d Deployment) waitsOfDeployment() []WaitState {
 	return waits
 }
 
-// progressingWait returns the WaitState that the condition Progressing describes. The zero WaitState: the rollout
-// continues.
+// progressingWait returns the WaitState that the condition Progressing describes. If the rollout continues,
+// progressingWait returns the zero WaitState.
 func (d Deployment) progressingWait(c Condition) WaitState {
 	w := WaitState{Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message}
 	object := d.objectName()

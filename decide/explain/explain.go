@@ -1,5 +1,5 @@
-// Package explain says what an object waits for: the cause, its beginning, the next event with its time, and a command
-// that changes the wait. The object's status, its printer columns, the page of its workflow and the command millwright
+// Package explain says what an object waits for: the cause, since when, what happens next and when, and a command that
+// changes the wait. The object's status, its printer columns, the page of its workflow and the command millwright
 // explain show the same sentence.
 package explain
 
@@ -20,7 +20,7 @@ type SingularPlural struct{ One, Many string }
 
 func (w SingularPlural) textForCount(n int) string { return phrase.SingularOrPlural(n, w.One, w.Many) }
 
-// WaitState is one wait of an object. The zero WaitState: the object waits for nothing.
+// WaitState is one wait of an object. The zero WaitState means that the object waits for nothing.
 type WaitState struct {
 	Goal SingularPlural // what the object cannot do yet, as a verb: "waits to leave"
 
@@ -33,7 +33,7 @@ type WaitState struct {
 
 	Next    SingularPlural // what happens without a person; empty: nothing
 	At      time.Time      // time of Next; zero: unknown
-	Again   bool           // at the time At, only the same attempt is repeated: the wait does not end without a person
+	Again   bool           // at the time At the same attempt is only repeated; the wait ends only if a person acts
 	Command string         // command that removes the blocker or shows it; empty: no such command is known
 }
 
@@ -45,7 +45,7 @@ func (w WaitState) endTime() time.Time {
 	return w.At
 }
 
-// IsBlocked reports whether the object stands still.
+// IsBlocked reports whether something blocks the object.
 func (w WaitState) IsBlocked() bool { return len(w.Blockers) > 0 }
 
 // Reason returns the first blocker as one word; empty: the object is not blocked.
@@ -68,8 +68,8 @@ func (w WaitState) sinceText(now time.Time) string {
 	return phrase.TextIf(!w.Since.IsZero(), " (since %s)", phrase.ClockText(w.Since, now))
 }
 
-// nextText describes the next event and the command. nextText contains a time and not the distance from now, so that a
-// status with the text does not change at each evaluation.
+// nextText describes the next event and the command. nextText contains a time instead of the remaining duration, so
+// that the status text stays the same at each evaluation.
 func (w WaitState) nextText(n int, when string, now time.Time) string {
 	at := phrase.TextIf(!w.At.IsZero(), " "+when, phrase.ClockText(w.At, now))
 	return phrase.TextIf(
@@ -84,29 +84,31 @@ func (w WaitState) nextText(n int, when string, now time.Time) string {
 	)
 }
 
-// Summary describes the waits of a set or a deployment and its machines. The zero Summary: nothing blocks them.
+// Summary describes the waits of a set or a deployment and its machines. The zero Summary means that nothing blocks
+// them.
 type Summary struct {
-	Blockers []string // different blockers of the groups, in order, at most MaxBlockers
+	Blockers []string // distinct blockers of the groups, in the order of the groups, at most MaxBlockers
 	Reason   string   // the first blocker as one word, for a condition
 	Message  string
 	Since    time.Time // beginning of the oldest wait
-	At       time.Time // time of the first event without a person; zero: never
+	At       time.Time // time of the next event that happens without a person; zero: none
 }
 
-// IsBlocked reports whether the object or one of its machines stands still.
+// IsBlocked reports whether the object or one of its machines is blocked.
 func (s Summary) IsBlocked() bool { return s.Reason != "" }
 
-// MaxBlockers is how many blockers a status and a search attribute name. Source: Temporal's BlockedBy holds 2 KiB, and
-// a blocker (a budget's name with its namespace, or a hook's key) has up to 317 bytes.
+// MaxBlockers is how many blockers a status and a search attribute name. Source: Temporal's search attribute BlockedBy
+// holds 2 KiB, and a blocker has up to 317 bytes.
 const MaxBlockers = 5
 
-// maxGroups is how many causes a summary names. Source: three causes fit on a screen of 80 columns and in a condition.
+// maxGroups is how many causes a summary names. Source: three causes fit on a screen with 80 columns, and into a
+// condition.
 const maxGroups = 3
 
 // summarizeWaits returns the Summary of an object: its own Waits first, in their order, then the Waits of its machines.
-// Machines with the same goal and the same cause are one group. Groups that never end without a person come first, then
-// the groups of the most machines, then the oldest groups. Waits without a blocker are left out. of is the total number
-// of machines that the sentences name.
+// Machines with the same goal and the same cause are one group. Groups that need a person come first, then the groups
+// with the most machines, then the oldest groups. Waits without a blocker are left out. of is the total number of
+// machines that the sentences name.
 func summarizeWaits(own, machines []WaitState, of int, now time.Time) Summary {
 	groups := list.Map(
 		list.Filter(own, WaitState.IsBlocked),
@@ -158,8 +160,7 @@ func waitsOfMachines(own []WaitState, machines []Machine) []WaitState {
 	return list.Map(machines, Machine.CurrentWait)
 }
 
-// NeedsPerson reports whether nothing happens until a person changes something: no blocker ends by itself, and no
-// blocker is retried.
+// NeedsPerson reports whether a person must act: no blocker ends by itself, and no blocker is retried.
 func NeedsPerson(blockers []string) bool {
 	return len(blockers) > 0 && !slices.ContainsFunc(blockers, func(name string) bool {
 		switch name {
@@ -265,7 +266,7 @@ func groupWaits(machines []WaitState) []waitGroup {
 	})
 }
 
-// earlierTime returns the earlier of two times. A zero time is unknown, and then the other time is returned.
+// earlierTime returns the earlier of two times. If one of the times is zero, the other time is returned.
 func earlierTime(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -214,7 +214,7 @@ func TestSentencesOfMachines(t *testing.T) {
 }
 
 // Machines with the same cause share one sentence, with the earliest beginning and the earliest next event. A cause
-// that only a person ends comes first.
+// that only a person can remove comes first.
 func TestASetSumsUpItsMachines(t *testing.T) {
 	budget := func(name, since, until string) explain.Machine {
 		m := waitingMachine(

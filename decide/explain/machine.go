@@ -23,7 +23,7 @@ type Machine struct {
 
 	Owned     bool // a set replaces the machine when it fails
 	Deleting  bool
-	Step      string // word of the vocabulary; empty: the machine is calm
+	Step      string // name of the step, from package vocabulary; empty: the machine waits for nothing
 	Cause     string
 	BlockedBy []string
 	Since     time.Time
@@ -31,13 +31,14 @@ type Machine struct {
 	Stopped   time.Time // when the machine's creation began to wait for a person; zero: it does not wait
 
 	Means    drain.RemovalMeans // the drain's current means; empty: no drain
-	Then     drain.RemovalMeans // the means after the end of the step; empty: the drain then ends
+	Then     drain.RemovalMeans // the next means, after this step; empty: the drain ends after this step
 	Hook     string             // key of the first hook annotation of the current stage; empty: none
 	Now      time.Time          // time of the decision
 	Unserved string             // why no worker serves the class's provider; empty: a worker does, or unknown
 }
 
-// CurrentWait returns the WaitState of the machine. A calm machine has the zero WaitState.
+// CurrentWait returns the WaitState of the machine. If the machine waits for nothing, CurrentWait returns the zero
+// WaitState.
 func (m Machine) CurrentWait() WaitState {
 	if m.Step == "" {
 		return WaitState{}
@@ -81,9 +82,9 @@ func (m Machine) cause() string {
 	return cause
 }
 
-// Durations after which a step that calls the provider counts as standing still. Each machine whose step lasts longer
-// costs a signal and a write of its status. Sources: some clouds answer a create request only when the instance runs,
-// after one to two minutes; an instance takes longer to shut down in order.
+// Durations after which a step that calls the provider counts as blocked. If the step lasts longer, each machine causes
+// a signal and a write of its status. Sources: some clouds answer a create request only when the instance runs, after
+// one to two minutes; an orderly shutdown takes longer.
 const (
 	slowCall     = 2 * time.Minute
 	slowDeletion = 5 * time.Minute
@@ -111,7 +112,7 @@ func (m Machine) CallsProvider() bool {
 	}
 }
 
-// goal returns the words for what the machine cannot do yet.
+// goal returns the text for what the machine cannot do yet.
 func (m Machine) goal() SingularPlural {
 	switch {
 	case m.Deleting:
@@ -137,8 +138,8 @@ func (m Machine) goal() SingularPlural {
 	}
 }
 
-// nextWords returns what happens at the end of the step, and the time. The deletion of an instance has no end: its call
-// is repeated.
+// nextWords returns what happens at the end of the step, and the time. The deletion of an instance has no deadline: its
+// call is repeated.
 func (m Machine) nextWords() (SingularPlural, time.Time) {
 	switch {
 	case m.Step == vocabulary.StepHeld:
@@ -146,7 +147,7 @@ func (m Machine) nextWords() (SingularPlural, time.Time) {
 			"nothing more happens until somebody resumes it",
 			"nothing more happens until somebody resumes them",
 		}, time.Time{}
-	case m.waitsOnlyForVolumes() && !m.Now.Before(m.Deadline): // the next report is on its way
+	case m.waitsOnlyForVolumes() && !m.Now.Before(m.Deadline): // the drain's next report will arrive soon
 		return SingularPlural{"it goes on without the volume now", "they go on without the volumes now"}, time.Time{}
 	case m.waitsOnlyForVolumes():
 		return SingularPlural{"it goes on without the volume", "they go on without the volumes"}, m.Deadline
@@ -170,8 +171,8 @@ func (m Machine) nextWords() (SingularPlural, time.Time) {
 	return end, m.Deadline
 }
 
-// deadlineWords returns what happens at the end of a step whose goal the machine has not reached. The words begin with
-// this condition: a machine that is healthy, and only takes its time, does not fail.
+// deadlineWords returns what happens at the deadline of the step if the machine has not reached the step's goal. The
+// text of deadlineWords begins with this condition, because a machine that is healthy but slow does not fail.
 func (m Machine) deadlineWords() SingularPlural {
 	unless := SingularPlural{"if its instance is not ready", "if their instances are not ready"}
 	switch m.Step {
@@ -222,7 +223,7 @@ func (m Machine) drainEndWords() (SingularPlural, time.Time) {
 			"the pods still on its node are deleted",
 			"the pods still on their nodes are deleted",
 		}, m.Deadline
-	case m.Means.KeepsPodOrder() && m.Deadline.IsZero(): // evictions without a deadline
+	case m.Means.KeepsPodOrder() && m.Deadline.IsZero(): // the evictions have no deadline
 		return SingularPlural{}, time.Time{}
 	default:
 		return SingularPlural{
@@ -295,7 +296,8 @@ func (m Machine) command(w WaitState) string {
 		return fmt.Sprintf("kubectl describe machine -n %s %s", m.Namespace, m.Name)
 	case m.Hook != "":
 		return fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, m.Hook)
-	case kind == "ResourceExhausted", kind == vocabulary.BlockedCall: // shows the open call or the next call's time
+	// the command shows the running call, or the time of the next call
+	case kind == "ResourceExhausted", kind == vocabulary.BlockedCall:
 		return fmt.Sprintf("millwright explain machine/%s -n %s", m.Name, m.Namespace)
 	case kind == vocabulary.ConditionReplacementHeld: // the nodes are a more likely cause than the machines
 		return "kubectl get nodes"

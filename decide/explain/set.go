@@ -23,7 +23,7 @@ type MachineSet struct {
 	ClusterAPI      bool   // the set is a Cluster API MachineSet, whose template has no MachineClass
 	Conditions      []Condition
 	Deleting        bool
-	Busy            bool   // machines are missing, surplus or being deleted: a pause prevents changes
+	Busy            bool   // machines are missing, surplus or being deleted; a pause delays these changes
 	Frozen          bool   // the set or its deployment has the label freeze
 	PausedBy        string // deployment whose annotation pauses the set; empty: the set's own annotation does
 	FrozenBy        string // deployment that has the label freeze; empty: the set has it
@@ -38,13 +38,13 @@ func (s MachineSet) BlockedSummary(now time.Time) Summary {
 	return summarizeWaits(own, append(waitsOfMachines(own, s.Machines), waitsOfUpstreamMachines(s.Upstream)...), s.Of, now)
 }
 
-// HasActiveMachine reports whether a Cluster API machine is in a stage, and so is not calm.
+// HasActiveMachine reports whether any Cluster API machine of the set is in a stage.
 func (s MachineSet) HasActiveMachine() bool {
 	return slices.ContainsFunc(s.Upstream, func(m UpstreamMachine) bool { return m.Stage != "" })
 }
 
-// StandstillTime returns the time of the next evaluation if no object changes; zero: never. StandstillTime is recheck
-// (zero: none) or, if earlier, the time at which a Cluster API machine begins to count as standing still.
+// StandstillTime returns the time of the next evaluation if no object changes; zero: never. StandstillTime is the
+// earlier of recheck and the time at which a Cluster API machine begins to count as blocked; a zero recheck is ignored.
 func (s MachineSet) StandstillTime(recheck time.Time) (first time.Time) {
 	first = recheck
 	for _, m := range s.Upstream {

@@ -97,7 +97,7 @@ func TestHealthTimeoutOfZeroMeansAtOnce(t *testing.T) {
 }
 
 // Only the health clock determines the end of the health timeout. Other status writes and other observations do not
-// move the end.
+// change the end.
 func TestOnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -157,7 +157,7 @@ func TestAShortRecoveryKeepsTheHealthClock(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		timeout time.Duration
-		well    time.Duration // from the recovery to the next unhealthy period
+		well    time.Duration // time from the recovery until the node is unhealthy again
 		old     bool
 	}{
 		{"well for a moment", 10 * time.Minute, 0, true},

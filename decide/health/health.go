@@ -38,8 +38,8 @@ func DecideNodeHealth(conditions []Condition, bad []string) (healthy bool, why s
 	return len(reasons) == 0, strings.Join(reasons, ", ")
 }
 
-// BadConditionStart returns since when these conditions make the node unhealthy: the earliest transition time of a bad
-// condition. BadConditionStart is zero if no condition is bad, or if no bad condition has a transition time.
+// BadConditionStart returns the earliest transition time of a bad condition: since then the node is unhealthy.
+// BadConditionStart is zero if no condition is bad, or if no bad condition has a transition time.
 func BadConditionStart(conditions []Condition, bad []string) time.Time {
 	var since time.Time
 	for _, c := range conditions {
@@ -90,7 +90,7 @@ type Facts struct {
 	Name, Phase     string
 	NoTargetCluster bool // the machine has no target cluster
 	Instance        bool // the machine's instance is recorded
-	Preserved       bool // the machine is preserved: no set replaces the machine
+	Preserved       bool // the machine is preserved, so that no set replaces it
 	Node
 	TimeoutClocks
 	Timeout   time.Duration // health timeout; zero: the timeout ends at once
@@ -109,8 +109,9 @@ type Verdict struct {
 	Due      *ReplacementDue // the new condition ReplacementDue; nil: the condition stays
 	Deadline time.Time       // end of the present timeout; zero: the timeout has no end, or has ended
 	Why      string          // what the machine waits for, or why its phase changes
-	Look     bool            // the workflow asks the provider whether the instance exists
-	Held     bool            `json:",omitempty"` // the machine is due, and the breaker is open: no machine is replaced
+	Look     bool            // the workflow has to ask the provider whether the instance exists
+	// the machine is due, but the breaker is open, so that no machine is replaced
+	Held bool `json:",omitempty"`
 }
 
 // PhaseChange is a new phase, with the texts for lastOperation and the event.
@@ -136,7 +137,7 @@ type ReplacementDue struct {
 	Message string
 }
 
-// Decide returns the next phase of a machine. Each timeout counts from its own recorded time: no other status write
+// Decide returns the next phase of a machine. Each timeout counts from its own recorded time. No other status write
 // restarts a timeout, and no other event postpones its end.
 func Decide(f Facts) Verdict {
 	switch {

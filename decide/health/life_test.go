@@ -24,8 +24,8 @@ func applyVerdict(f health.Facts, v health.Verdict, at time.Time) health.Facts {
 	return f
 }
 
-// runEachSecond calls Decide each second until the machine is Failed or until has passed. runEachSecond returns the
-// machine's facts and the elapsed time. world sets the node's facts for the elapsed time.
+// runEachSecond calls Decide for each second, until the machine is Failed or the duration `until` has passed.
+// runEachSecond returns the machine's facts and the elapsed time. world sets the node's facts for the elapsed time.
 func runEachSecond(
 	f health.Facts,
 	until time.Duration,
@@ -102,8 +102,8 @@ func TestAMachineThatRecoversInTimeIsNoLongerDue(t *testing.T) {
 	assert.Nil(t, early.Due, "a machine that was never due gets no condition")
 }
 
-// The breaker is open while most nodes look dead. The breaker delays replacements; it leaves no state that has an
-// effect after it closes.
+// The breaker is open while most nodes look dead. The breaker only delays replacements. After it closes, it has no
+// further effect.
 func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 	outage := func(f *health.Facts, _ time.Duration) {
 		withUnhealthyNode(f)

@@ -131,7 +131,8 @@ func TestPhasesFollowTheTableOfMCM(t *testing.T) {
 	}
 }
 
-// For each change: the texts in lastOperation and the event, the health clock, and the condition ReplacementDue.
+// The test checks for each change the texts in lastOperation and the event, the health clock, and the condition
+// ReplacementDue.
 func TestVerdicts(t *testing.T) {
 	tenAgo := noon.Add(-healthTimeout)
 	for _, row := range []struct {

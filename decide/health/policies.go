@@ -2,10 +2,10 @@ package health
 
 import "time"
 
-// This file holds the times of health that no object configures.
+// This file holds the durations of package health that no object configures.
 
-// maxSteadyTime is the longest time that a node must be healthy before the health clock restarts. A recovery that is
-// shorter than maxSteadyTime, and shorter than a tenth of the health timeout, does not stop the clock: a flapping
-// node does not postpone its timeout without end. Source of maxSteadyTime: MCM's issue was about nodes that flapped
-// several times a minute.
+// maxSteadyTime is the longest time that a node must be healthy before the health clock restarts. A shorter recovery,
+// which is also shorter than a tenth of the health timeout, does not stop the clock. Otherwise a flapping node could
+// postpone its timeout forever. Source of maxSteadyTime: an issue of MCM describes nodes that flapped several times a
+// minute.
 const maxSteadyTime = time.Minute

@@ -1,7 +1,6 @@
-// Package inplace decides which step of a node's in-place update the node's machine needs next. Three parties share
-// the work of an in-place update. A rollout or a person labels the node. Millwright drains the node and sets the
-// node's condition InPlaceUpdate. An agent on the node reads the condition, updates the node, and sets a label with
-// the result.
+// Package inplace decides the next step of a node's in-place update. Three parties share the work of an in-place
+// update. A rollout or a person labels the node. Millwright drains the node and sets the node's condition
+// InPlaceUpdate. An agent on the node reads the condition, updates the node, and sets a label with the result.
 package inplace
 
 import (
@@ -32,10 +31,11 @@ type Node struct {
 	Cordoned     bool      // the node's spec.unschedulable is true
 }
 
-// Step is the next step of a machine for the update of its node.
+// Step is the next step of an in-place update.
 type Step string
 
-// The next steps of an in-place update. Nothing means that no step is left, or that another party has the next step.
+// The next steps of an in-place update. Nothing means that no step is left, or that Millwright waits for the rollout, a
+// person or the agent.
 const (
 	Nothing   Step = ""
 	Condition Step = "Condition" // write the condition that the labels request
@@ -51,12 +51,12 @@ type Decision struct {
 	// empty
 	Reason  string
 	Message string // new message of the condition InPlaceUpdate
-	Why     string // one sentence; may be set with Nothing
+	Why     string // reason for the step, in one sentence; may be set even if the step is Nothing
 }
 
-// Decide returns the next step of a machine in this phase. The step depends only on the node and the phase: an
-// interrupted update continues where it stopped. Removed labels never reset the condition. A node becomes a
-// candidate again only after a successful update, and after its result label was removed.
+// Decide returns the next step of a machine in this phase. The step depends only on the node and the phase, so that an
+// interrupted update continues where it stopped. Removed labels never reset the condition. A node becomes a candidate
+// again only after a successful update, and after its result label was removed.
 func Decide(n Node, phase string) Decision {
 	switch n.Result {
 	case vocabulary.UpdateSuccessful:
@@ -122,9 +122,9 @@ func selectedStep(n Node, phase string) Decision {
 	}
 }
 
-// emptyNodeStep continues the update of an empty node. Once the phase is InPlaceUpdating, the labels no longer
-// matter: the update's timeout runs, and only the agent can stop the update. A node that was uncordoned in the
-// meantime is drained again.
+// emptyNodeStep continues the update of an empty node. Once the phase is InPlaceUpdating, the labels no longer matter.
+// The update's timeout runs, and only the agent can stop the update. A node that was uncordoned in the meantime is
+// drained again.
 func emptyNodeStep(n Node, phase string) Decision {
 	begun := phase == vocabulary.PhaseInPlaceUpdating
 	switch {

@@ -1,7 +1,7 @@
 // Package nodesync compares a node with its machine's node template and with its class's virtual capacity. Package
 // nodesync decides what the node lacks, and what has to be removed from the node. Like MCM, nodesync compares three
-// states: wanted, present, and last applied. A manual change of a wanted key is undone; a key that was removed from
-// the template is removed from the node; keys of other parties stay.
+// states: wanted, present, and last applied. A manual change of a wanted key is undone, and a key that was removed from
+// the template is removed from the node. Keys of other parties stay.
 package nodesync
 
 import (
@@ -33,7 +33,7 @@ type WantedState struct {
 	MachineUID  string
 	Labels      map[string]string // labels, annotations and taints are those of the machine's node template
 	Annotations map[string]string
-	Taints      []Taint           // of two taints with the same key and effect the later applies
+	Taints      []Taint           // of two taints with the same key and effect, the later one applies
 	Capacity    map[string]string // virtual capacity of the class, quantities as text; nil: not known, no change
 }
 
@@ -109,8 +109,8 @@ type comparison struct{ reasons []string }
 
 func (d *comparison) addReason(reason string) { d.reasons = append(d.reasons, reason) }
 
-// compareKeys returns the edit that makes the map has equal to wanted. Only keys that were applied before are
-// removed; all other keys belong to other parties.
+// compareKeys returns the edit that changes the map `has` into wanted. Only keys that were applied before are removed;
+// all other keys belong to other parties.
 func (d *comparison) compareKeys(what, source string, wanted, applied, has map[string]string) MapEdit {
 	var edit MapEdit
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
@@ -136,8 +136,8 @@ func (d *comparison) compareKeys(what, source string, wanted, applied, has map[s
 }
 
 // compareTaints returns the edit of the taints. wanted and applied have no duplicates. The taint for critical
-// components is added only once: another controller removes the taint when the components run, and a repeated taint
-// would keep the node from becoming ready.
+// components is added only once. Another controller removes it when the components run, and a second taint would keep
+// the node from becoming ready.
 func (d *comparison) compareTaints(wanted, applied, has []Taint) TaintEdit {
 	var edit TaintEdit
 	want, was, on := taintsByIdentity(wanted), taintsByIdentity(applied), taintsByIdentity(has)
@@ -218,8 +218,8 @@ func (e MapEdit) IsEmpty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 // IsEmpty reports whether there is no change.
 func (e TaintEdit) IsEmpty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 
-// maxNamedReasons is the most reasons that Why lists. Source of maxNamedReasons: a drain lists as many pods; the
-// text must stay readable in a status.
+// maxNamedReasons is the largest number of reasons that Why lists. Source of maxNamedReasons: a drain also lists 20
+// pods, and a status must stay readable.
 const maxNamedReasons = 20
 
 // Why describes the changes in one sentence, by keys and without values: "node lacks label a, has taint b:NoSchedule
@@ -252,8 +252,8 @@ func (e *MapEdit) Drop(key string) {
 	slices.Sort(e.Remove)
 }
 
-// nodeTemplate is a node template, or the record of an applied node template. The JSON of nodeTemplate has the form
-// in which MCM writes the annotation: the form of the API's node template.
+// nodeTemplate is a node template, or the record of an applied node template. The JSON of nodeTemplate has the format
+// of the API's node template, in which MCM writes the annotation.
 type nodeTemplate struct {
 	Metadata struct {
 		Annotations map[string]string `json:"annotations,omitempty"`
@@ -294,8 +294,8 @@ func withoutKeys(from map[string]string, keys ...string) map[string]string {
 }
 
 // parseRecord parses the record of what was applied last; an empty text means that nothing was applied. A record that
-// cannot be parsed also counts as empty: keys that left the template stay on the node, and a person's change of the
-// annotation does not stop the reconciliation.
+// cannot be parsed also counts as empty. Then keys that left the template stay on the node, and the reconciliation
+// continues.
 func parseRecord[T any](text string) (applied T, readable bool) {
 	if text != "" && json.Unmarshal([]byte(text), &applied) != nil {
 		return *new(T), false

@@ -42,7 +42,7 @@ func applyChanges(n nodesync.Node, c nodesync.Changes) nodesync.Node {
 	return n
 }
 
-// syncedNode returns a node without other keys after all wanted changes were applied.
+// syncedNode returns a node that has exactly the wanted keys.
 func syncedNode(t *testing.T, wanted nodesync.WantedState) nodesync.Node {
 	t.Helper()
 	n := applyChanges(nodesync.Node{}, nodesync.Decide(wanted, nodesync.Node{}))
@@ -50,7 +50,8 @@ func syncedNode(t *testing.T, wanted nodesync.WantedState) nodesync.Node {
 	return n
 }
 
-// baseWantedState returns a template. Each row of a table changes the template or the node that has it.
+// baseWantedState returns a template. Each test row changes the template, or the node to which the template was
+// applied.
 func baseWantedState() nodesync.WantedState {
 	return nodesync.WantedState{
 		MachineName: "m",

@@ -51,8 +51,8 @@ func (d randomSource) randomWanted() nodesync.WantedState {
 	return w
 }
 
-// randomNode returns a random node to which a template may have been applied, and which other parties may have changed
-// since.
+// randomNode returns a random node. The former template may have been applied to the node, and other parties may have
+// changed the node since.
 func (d randomSource) randomNode(former nodesync.WantedState) nodesync.Node {
 	n := nodesync.Node{
 		Labels:      textMap{},

@@ -2,7 +2,7 @@ package orphan
 
 import "fmt"
 
-// claimIndex indexes machines by what ties them to instances.
+// claimIndex finds the machines that may claim an instance.
 type claimIndex struct {
 	machineByUID, machineByProviderID map[string]Machine
 	movedMachineByName                map[string]Machine // by name: machines of other namespaces without a provider ID
@@ -26,9 +26,9 @@ func newClaimIndex(machines []Machine) claimIndex {
 }
 
 // claimant returns the machine that claims an instance, and why; an empty reason means that no machine claims the
-// instance. A machine of another namespace may have been moved there after its instance was created and before its
-// provider ID was recorded: then only the name ties machine and instance. In the class's namespace, a machine of the
-// same name with another UID was created later, and claims nothing.
+// instance. A machine of another namespace may have been moved there before its provider ID was recorded. Then only the
+// name links the machine to the instance. In the class's namespace, a machine of the same name with another UID was
+// created later, and claims nothing.
 func (c claimIndex) claimant(i Instance) (m Machine, why string) {
 	if m, found := c.machineByUID[i.UID]; found {
 		return m, m.String() + " exists"
@@ -51,9 +51,9 @@ func (c claimIndex) isUnclaimed(i Instance) bool {
 	return i.ProviderID != "" && i.Machine != "" && !named && !here && !moved
 }
 
-// ownershipProblem returns why the owner of an instance without a UID tag is not known; empty: the instance belongs
-// to a machine. Other controllers tag instances only with the machine's name: the machine of that name adopts such
-// an instance, unless the machine names another instance.
+// ownershipProblem returns why the owner of an instance without a UID tag is not known; empty: the instance belongs to
+// a machine. Other controllers tag instances only with the machine's name. The machine of that name adopts such an
+// instance, unless the machine's provider ID names another instance.
 func (c claimIndex) ownershipProblem(i Instance) string {
 	namesake, found := c.localMachineByName[i.Machine]
 	_, named := c.machineByProviderID[i.ProviderID]

@@ -13,7 +13,7 @@ import (
 )
 
 // Decide returns which instances are orphans, and which orphans are deleted now. An orphan is deleted if two sweeps
-// at least Confirm apart found it, if its age is at least MinAge, and if the breaker is closed.
+// found it at least Confirm apart, if it is at least MinAge old, and if the breaker is closed.
 func Decide(f Facts) Decision {
 	f.Settings = f.Settings.withDefaults()
 	d := Decision{Instances: len(f.Instances)}
@@ -29,7 +29,7 @@ func Decide(f Facts) Decision {
 	most, held := deletionLimit(f, d)
 	if held != "" {
 		d.Held = held
-		return d // while the breaker is open, machines may be missing: the sweep records no sightings
+		return d // while the breaker is open, machines may be missing, so that the sweep records no sightings
 	}
 	d.selectTargets(f, orphans, most)
 	d.Sightings = nextSightings(orphans)
@@ -43,8 +43,7 @@ type instanceGroup struct {
 	firstSeenTimes []time.Time
 }
 
-// latestFirstSeenTime returns the latest time in since: when the last member of the group was first seen without a
-// machine.
+// latestFirstSeenTime returns when the last member of the group was first seen without a machine.
 func (g instanceGroup) latestFirstSeenTime() time.Time {
 	return slices.MaxFunc(g.firstSeenTimes, time.Time.Compare)
 }
@@ -96,8 +95,8 @@ func (d *Decision) sortInstances(f Facts) []instanceGroup {
 	return orphans
 }
 
-// groupByUID returns the instances grouped by UID. Each instance has the time since which a sweep sees it without a
-// machine.
+// groupByUID returns the instances grouped by UID. Each instance carries the time since which sweeps have seen it
+// without a machine.
 func groupByUID(f Facts) []instanceGroup {
 	since := map[[2]string]time.Time{}
 	for _, s := range f.Sightings {
@@ -149,7 +148,7 @@ func deletionLimit(f Facts, d Decision) (most int, held string) {
 			phrase.CountText(d.Orphans, "instance"),
 			overrideHint,
 		)
-	case d.Orphans+d.Unknown == d.Instances: // a restore creates machines one by one
+	case d.Orphans+d.Unknown == d.Instances: // while a backup is restored, machines appear one by one
 		return 0, fmt.Sprintf(
 			"no machine claims any of the class's %s: is it being restored? Nothing is deleted%s",
 			phrase.CountText(d.Instances, "instance"),
@@ -169,8 +168,8 @@ func deletionLimit(f Facts, d Decision) (most int, held string) {
 }
 
 // parseAllowedDeletions returns the number in the annotation collect-orphans, whose form is "5 until
-// 2026-11-24T12:00:00Z"; nil: no annotation, or its time has passed. The number 0 needs no end. wrong is why the
-// annotation is invalid.
+// 2026-11-24T12:00:00Z"; nil: no annotation, or its time has passed. The number 0 needs no end time. wrong is the
+// reason why the annotation is invalid.
 func (f Facts) parseAllowedDeletions() (n *int, wrong string) {
 	fields := strings.Fields(f.Allowed)
 	if len(fields) == 0 {

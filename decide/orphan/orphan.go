@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// Facts holds the facts that one sweep over the instances of one class read. The instances must be read before the
-// machines: otherwise the machine of an instance that is created between the two reads would be missing.
+// Facts holds the facts that a sweep has read about the instances of one class. The instances must be read before the
+// machines: otherwise an instance that is created between the two reads would seem to have no machine.
 type Facts struct {
 	Now       time.Time
 	Allowed   string     // value of the class's annotation collect-orphans; empty: no annotation
 	Instances []Instance // all instances of the class
-	Named     bool       // instances of this cloud have no UID tag: an instance belongs to the machine of the same name
+	// instances of this cloud have no UID tag, so that an instance belongs to the machine of the same name
+	Named     bool
 	Machines  []Machine  // all machines of all namespaces, of every class and in every phase
 	Sightings []Sighting // the Sightings of the previous sweep's Decision
 	Settings  Settings
@@ -52,13 +53,15 @@ type Sighting struct {
 
 // Settings are the limits of a sweep. A zero value means the default.
 type Settings struct {
-	Confirm     time.Duration // shortest time between the first and the last sighting of a deleted instance
-	MinAge      time.Duration // lowest age of a deleted instance, if its cloud reports the creation time
-	MaxPerSweep int           // most instances that one sweep deletes, at most MostPerSweep
+	// an instance is deleted only if its first and its last sighting are at least this far apart
+	Confirm time.Duration
+	// an instance is deleted only if it is at least this old, if its cloud reports the creation time
+	MinAge      time.Duration
+	MaxPerSweep int // largest number of instances that one sweep deletes, at most MostPerSweep
 }
 
-// MostPerSweep is the most that one sweep deletes with any settings: the history of the sweep names all deleted
-// instances.
+// MostPerSweep is the largest number of instances that one sweep deletes, whatever the Settings: the history of the
+// sweep names all deleted instances.
 const MostPerSweep = 25
 
 // The breaker opens if there are more than breakerMinOrphans orphans, and more than 1/breakerDivisor of the class's
@@ -75,15 +78,15 @@ type Decision struct {
 	Orphans    int              // number of instances that no machine claims
 	Unknown    int              // number of instances without the tags of a machine; they are kept
 	Duplicates int              // number of additional instances of machines that have more than one instance; they are kept
-	Held       string           // why no orphan is deleted; empty: no hold
+	Held       string           // why no orphan is deleted; empty: orphans may be deleted
 	Collect    []DeletionTarget // what to delete, the earliest sightings first
 	Sightings  []Sighting       // sightings for the next sweep, the oldest first
 	Notes      []string         // which orphans are not deleted yet, and why; at most 10 sentences
 	Unclear    []string         // what an operator has to resolve; at most 10 sentences
 }
 
-// DeletionTarget names a former machine and all instances with its UID, because a provider deletes these instances
-// together. A target without a UID has one instance, which is deleted by its provider ID.
+// DeletionTarget names a machine that no longer exists, and all instances with its UID. A provider deletes these
+// instances together. A target without a UID has one instance, which is deleted by its provider ID.
 type DeletionTarget struct {
 	Machine, UID string
 	ProviderIDs  []string
@@ -107,31 +110,32 @@ type Node struct {
 	Guarded    bool // the node has Millwright's finalizer
 }
 
-// NodeOwner is a Machine of any namespace, with everything that can tie the Machine to a node.
+// NodeOwner is a Machine of any namespace, with the fields that can link it to a node.
 type NodeOwner struct {
 	Name       string
 	Node       string // name of the machine's node; empty: not known
 	ProviderID string // provider ID of the machine's instance; empty: not known
 }
 
-// MostUnmanaged is the most nodes that one call of UnmanagedNodes returns. Source: the most machines that one decision
-// names.
+// MostUnmanaged is the largest number of nodes that one call of UnmanagedNodes returns. Source: the largest number of
+// machines that one decision names.
 const MostUnmanaged = 50
 
 // UnmanagedNodes returns the names of nodes older than DefaultMinAge that have no machine, and that lack the annotation
 // not-managed-by-mcm or still have Millwright's finalizer. UnmanagedNodes returns at most MostUnmanaged names, in the
-// given order. Without any machine UnmanagedNodes returns none: the machines may have to be restored first.
+// given order. If there are no machines at all, UnmanagedNodes returns no names: the machines may have to be restored
+// first.
 func UnmanagedNodes(now time.Time, nodes []Node, owners []NodeOwner) []string {
 	if len(owners) == 0 {
 		return nil
 	}
-	claimed := map[NodeOwner]bool{} // each entry has one of the three ties: name, node or provider ID
+	claimed := map[NodeOwner]bool{} // each entry has exactly one of the fields Name, Node and ProviderID
 	for _, o := range owners {
 		claimed[NodeOwner{Name: o.Name}] = true
 		claimed[NodeOwner{Node: o.Node}] = true
 		claimed[NodeOwner{ProviderID: o.ProviderID}] = true
 	}
-	delete(claimed, NodeOwner{}) // an empty value is no tie
+	delete(claimed, NodeOwner{}) // an empty field claims no node
 	var names []string
 	for _, n := range nodes {
 		done := n.NotManaged && !n.Guarded

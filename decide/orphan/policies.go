@@ -2,9 +2,9 @@ package orphan
 
 import "time"
 
-// This file holds the times of sweeps that no object configures.
+// This file holds the durations of sweeps that no object configures.
 
-// Defaults of a sweep's Settings. Sources of the defaults: the period of MCM's sweep, MCM's creation timeout, and a
+// Defaults of a sweep's Settings. Sources of the defaults: the period of MCM's sweep, MCM's creation timeout, and one
 // fifth of the machines that a set deletes at a time.
 const (
 	DefaultConfirm     = 15 * time.Minute
@@ -12,6 +12,6 @@ const (
 	DefaultMaxPerSweep = 10
 )
 
-// maxAllowedFor is how far in the future the end of the annotation collect-orphans may be. Source of maxAllowedFor:
-// one day is many times the two sweeps that a deletion takes, and limits the effect of a forgotten annotation.
+// maxAllowedFor is how far in the future the end of the annotation collect-orphans may be. Source of maxAllowedFor: one
+// day is much longer than the two sweeps that a deletion takes, and limits the effect of a forgotten annotation.
 const maxAllowedFor = 24 * time.Hour

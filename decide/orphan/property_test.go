@@ -86,7 +86,8 @@ func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
 	collected, held, seeds := 0, 0, decidetest.SeedCount(200)
 	for seed := range seeds {
 		c := &simulatedCloud{randomSource: randomSource(seed), Facts: orphan.Facts{Now: now}}
-		first := map[string]time.Time{} // by provider ID: start of the unbroken sightings
+		// by provider ID: since when every sweep has seen the instance without a machine
+		first := map[string]time.Time{}
 		for range 40 {
 			c.makeRandomChange()
 			c.Allowed = []string{"", "", "", "3 until " + c.Now.Add(time.Minute).Format(time.RFC3339), "nonsense"}[c.randomIntBelow(5)]

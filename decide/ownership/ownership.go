@@ -20,8 +20,8 @@ import (
 // OwnerKind says who owns a node or an instance, as seen from one Machine.
 type OwnerKind string
 
-// The possible owners in an answer. Only Ours permits to write, drain, delete or adopt. InDoubt stops the step until
-// a person decides; InDoubt never means that the step has no work.
+// The possible owners in an answer. Only Ours permits the caller to write to, drain, delete or adopt the object.
+// InDoubt stops the step until a person decides; the caller must not treat the step as done.
 const (
 	Ours     OwnerKind = "Ours"
 	Anothers OwnerKind = "Another's"
@@ -29,11 +29,11 @@ const (
 	InDoubt  OwnerKind = "InDoubt"
 )
 
-// OwnerAnswer is the answer about one node or instance. The zero OwnerAnswer means that no owner was requested.
+// OwnerAnswer is the answer about one node or instance. The zero OwnerAnswer means that nobody asked for the owner.
 type OwnerAnswer struct {
 	Whose OwnerKind `json:",omitempty"`
 	Why   string    `json:",omitempty"` // one sentence; with InDoubt, the sentence says what a person can do
-	// Ask means that the provider can resolve the doubt: it knows the name of the instance's node.
+	// Ask means that the provider can resolve the doubt, because it knows the name of the instance's node.
 	Ask bool `json:",omitempty"`
 }
 
@@ -45,7 +45,7 @@ type Machine struct {
 	Namespace, Name, UID string
 	ProviderID           string // spec.providerID of the Machine
 	Told                 string // status.nodeName: name of the Machine's node, as the provider returned it
-	InstanceGone         bool   // the provider reported that the instance is gone: the Machine claims nothing
+	InstanceGone         bool   // the provider reported that the instance is gone, so that the Machine claims nothing
 }
 
 func (m Machine) String() string { return fmt.Sprintf("Machine %s/%s", m.Namespace, m.Name) }
@@ -104,8 +104,8 @@ func (all otherMachineList) findByUID(uid string) (Machine, bool) {
 }
 
 // OwnerOfNode returns who owns a node, as seen from a Machine that names the node or has its provider ID. others
-// contains Machines of all namespaces, at least: the Machines with the node's provider ID, the Machines whose
-// status.nodeName is the node's name, and the Machine that marked the node. others may contain me and further Machines.
+// contains at least these Machines of all namespaces: those with the node's provider ID, those whose status.nodeName is
+// the node's name, and the Machine that marked the node. others may contain me and further Machines.
 func OwnerOfNode(n Node, me Machine, others []Machine) OwnerAnswer {
 	all := otherMachines(others, me)
 	switch {
@@ -212,8 +212,8 @@ func answerForOtherInstance(n Node, me Machine, all otherMachineList) OwnerAnswe
 }
 
 // OwnerOfInstance returns who owns an instance, as seen from a Machine. The Machine names the instance, or the instance
-// has the Machine's UID or name as a tag. others contains all Machines of the control cluster, or at least the
-// Machines that name the instance's provider ID and the Machine with the UID of the instance's tag.
+// has the Machine's UID or name as a tag. others contains at least the Machines that name the instance's provider ID,
+// and the Machine whose UID is the instance's tag.
 func OwnerOfInstance(i Instance, me Machine, others []Machine) OwnerAnswer {
 	all := otherMachines(others, me)
 	what := "instance " + i.ProviderID

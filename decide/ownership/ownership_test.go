@@ -28,12 +28,12 @@ func changedOwnMachine(change func(*ownership.Machine)) ownership.Machine {
 	return m
 }
 
-// machineWithoutNodeName returns me without status.nodeName: only a label names the node.
+// machineWithoutNodeName returns ownMachine without status.nodeName: only a label names the node.
 func machineWithoutNodeName() ownership.Machine {
 	return changedOwnMachine(func(m *ownership.Machine) { m.Told = "" })
 }
 
-// machineWithoutInstance returns me without a provider ID and without status.nodeName.
+// machineWithoutInstance returns ownMachine without a provider ID and without status.nodeName.
 func machineWithoutInstance() ownership.Machine {
 	return changedOwnMachine(func(m *ownership.Machine) { m.ProviderID, m.Told = "", "" })
 }
@@ -365,7 +365,8 @@ func TestProviderIDsOfTheSameInstance(t *testing.T) {
 	}
 }
 
-// The order of the other Machines does not change an answer. A Machine without a tie does not change an answer.
+// The order of the other Machines does not change an answer. A Machine that has no link to the node or instance does
+// not change an answer.
 func TestTheOrderOfMachinesDoesNotMatter(t *testing.T) {
 	stranger := ownership.Machine{Namespace: "else", Name: "x", UID: "uid-x", ProviderID: "aws:///eu-1a/i-9", Told: "n-9"}
 	for _, row := range nodeTable {

@@ -1,5 +1,5 @@
-// Package phrase forms parts of sentences: times, durations, counts, lists, and texts of bounded length. It also knows
-// the one sentence of an API server that has no field of its own.
+// Package phrase forms parts of sentences: times, durations, counts, lists, and texts of bounded length. Package phrase
+// also recognizes a webhook's denial, which the API server shows only in the text of its message.
 package phrase
 
 import (
@@ -28,8 +28,8 @@ func TimeText(t, now time.Time) string {
 	return fmt.Sprintf("%s (%s ago)", ClockText(t, now), distanceText(now.Sub(t)))
 }
 
-// distanceText returns an AgeText, except for one to three hours: a distance of one to three hours is rounded to
-// minutes and written as in a spec. A timeout of two hours thus reads "2h", not "119m", one second after it began.
+// distanceText returns an AgeText. But it rounds a distance between one and three hours to minutes, and writes it as in
+// a spec. A timeout of two hours thus reads "2h", not "119m", one second after it began.
 func distanceText(d time.Duration) string {
 	if d < time.Hour || d >= 3*time.Hour {
 		return AgeText(d)
@@ -88,7 +88,7 @@ func AgeText(d time.Duration) string {
 	return fmt.Sprintf("%dy", d/year)
 }
 
-// CutText shortens a text to at most most bytes. A shortened text ends with "…".
+// CutText shortens a text to at most `most` bytes. A shortened text ends with "…".
 func CutText(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -96,7 +96,7 @@ func CutText(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }
 
-// maxMessageBytes bounds the message of a failure, condition or event, in bytes. Source: an event's message holds 1
+// maxMessageBytes bounds the message of a failure, condition or event, in bytes. Source: an event's message may have 1
 // KiB.
 const maxMessageBytes = 1000
 
@@ -116,13 +116,14 @@ func SingularOrPlural(n int, one, several string) string {
 	return several
 }
 
-// JoinNames joins the first most names. If there are more names, JoinNames adds their number, as in "a, b and 3 more".
+// JoinNames joins the first `most` names. If there are more names, JoinNames adds their number, as in "a, b and 3
+// more".
 func JoinNames(names []string, most int, separator string) string {
 	return JoinFirstNames(names, len(names), most, separator)
 }
 
-// JoinFirstNames returns what JoinNames returns for a list of all names. The parameter names needs only the first most
-// names of this list.
+// JoinFirstNames returns the result of JoinNames for a list of `all` names. The parameter names needs to contain only
+// the first `most` names of this list.
 func JoinFirstNames(names []string, all, most int, separator string) string {
 	if all <= most {
 		return strings.Join(names, separator)
@@ -151,11 +152,11 @@ func NonEmptyTexts(texts ...string) []string {
 	return list.Filter(texts, func(text string) bool { return text != "" })
 }
 
-// PausedSentence returns Cluster API's sentence that an object of this kind has the annotation that pauses it.
+// PausedSentence returns Cluster API's message for an object of this kind that is paused by its annotation.
 func PausedSentence(kind string) string { return kind + " has the cluster.x-k8s.io/paused annotation" }
 
-// AwaitedNode returns a clause about a node that has not joined. Some clouds do not know a node's name before the node
-// joins: the name is then empty.
+// AwaitedNode returns a clause about a node that has not joined. For some clouds the name is empty, because they do not
+// know a node's name before the node joins.
 func AwaitedNode(name string) string {
 	if name == "" {
 		return "no node has its provider ID yet"
@@ -164,8 +165,9 @@ func AwaitedNode(name string) string {
 }
 
 // IsWebhookDenial reports whether an API server's message says that an admission webhook has refused a write. A webhook
-// chooses all of the Status: also the code and the reason of a conflict, of an authenticator (401), or of a busy API
-// server (429, 503). Only the words that the API server puts before the webhook's message tell its answer apart.
+// sets the whole Status, and can even use the code and the reason of a conflict, of a failed authentication (401), or
+// of a busy API server (429, 503). Only the text that the API server puts before the webhook's message identifies a
+// denial.
 func IsWebhookDenial(message string) bool {
 	return strings.HasPrefix(message, "admission webhook ") && strings.Contains(message, " denied the request")
 }

@@ -1,5 +1,5 @@
-// Package preflight decides whether a set may create machines now, from the state and the version of the set's
-// control plane. The package does no I/O and blocks no caller: it returns the failed checks with their reasons.
+// Package preflight decides whether a set may create machines now, from the state and the version of the set's control
+// plane. The package does no I/O, and only returns the failed checks with their reasons.
 package preflight
 
 import (
@@ -48,8 +48,8 @@ type MachineFacts struct {
 // Settings says which checks run.
 type Settings struct {
 	Checks []string // names of the checks that run, or All; empty: no check runs
-	// Strict adds the requirements of Cluster API's code that its documentation does not contain: the control plane
-	// is not being provisioned or upgraded, and kubeadm has the minor version of the control plane.
+	// Strict adds two requirements of Cluster API's code that its documentation does not mention: the control plane is
+	// not being provisioned or upgraded, and kubeadm has the minor version of the control plane.
 	Strict bool
 	Skip   string // checks that the set skips, separated by commas, or All; unknown names are ignored
 }
@@ -122,7 +122,7 @@ func kubernetesSkewFailure(o Facts) string {
 		return cmp.Or(
 			phrase.TextIf(m.major != c.major, "their major versions differ"),
 			phrase.TextIf(m.minor > c.minor, "MachineSet version is higher than ControlPlane version"),
-			// A sum, because a difference of unsigned numbers can underflow.
+			// This is a sum, because a difference of unsigned numbers can underflow.
 			phrase.TextIf(m.minor+maxMinorLag < c.minor,
 				"MachineSet version is more than %d minor versions older than the ControlPlane version", maxMinorLag),
 		)
@@ -206,7 +206,7 @@ func parseVersion(text string) (v *version, ok bool) {
 	}
 	var parsed [3]uint64
 	for i, number := range numbers {
-		n, err := strconv.ParseUint(number, 10, 32) // 32 bits: sums of these numbers do not overflow
+		n, err := strconv.ParseUint(number, 10, 32) // with 32 bits, sums of these numbers do not overflow
 		if err != nil {
 			return nil, false
 		}

@@ -1,6 +1,6 @@
-// Package preserve decides whether a machine is preserved, until when, and which changes to its node, its
-// annotations and its status are missing. A preservation has a recorded end that never moves. A preservation ends at
-// the recorded end, or when no annotation requests preservation any more.
+// Package preserve decides whether and until when a machine is preserved, and which changes to its node, annotations
+// and status are missing. A preservation has a recorded end that never moves. A preservation ends at the recorded end,
+// or when no annotation requests preservation any more.
 package preserve
 
 import (
@@ -18,7 +18,7 @@ type Facts struct {
 	OnNode      Annotation // annotation preserve of the node
 	LastApplied Annotation // the machine's annotation that records the last applied annotation of the node
 	NodeExists  bool       // the node exists; false: all facts of the node are zero
-	Deleting    bool       // the machine is being deleted: the machine is not preserved, and nothing is changed
+	Deleting    bool       // the machine is being deleted, so that it is not preserved, and nothing is changed
 	Failed      bool       // the machine is in phase Failed
 	Drained     string     // result of the drain of the node in this preservation; empty: the drain has not ended
 
@@ -38,8 +38,8 @@ type Annotation struct {
 	Text    string
 }
 
-// Decide returns whether a machine is preserved, and which changes of node, annotations and status are missing.
-// Decide does not return completed changes: an interrupted preservation continues where it stopped.
+// Decide returns whether a machine is preserved, and which changes of node, annotations and status are missing. Decide
+// does not return completed changes, so that an interrupted preservation continues where it stopped.
 //
 // For a machine whose phase is about to become Failed, callers set Failed. Decide then returns whether the machine
 // is preserved, and the end to write together with the phase.
@@ -48,7 +48,7 @@ func Decide(f Facts) Decision {
 	switch {
 	case f.Deleting:
 		return Decision{}
-	case !known && f.isExpired(): // a preservation with an unknown value of the node ends, too
+	case !known && f.isExpired(): // a preservation also ends if the node's value is unknown
 		return endPreservation(f, value, verdict{reason: "its time is over"})
 	case !known && f.Expiry.IsZero():
 		return Decision{}
@@ -78,8 +78,9 @@ func (f Facts) isExpired() bool { return !f.Expiry.IsZero() && !f.Now.Before(f.E
 
 // verdict is the consequence of an annotation's value.
 type verdict struct {
-	isPreserved       bool
-	forgetsAnnotation bool   // the request was met: its annotation is removed, against a second preservation
+	isPreserved bool
+	// the request was met; its annotation is removed, so that the machine is not preserved again
+	forgetsAnnotation bool
 	reason            string // why the machine is not preserved
 }
 
@@ -125,8 +126,8 @@ func keepPreservation(f Facts, value string) Decision {
 	return d
 }
 
-// endPreservation returns the changes that end a preservation. The recorded end is removed last: it shows that
-// changes are missing. The annotations against the autoscaler cannot show this, because rollouts set these
+// endPreservation returns the changes that end a preservation. The recorded end is removed last, because it shows that
+// changes are still missing. The annotations for the autoscaler cannot show this, because rollouts set these
 // annotations as well.
 func endPreservation(f Facts, value string, v verdict) Decision {
 	d := Decision{Value: value, StatusChange: !f.Expiry.IsZero()}
@@ -164,10 +165,10 @@ func requestsPreservation(value string) bool {
 	return value == vocabulary.PreserveNow || value == vocabulary.PreserveWhenFailed || value == vocabulary.PreserveAuto
 }
 
-// requestedValue returns the annotation value that applies; empty: nobody requests preservation. If a value of the node
-// was applied and is gone, somebody ended the preservation on the node: the machine's value does not apply. An
-// unknown value of the machine counts as empty. With an unknown value of the node, known is false: nothing may
-// change until a person corrects the value.
+// requestedValue returns the annotation value that applies; empty: nobody requests preservation. If the node's value
+// was applied and then removed, somebody has ended the preservation on the node: the machine's value does not apply. An
+// unknown value of the machine counts as empty. With an unknown value of the node, known is false: nothing may change
+// until a person corrects the value.
 func (f Facts) requestedValue() (value string, known bool) {
 	switch {
 	case f.nodeHasKnownValue():
@@ -224,9 +225,9 @@ func (c NodeChanges) IsEmpty() bool {
 	return c.Annotations.IsEmpty() && !c.Taint && !c.Untaint && c.Condition == nil
 }
 
-// markNode adds the annotation against the autoscaler to the node. If the machine is Failed, markNode also adds the
-// taint against new pods. The taint does not change a cordon by another party. markNode does not change an
-// annotation that another party set.
+// markNode adds the annotation that stops the autoscaler from removing the node. If the machine is Failed, markNode
+// also adds the taint that keeps new pods away. The taint does not change a cordon by another party. markNode does not
+// change an annotation that another party set.
 func (l *changeLedger) markNode(f Facts) {
 	ours := f.DisabledByUs.Text == vocabulary.ValueLowerTrue
 	if !f.ScaleDownDisabled.Present || ours && f.ScaleDownDisabled.Text != vocabulary.ValueLowerTrue {
@@ -263,8 +264,8 @@ func (l *changeLedger) removeTaint() {
 }
 
 // recordNodeValue copies the node's value to the machine's record. If the node has a known value, recordNodeValue
-// removes the machine's own annotation: only one annotation applies. forget removes annotations whose request was
-// met; the value false stays.
+// removes the machine's own annotation, so that only one annotation applies. forget removes annotations whose request
+// was met, except the value false.
 func (l *changeLedger) recordNodeValue(f Facts, forget bool) {
 	nodeSays := f.OnNode.Text
 	if forget && requestsPreservation(nodeSays) {
@@ -309,7 +310,8 @@ func (l *changeLedger) setCondition(f Facts) {
 			"":                      "Preserved node is not drained.",
 			vocabulary.DrainDrained: vocabulary.MessagePreservedNodeDrained,
 		}
-		drain := cmp.Or(drained[f.Drained], vocabulary.MessagePreservedNodeNotDrained) + " " // also for a skipped drain
+		// a skipped drain gets this message, too
+		drain := cmp.Or(drained[f.Drained], vocabulary.MessagePreservedNodeNotDrained) + " "
 		l.Message, mcms = drain+l.Message, drain+mcms
 	}
 	c := Condition{True: true, Reason: vocabulary.ReasonPreservedByUser, Message: l.Message}

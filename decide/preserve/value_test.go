@@ -48,7 +48,7 @@ func TestAMachineAnnotationAfterThatOfTheNodeIsNotLost(t *testing.T) {
 		withLastAppliedValue("now"),
 		withMachineValue("now"),
 		asFailedMachine,
-	) // moved from the node to the machine
+	) // a person moved the annotation from the node to the machine
 	d := preserve.Decide(f)
 	assert.False(t, d.Preserve, "the node's was stopped")
 	f = applyDecision(f, d)

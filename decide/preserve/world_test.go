@@ -154,7 +154,7 @@ func applyDecision(f preserve.Facts, d preserve.Decision) preserve.Facts {
 	return f
 }
 
-// renderFacts renders what the objects show of the preservation. Times are relative to noon.
+// renderFacts renders the preservation as the machine and its node show it. Times are relative to noon.
 func renderFacts(f preserve.Facts) string {
 	var words []string
 	say := func(name string, a preserve.Annotation) {

@@ -57,7 +57,7 @@ func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 		joined    int
 		dead      int
 		recovered []time.Time
-		closes    time.Duration // from now; zero: the breaker is closed
+		closes    time.Duration // time from now until the breaker closes; zero: the breaker is closed
 	}{
 		{"one of four is back, most are dead no more", 6, 2, ago(1), 59 * time.Second},
 		{"the last to come back counts", 6, 1, ago(50, 5, 30), 55 * time.Second},
@@ -148,8 +148,8 @@ func TestFreeMachinesNeedNeitherBudgetNorBreaker(t *testing.T) {
 	assert.Len(t, replace.Decide(o).Mark, replace.MaxBatch)
 }
 
-// While the API server of the target cluster is not available, no node reports, and the health timeouts of all
-// machines end. Afterwards the machines recover, before or after the nodes that close the breaker.
+// While the API server of the target cluster is not available, no node reports, and the health timeouts of all machines
+// expire. Afterwards the machines recover, before or after the nodes that close the breaker.
 func TestAnUnstableAPIServerCausesNoReplacement(t *testing.T) {
 	well := []replace.Machine{healthyMachine("x"), healthyMachine("y"), healthyMachine("z")}
 	silent := []replace.Machine{
@@ -199,8 +199,8 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 	assert.Zero(t, d.HoldUntil)
 }
 
-// MCM's freeze depends on a timer and on its previous state. Millwright's breaker depends only on the present facts:
-// the first decision after an outage of any length is like any other decision.
+// MCM's freeze depends on a timer and on its previous state. Millwright's breaker depends only on the present facts, so
+// that an earlier outage has no effect on a decision.
 func TestTheBreakerKeepsNoState(t *testing.T) {
 	for _, away := range []time.Duration{0, 29 * time.Second, 31 * time.Second, 24 * time.Hour} {
 		for _, before := range []replace.NodeCounts{{Joined: 3}, {Joined: 3, Dead: 3}} {

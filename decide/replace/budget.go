@@ -22,7 +22,7 @@ type domainState struct {
 	budget         int      // replacement budget of the domain
 }
 
-// grantWaitingMachines grants replacements to the waiting machines, in order, within each domain's budget.
+// grantWaitingMachines grants replacements to the waiting machines, in order, within the budget of each domain.
 // grantWaitingMachines returns one sentence per grant.
 func (d *Decision) grantWaitingMachines(o Facts, r grantReview, waiting []Machine) (steps []string) {
 	domains := domainsByName(o, r, waiting)
@@ -59,8 +59,8 @@ func (d *Decision) grantWaitingMachines(o Facts, r grantReview, waiting []Machin
 	return steps
 }
 
-// grantMachinesWithoutBudget grants the replacement of each waiting machine that needs neither budget nor breaker.
-// grantMachinesWithoutBudget also marks such machines of earlier grants that lack the annotation.
+// grantMachinesWithoutBudget grants the replacement of each waiting machine that needs neither budget nor breaker. If
+// an earlier grant of such a machine lacks its annotation, the machine is annotated now.
 func (d *Decision) grantMachinesWithoutBudget(o Facts, r *grantReview, waiting []Machine) (steps []string) {
 	free := map[string]bool{} // UIDs of machines that need neither budget nor breaker
 	for _, m := range o.Machines {
@@ -80,7 +80,7 @@ func (d *Decision) grantMachinesWithoutBudget(o Facts, r *grantReview, waiting [
 	return steps
 }
 
-// domainsByName returns the failure domains by name. Only domains with waiting machines have a limit.
+// domainsByName returns the failure domains by name. Only domains with waiting machines have a budget.
 func domainsByName(o Facts, r grantReview, waiting []Machine) map[string]*domainState {
 	domains := map[string]*domainState{}
 	of := func(name string) *domainState {
@@ -107,15 +107,15 @@ func domainsByName(o Facts, r grantReview, waiting []Machine) map[string]*domain
 	return domains
 }
 
-// minDeadNodes is the smallest number of dead nodes that can open the breaker. Fewer dead nodes are replaced within
-// the budget. Source of minDeadNodes: kube-controller-manager, in which a zone counts as unhealthy only with at
-// least 3 nodes that are not Ready (--unhealthy-zone-threshold).
+// minDeadNodes is the smallest number of dead nodes that can open the breaker. Fewer dead nodes are replaced within the
+// budget. Source of minDeadNodes: kube-controller-manager treats a zone as unhealthy only if at least 3 of its nodes
+// are not Ready (--unhealthy-zone-threshold).
 const minDeadNodes = 3
 
-// BreakerState reports whether at least minDeadNodes nodes, and at least half of all nodes, are dead or recovered
-// within recoveryWindow: the cause is then probably not the machines. While the breaker is open no machine is replaced;
-// why is one sentence about this. until is when the breaker closes if nothing else changes; zero: nodes must recover
-// first. BreakerState keeps no state, so an unstable API server has no later effect.
+// BreakerState reports whether the breaker is open: at least minDeadNodes nodes, and at least half of all nodes, are
+// dead or recovered within recoveryWindow. Then the machines are probably not the cause. While the breaker is open, no
+// machine is replaced, and why says so in one sentence. until is when the breaker closes if nothing else changes; zero:
+// nodes must recover first. BreakerState keeps no state, so an unstable API server has no later effect.
 //
 // Source of the share of one half: kube-controller-manager stops evictions from a small zone at 0.55
 // (--unhealthy-zone-threshold). A replacement destroys more than an eviction, so the breaker opens at a smaller
@@ -144,9 +144,9 @@ func BreakerState(n NodeCounts, now time.Time) (open bool, why string, until tim
 	), until
 }
 
-// DistrustReason returns why the provider's answer that instances are gone is not trusted: the answer concerns at least
-// minDeadNodes machines, and at least half of all machines. Empty: the answer is trusted, even while nodes of other
-// machines look dead.
+// DistrustReason returns why the provider's answer that instances are gone is not trusted: it concerns at least
+// minDeadNodes machines, and at least half of all machines. If it is empty, the answer is trusted, even while nodes of
+// other machines look dead.
 func DistrustReason(n NodeCounts) string {
 	return phrase.TextIf(isOutage(n.Lost, n.Joined), "%s", lostMachinesSentence(n))
 }
@@ -162,8 +162,8 @@ func lostMachinesSentence(n NodeCounts) string {
 
 func isOutage(dead, joined int) bool { return dead >= minDeadNodes && 2*dead >= joined }
 
-// Limits of a decision's texts. Source of the limits: a decision has room for 20 sentences, few deployments have
-// more than five zones, and a sentence with more than five names is hard to read.
+// Limits of a decision's texts. Source of the limits: a decision can hold 20 sentences, few deployments have more than
+// five zones, and a sentence with more than five names is hard to read.
 const (
 	maxSteps = 15
 	maxHolds = 5
@@ -198,9 +198,10 @@ func zonePhrase(preposition, name string) string {
 
 // grantReview is the result of the review of the recorded grants.
 type grantReview struct {
-	grants            []ReplacementGrant // recorded grants that stay
-	unmarkedUIDs      []string           // UIDs of machines without the annotation, after an interrupted write
-	awaitsReplacement map[string]bool    // UIDs of machines that are gone and whose replacement has not joined
+	grants []ReplacementGrant // recorded grants that stay
+	// UIDs of granted machines that lack the annotation, because a write was interrupted
+	unmarkedUIDs      []string
+	awaitsReplacement map[string]bool // UIDs of machines that are gone and whose replacement has not joined
 	steps             []string
 }
 
@@ -253,14 +254,14 @@ func (r *grantReview) reviewExistingMachine(g ReplacementGrant, m Machine) {
 	r.grants = append(r.grants, g)
 }
 
-// reviewGoneMachines decides about the grants whose machine is gone. A grant whose machine is gone waits for one
-// machine of its domain that was created after the grant and has not joined, or for a missing machine. The newest grant
-// chooses first, because the newest grant has the fewest candidates: no grant takes the only candidate of another
-// grant, and a repeated review keeps the same grants. The zone of a missing machine is not known yet, so grants of
-// every domain may wait for it.
+// reviewGoneMachines decides about the grants whose machine is gone. A grant whose machine is gone waits for a
+// substitute: a machine of its domain that was created after the grant and has not joined, or a machine that does not
+// exist yet. The newest grant chooses first, because it has the fewest candidates. So no grant takes the only candidate
+// of another grant, and a repeated review keeps the same grants. The zone of a missing machine is not known yet, so
+// grants of every domain may wait for it.
 func (r *grantReview) reviewGoneMachines(gone []ReplacementGrant, o Facts) {
-	// Machines that may still join. A due machine gets a grant of its own: if a grant that is in use had to wait for the due
-	// machine, a budget of one would never be free again.
+	// `making` holds the machines that may still join. Due machines are not in `making`, because a due machine needs a
+	// grant itself: if an earlier grant waited for it, a budget of one would never be free again.
 	making := map[string][]time.Time{} // creation times by domain
 	for _, m := range o.Machines {
 		if !m.Joined && !m.Failed && !m.Deleting && !m.Due && !m.Granted && !m.Preserved {

@@ -259,8 +259,8 @@ func randomFacts(d *randomSource) replace.Facts {
 	return o
 }
 
-// maxGrantsOfGoneMachines returns the largest possible number of grants in progress of a zone whose machines are gone:
-// at most the number of the zone's machines that were created after the first such grant and have not joined.
+// maxGrantsOfGoneMachines returns how many grants of a zone can be in progress although their machines are gone: at
+// most the number of the zone's machines that were created after the first such grant and have not joined.
 func maxGrantsOfGoneMachines(o replace.Facts, zone string) int {
 	gone, first := 0, time.Time{}
 	for _, g := range o.Grants {

@@ -2,17 +2,18 @@ package replace
 
 import "time"
 
-// This file holds the times and limits of replacements that no object configures.
+// This file holds the durations and limits of replacements that no object configures.
 
-// recoveryWindow is how long a recovered node still counts as part of an outage. Nodes recover one after the other;
-// without the window, the breaker closes when half of them are back, and the last nodes are replaced. Source of
-// recoveryWindow: 50 s, the default of kube-controller-manager's --node-monitor-grace-period, after which a silent
-// node has its own problem, plus 10 s, a kubelet's lease interval.
+// recoveryWindow is how long a recovered node still counts as part of an outage. Nodes recover one after the other.
+// Without the window, the breaker would close when half of them are back, and the last nodes would be replaced. Source
+// of recoveryWindow: the default of kube-controller-manager's --node-monitor-grace-period (50 s), plus a kubelet's
+// lease interval (10 s). A node that stays silent for longer has its own problem.
 const recoveryWindow = time.Minute
 
-// clockSlack is how far the clock of Temporal's server, which sets the time of grants, may be ahead of the API
-// server's clock, which sets the creation time of machines. A machine that a scale-up created less than clockSlack
-// before a grant may count as the replacement for the grant; the wrong match only delays the next grant.
+// clockSlack is how far the clock of Temporal's server may be ahead of the API server's clock. Temporal's clock sets
+// the time of a grant, and the API server's clock sets the creation time of a machine. A machine that a scale-up
+// created less than clockSlack before a grant may count as the replacement for the grant; this only delays the next
+// grant.
 const clockSlack = 10 * time.Second
 
 // MaxGrants is the largest number of replacements in progress in one deployment. Source of MaxGrants: each grant

@@ -31,7 +31,7 @@ type Machine struct {
 	Deleting  bool
 	Joined    bool // the node has joined, or the machine is Available without a target cluster; false during creation
 	Failed    bool // the machine is in phase Failed
-	Free      bool // a person deletes the machine's Node: the machine is replaced without budget and breaker
+	Free      bool // a person deletes the machine's Node, so that the machine is replaced without budget and breaker
 	Created   time.Time
 }
 
@@ -52,7 +52,7 @@ type NodeCounts struct {
 	// Recovered has the time of the last recovery of each node that is not dead, in any order. A node that was never
 	// unhealthy has no entry.
 	Recovered []time.Time
-	Unjudged  []Node // nodes of Joined that are not yet in Dead or Recovered
+	Unjudged  []Node // nodes that Joined counts, and that Dead and Recovered do not contain yet
 }
 
 // Node is the node of one machine.
@@ -63,7 +63,7 @@ type Node struct {
 	Recovered  time.Time // time of the last recovery if the node is healthy; zero: the node was never unhealthy
 }
 
-// WithJudgedNodes adds the unjudged nodes to Dead and Recovered.
+// WithJudgedNodes adds the nodes of Unjudged to Dead and Recovered.
 func (n NodeCounts) WithJudgedNodes() NodeCounts {
 	n.Recovered = slices.Clone(n.Recovered)
 	for _, node := range n.Unjudged {
@@ -91,8 +91,8 @@ type Facts struct {
 	Now    time.Time // present time, which is the time of new grants
 }
 
-// Decision says which grants to record, and then which machines to annotate. A grant is recorded before its
-// annotation is written: no annotation exists without a record.
+// Decision says which grants to record, and then which machines to annotate. A grant is recorded before its annotation
+// is written, so that each annotation has a record.
 type Decision struct {
 	Grants []ReplacementGrant // all grants to record, oldest first: replacements in progress and new grants
 	// UIDs from Grants of the machines to annotate now; a UID is repeated in the next decision if the annotation was
@@ -100,15 +100,15 @@ type Decision struct {
 	Mark    []string
 	Changed bool   // Grants differs from the recorded grants
 	Hold    string // why due machines wait; empty: no due machine waits
-	// HoldUntil is when to call Decide again because the hold ends by time; zero: no end by time. HoldUntil is only
-	// set with Hold.
+	// HoldUntil is when to call Decide again, because the hold ends then; zero: the hold has no known end. HoldUntil is
+	// only set with Hold.
 	HoldUntil time.Time
 	Why       string // one sentence about the granted, ended and held replacements
 }
 
 // Decide ends complete grants, and grants the rest of each domain's budget to the machines that have been due the
-// longest. A grant never ends by time. While the breaker is open, Decide grants and annotates no machine. Free
-// machines are always granted. The order of the facts does not matter.
+// longest. A grant has no timeout. While the breaker is open, Decide grants and annotates no machine. Free machines are
+// always granted. The order of the facts does not matter.
 func Decide(o Facts) Decision {
 	o.Machines, o.Grants = list.SortedCopyOfLarge(
 		o.Machines,

@@ -161,8 +161,8 @@ func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
 	}
 }
 
-// Of two grants, the older keeps the only replacement that is too old for the newer. Each later decision keeps the
-// same grants.
+// The only new machine was created before the newer of two grants. So it counts as the replacement for the older grant.
+// Each later decision keeps the same grants.
 func TestGrantsWhoseMachineIsGoneKeepTheirOwnSubstitutes(t *testing.T) {
 	o := deploymentWithBudgetOne(newReplacement("s", epoch.Add(-5*time.Minute)))
 	o.Grants = []replace.ReplacementGrant{grantOfMachine("new", time.Minute), grantOfMachine("old", time.Hour)}

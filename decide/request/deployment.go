@@ -17,20 +17,21 @@ type DeploymentFacts struct {
 	Now  time.Time
 	Last string // record of the last request; empty: no record
 
-	Deleting   bool
-	Invalid    string // why the spec is invalid, in one sentence; empty: the spec is valid
-	Paused     bool
-	Held       string           // who holds the current revision, and why; empty: no hold
-	Rolling    bool             // the deployment has machines of other templates
-	OnDelete   bool             // the deployment's strategy is OnDelete
-	Revision   int64            // revision of the current set, or of the set to create; 0: no set exists yet
-	Revisions  []int64          // revisions of earlier templates that can return
-	Lacking    map[int64]string // by revision of an earlier template: the missing object that prevents its return
-	RollbackTo *int64           // requested rollback that is not done yet; 0: previous revision; nil: no request
+	Deleting  bool
+	Invalid   string // why the spec is invalid, in one sentence; empty: the spec is valid
+	Paused    bool
+	Held      string  // who holds the current revision, and why; empty: no hold
+	Rolling   bool    // the deployment has machines of other templates
+	OnDelete  bool    // the deployment's strategy is OnDelete
+	Revision  int64   // revision of the current set, or of the set to create; 0: no set exists yet
+	Revisions []int64 // revisions of earlier templates to which the deployment can return
+	// by revision: the missing object because of which the deployment cannot return to the revision
+	Lacking    map[int64]string
+	RollbackTo *int64 // requested rollback that is not done yet; 0: previous revision; nil: no request
 
 	RolloutSteps
 	Pinned
-	RestartedAt string // time of the last start; empty: no start
+	RestartedAt string // time of the last command start; empty: none
 	// ClusterAPI means that the object is a MachineDeployment of Cluster API, whose restart time is not in the
 	// template.
 	ClusterAPI bool
@@ -46,10 +47,12 @@ type RolloutSteps struct {
 
 // Pinned are the facts about the pin of a revision.
 type Pinned struct {
-	Twins    []int64 // revisions of other sets with the present template, as before a restart; only a pin returns to them
-	PinnedTo int64   // earlier revision that has the machines; 0: the revision is not pinned
-	Attempt  int     // number of retries of this revision that were requested or are recorded
-	Good     int64   // earlier revision whose rollout was the last complete one; 0: there is none, or it is unknown
+	// revisions of other sets with the present template, such as the set before a restart; only a pin can return to
+	// them
+	Twins    []int64
+	PinnedTo int64 // earlier revision to which the machines are pinned; 0: no pin
+	Attempt  int   // number of retries of this revision that were requested or are recorded
+	Good     int64 // earlier revision with the last complete rollout; 0: there is none, or it is unknown
 }
 
 func (f DeploymentFacts) kindAndUID() (Kind, string) { return MachineDeployment, f.UID }
@@ -123,8 +126,7 @@ func (f DeploymentFacts) decideResume() (d Decision) {
 	)
 }
 
-// decideStart changes only the restart time, which is in the template or in spec.rollout.after: all machines are
-// replaced.
+// decideStart replaces all machines: it changes only the restart time, in the template or in spec.rollout.after.
 func (f DeploymentFacts) decideStart(o CommandOrder) Decision {
 	at := cmp.Or(o.Asked, f.Now).UTC().Format(time.RFC3339)
 	if f.Held == "" && f.busyReason() == "" && f.RestartedAt == at {
@@ -171,9 +173,9 @@ func (f DeploymentFacts) busyReason() string {
 	)
 }
 
-// decideUndo requests the template of an earlier revision. An order without a revision is for the last revision whose
-// rollout was complete, not for a revision that failed since; without such a record, it is for the previous revision.
-// decideUndo always writes the number of the revision: the previous revision changes when a set is created or deleted.
+// decideUndo requests the template of an earlier revision. Without a revision in the order, decideUndo returns to the
+// last revision whose rollout was complete, or to the previous revision if no such revision is recorded. decideUndo
+// always writes the number of the revision, because the previous revision changes when a set is created or deleted.
 func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 	to := revisionOrZero(o.Revision)
 	if o.Pin {
@@ -219,7 +221,7 @@ func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 	), f.undone(o, to))
 }
 
-// undone returns the Decision to return to a revision: by a pin, or by an edit of the template.
+// undone returns the Decision that returns the deployment to a revision, with a pin or with an edit of the template.
 func (f DeploymentFacts) undone(o CommandOrder, to int64) Decision {
 	if o.Pin {
 		return Decision{
@@ -260,7 +262,7 @@ func (f DeploymentFacts) decideRetry(o CommandOrder) Decision {
 	})
 }
 
-// endedHold says that a request ends the hold, without which nothing would happen; empty: there is no hold.
+// endedHold returns the part of a message that says that the request also ends the hold; empty: there is no hold.
 func (f DeploymentFacts) endedHold() string {
 	return phrase.TextIf(f.Held != "", ", and is no longer held (former hold: %s)", f.Held)
 }

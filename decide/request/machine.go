@@ -67,7 +67,7 @@ func (f MachineFacts) writeAnnotation(value string) Decision {
 	return Decision{Annotation: &value, Says: says}
 }
 
-// ineffectiveReason returns why a command for a deletion has no effect on the machine now, or is too late; empty:
+// ineffectiveReason returns why a command for a deletion has no effect on the machine now, or comes too late; empty:
 // the command has an effect. AbandonInstance is never too late, because every stage can wait for the target cluster.
 func (f MachineFacts) ineffectiveReason(o CommandOrder) string {
 	drains := f.Deleting || f.Emptying && o.Command != AbandonInstance
@@ -109,8 +109,8 @@ func (f MachineFacts) preservationRefusal(o CommandOrder) string {
 	)
 }
 
-// decideExtension writes the end of evictions. The new end must be later than now, than the present deadline, and
-// than an earlier extension.
+// decideExtension writes the new deadline of evictions. The new end must be later than now, than the present deadline,
+// and than an earlier extension.
 func (f MachineFacts) decideExtension(o CommandOrder) Decision {
 	present, from := f.Deadlines.NextDeadline(), f.Now
 	if f.Extended.After(present) { // an extension that was written before the drain began
@@ -123,7 +123,7 @@ func (f MachineFacts) decideExtension(o CommandOrder) Decision {
 	if more, err := time.ParseDuration(o.For); err == nil {
 		until = from.Add(more)
 	}
-	until = until.Truncate(time.Second) // in the precision of the written time
+	until = until.Truncate(time.Second) // the annotation has a precision of one second
 	clock := func(t time.Time) string { return phrase.ClockText(t, f.Now) }
 	return decisionUnlessRefused(cmp.Or(
 		f.ineffectiveReason(o),
@@ -140,8 +140,8 @@ func (f MachineFacts) decideExtension(o CommandOrder) Decision {
 	), f.writeAnnotation(o.timeActorAndReason(until)))
 }
 
-// annotationValue returns the value of a command's annotation; for extend only with Until. Source of the values of
-// Preserve and Unpreserve: MCM's annotation, which cannot contain actor and reason.
+// annotationValue returns the value of a command's annotation. For the command extend, the order must have Until.
+// Source of the values of Preserve and Unpreserve: MCM's annotation, which cannot contain actor and reason.
 func (o CommandOrder) annotationValue(now time.Time) string {
 	switch o.Command {
 	case Preserve:
@@ -159,7 +159,7 @@ func (o CommandOrder) annotationValue(now time.Time) string {
 }
 
 // hasWritten reports whether this order wrote the value of an annotation. The value of an extension by a duration
-// contains the time of the request, because a repeated execution must not extend the drain again.
+// contains the time of the request, so that a repeated execution does not extend the drain again.
 func (o CommandOrder) hasWritten(value string) bool {
 	if o.For != "" {
 		_, value, _ = strings.Cut(value, " ")

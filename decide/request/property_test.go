@@ -47,8 +47,7 @@ func forAllMachineOrders(c request.Command, test func(request.CommandOrder)) {
 	}
 }
 
-// forAllMachines calls test with the facts of a machine in each stage of its deletion, and of a machine that is not
-// being deleted.
+// forAllMachines calls test for a machine in each stage of its deletion, and for a machine that is not being deleted.
 func forAllMachines(test func(request.MachineFacts)) {
 	stages := []deletion.Stage{
 		"",
@@ -219,7 +218,7 @@ func TestARepeatedOrderForADeploymentWritesOnce(t *testing.T) {
 	assert.Len(t, tried, len(request.CommandSpecs(request.MachineDeployment)))
 }
 
-// A repeated undo does not undo itself. Two orders with different arguments are two orders.
+// A repeated undo does not undo itself. Orders with different arguments have different records.
 func TestDifferentOrdersHaveDifferentRecords(t *testing.T) {
 	first := request.Decide(newOrder(request.Undo, withRequestTime), idleDeployment())
 	done := deploymentAfterDecision(idleDeployment(), newOrder(request.Undo), first, true)
@@ -261,8 +260,8 @@ func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 	assert.Positive(t, tried)
 }
 
-// A command for a deletion or a drain is refused before the deletion or drain begins (except in advance), and when
-// the command is too late.
+// A command for a deletion or drain is refused before the deletion or drain begins (unless InAdvance is set), and when
+// it is too late.
 func TestDeletionCommandsNeedADeletion(t *testing.T) {
 	forAllRequests(request.Machine, func(o request.CommandOrder, facts request.Facts) {
 		f, d := facts.(request.MachineFacts), request.Decide(o, facts)

@@ -1,7 +1,6 @@
-// Package request decides whether an operator request is executed, and what the request writes. An operator request
-// is a command for one machine or one deployment, with an actor and a reason. The command line and the workflows
-// both call this package: both refuse requests for the same reasons. The package does not know the keys of
-// annotations.
+// Package request decides whether an operator request is executed, and what the request writes. An operator request is
+// a command for one machine or one deployment, with an actor and a reason. The command line and the workflows both call
+// this package, and so refuse requests for the same reasons. The package does not know the keys of annotations.
 package request
 
 import (
@@ -15,7 +14,7 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Kind is the kind of object for which a request is, as messages name the kind.
+// Kind is the kind of object that a request is for, as messages name it.
 type Kind string
 
 // The kinds of objects for which requests exist.
@@ -31,7 +30,7 @@ type Command string
 // another drain of its node.
 const (
 	Extend          Command = "extend"           // extend the time for evictions
-	Retry           Command = "retry"            // retry pods at once; for a deployment, roll the pinned revision out again
+	Retry           Command = "retry"            // retry pods at once; for a deployment, end the pin and roll the revision out again
 	Hold            Command = "hold"             // keep the deletion in its present stage
 	Resume          Command = "resume"           // end a hold; for a deployment, also end a pause
 	Force           Command = "force"            // delete all pods without a grace period
@@ -83,7 +82,7 @@ func CommandSpecs(kind Kind) []CommandSpec {
 // CommandOrder is a request. CommandOrder is recorded in histories: fields may be added, but never renamed or retyped.
 type CommandOrder struct {
 	Command Command `json:"command"`          // name of the command
-	Actor   string  `json:"actor,omitempty"`  // who requests the command; empty: somebody
+	Actor   string  `json:"actor,omitempty"`  // who requests the command; empty: not known
 	Reason  string  `json:"reason,omitempty"` // why; must not contain a secret, because the reason is displayed
 	UID     string  `json:"uid,omitempty"`    // UID of the object; empty: any object of that name
 	// extension as a Go duration: counts from the present deadline, or from now if there is no deadline
@@ -97,7 +96,7 @@ type CommandOrder struct {
 	Steps    int       `json:"steps,omitempty"`  // total number of approved steps; 0: up to the pause point
 	Asked    time.Time `json:"asked,omitzero"`   // time of the request; zero: the order is never repeated
 	Unread   string    `json:"unread,omitempty"` // why the request could not be parsed; empty: the request was parsed
-	Flags    bool      `json:"-"`                // the order came from the command line: refusals name flags
+	Flags    bool      `json:"-"`                // the order came from the command line, so that refusals name flags
 }
 
 // WithCleanTexts returns the order with each text in one line of at most 200 bytes.
@@ -191,7 +190,7 @@ type Facts interface {
 // Same is true, nothing is written.
 type Decision struct {
 	Refused     string  // why the request is refused, in one sentence; empty: not refused
-	Same        bool    // the order was executed before: nothing is written
+	Same        bool    // the order was executed before, so that nothing is written
 	Says        string  // what is written, in one sentence without a full stop; empty if Refused is set
 	Annotation  *string // new value of the command's annotation; empty: the annotation is removed
 	Paused      *bool
@@ -219,9 +218,9 @@ func unchangedDecision(format string, values ...any) Decision {
 	return Decision{Same: true, Says: fmt.Sprintf(format, values...)}
 }
 
-// Decide returns what an order writes on an object, or why the order is refused: the order is invalid, has no
-// effect, or is too late. An order with a time Asked may be executed repeatedly: its own first effect does not cause
-// a refusal, and there is no second effect.
+// Decide returns what an order writes on an object, or why the order is refused: the order is invalid, has no effect,
+// or is too late. An order with a time Asked may be executed repeatedly. The effect of the first execution does not
+// cause a refusal, and the repetition changes nothing.
 func Decide(o CommandOrder, f Facts) Decision {
 	o = o.WithCleanTexts()
 	kind, uid := f.kindAndUID()
@@ -230,7 +229,7 @@ func Decide(o CommandOrder, f Facts) Decision {
 
 // Limits of the displayed parts of a request.
 const (
-	maxTextBytes = 200 // bytes of each text by a person. Source: as for displayed annotations
+	maxTextBytes = 200 // maximum bytes of each text by a person, as for displayed annotations
 	maxRevisions = 10  // number of revisions that a sentence names
 )
 

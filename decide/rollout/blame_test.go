@@ -8,7 +8,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-// denialPins reports whether the failure of a new machine with this denial rolls the rollout back.
+// denialPins reports whether the rollout is rolled back if a new machine fails with this denial.
 func denialPins(denied rollout.Denial, was, is rollout.Source, good ...func(*rollout.Member)) bool {
 	o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 4, 4, 4), currentSet(3, 1, 1, 0))
 	o.Automatic, o.Progress = rollout.AutoRollback{Failed: true}, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
@@ -18,7 +18,7 @@ func denialPins(denied rollout.Denial, was, is rollout.Source, good ...func(*rol
 	return pinOf(o) != nil
 }
 
-// A denial counts against a template only if the former template is known not to have its reason.
+// A denial counts against the new template only if the earlier template is known not to cause the same denial.
 func TestDenialsThatCount(t *testing.T) {
 	of := rollout.Source{Provider: "aws", Account: "a", Type: "small", Object: "user-data"}
 	with := func(change func(*rollout.Source)) rollout.Source {
@@ -53,7 +53,7 @@ func TestDenialsThatCount(t *testing.T) {
 	assert.True(t, denialPins(rollout.DeniedByTemplate, rollout.Source{}, rollout.Source{}))
 }
 
-// A machine of the former template that the cloud denies as well shows that the template is not the reason.
+// If the cloud also denies a machine of the earlier template, the new template is not the reason.
 func TestADenialOfTheGoodSetAsWellCountsForNothing(t *testing.T) {
 	was, is := rollout.Source{Object: "v1", Type: "small"}, rollout.Source{Object: "v2", Type: "large"}
 	for _, denial := range []rollout.Denial{rollout.DeniedByTemplate, rollout.DeniedByQuota} {
@@ -78,7 +78,7 @@ func withoutObject(clusterAPI bool) func(*rollout.MachineSet) {
 	}
 }
 
-// Nothing returns to a set that cannot make machines, and the condition Degraded says why.
+// No rollback returns to a set that cannot create machines, and the condition Degraded says why.
 func TestNoPinToASetThatLacksAnObject(t *testing.T) {
 	for _, clusterAPI := range []bool{false, true} {
 		lacks := withoutObject(clusterAPI)
@@ -152,7 +152,8 @@ func TestTheHistoryLimitKeepsTheGoodSet(t *testing.T) {
 	assert.Equal(t, []string{"ms1", "ms2"}, targetNames(rollout.Decide(o).Delete))
 }
 
-// A restart of Cluster API makes another set of the same template: the machines can return to the set before it.
+// A restart in Cluster API creates another set with the same template. The machines can still return to the set before
+// the restart.
 func TestAPinToTheSetBeforeARestart(t *testing.T) {
 	o := badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
 	o.Sets[1].ClusterAPI.Twin = true

@@ -14,21 +14,22 @@ import (
 // ClusterAPIMember holds the facts that only machines of Cluster API have. Only the files clusterapi*.go read
 // ClusterAPIMember.
 type ClusterAPIMember struct {
-	// Unacknowledged: another set moved the machine to this set for an in-place update, and this set's size does not count
-	// the machine yet.
+	// Unacknowledged means that another set moved the machine to this set for an in-place update, and that this set's
+	// size does not count the machine yet.
 	Unacknowledged bool
 	Moved          bool // another set moved the machine to this set, and the machine's in-place update has not begun
 }
 
 // ClusterAPISet holds the facts that only sets of Cluster API have. Only the files clusterapi*.go read ClusterAPISet.
 type ClusterAPISet struct {
-	// Twin: the set has the deployment's current template, but another set is Current. A rollback that writes the template
-	// of a Twin would change nothing. A pin can return to a Twin, such as the set before a restart.
+	// Twin means that the set has the deployment's current template, although another set is Current. A rollback that
+	// writes the template of a Twin would change nothing. A pin can return to a Twin, such as the set before a restart.
 	Twin bool
 	// Lacks names the missing object that the set's template refers to, such as "KubeadmConfigTemplate shop/join"; empty:
 	// none is missing. No rollback returns to a set that lacks an object.
-	Lacks    string
-	Answer   ExtensionAnswer // an extension's answer about this set's machines and the current set; zero: not asked
+	Lacks string
+	// an extension's answer whether this set's machines can be updated to the current template; zero: not asked
+	Answer   ExtensionAnswer
 	Transfer MachineTransfer // the set's transfer annotations
 }
 
@@ -55,8 +56,8 @@ type ExtensionAnswer struct {
 	At       time.Time // time of the question
 }
 
-// AskAgain is the pause before an extension that gave no answer is asked again. Source: own choice; a person who
-// repairs the extension waits at most 30 s.
+// AskAgain is the pause before an extension that gave no answer is asked again. Source: own choice, so that a person
+// who repairs the extension waits at most 30 s.
 const AskAgain = 30 * time.Second
 
 // MachineTransfer is the content of a set's annotations about machines that move between sets for in-place updates;
@@ -64,8 +65,8 @@ const AskAgain = 30 * time.Second
 type MachineTransfer struct {
 	To   string `json:",omitempty"` // name of the set that gets this set's surplus
 	From string `json:",omitempty"` // sorted names of the sets whose surplus this set gets, comma-separated
-	// Acknowledged has the sorted, comma-separated names of machines that were moved to this set and are counted by this
-	// set's size.
+	// Acknowledged has the sorted, comma-separated names of the machines that were moved to this set and that its size
+	// counts.
 	Acknowledged string `json:",omitempty"`
 }
 
@@ -74,7 +75,7 @@ func (s MachineSet) machineTransfer() MachineTransfer { return s.ClusterAPI.Tran
 // IsTwin reports whether the set has the deployment's current template although another set is Current.
 func (s MachineSet) IsTwin() bool { return s.ClusterAPI.Twin }
 
-// MissingObject names the missing object without which no rollback can return to the set; empty: none is missing.
+// MissingObject names the missing object that prevents a rollback to the set; empty: none is missing.
 func (s MachineSet) MissingObject() string { return cmp.Or(s.ClusterAPI.Lacks, s.missingClass()) }
 
 func (o Facts) suspensionReason() string { return o.ClusterAPI.Suspended }
@@ -134,5 +135,5 @@ func (p *planner) clusterAPIAvailable() Condition {
 	)
 }
 
-// String returns the bound in the form of a spec, such as "3" or "25%".
+// String returns the bound as a spec contains it, such as "3" or "25%".
 func (b IntOrPercent) String() string { return fmt.Sprint(b.Value) + phrase.TextIf(b.Percent, "%%") }

@@ -107,7 +107,7 @@ func TestAllSetsFollowTheDeployment(t *testing.T) {
 	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).Sync))
 }
 
-// If only the time changes the facts, Recheck is the time of the next change.
+// Recheck is the time at which the decision changes although no object changes.
 func TestADecisionIsRepeatedAtTheWakeTime(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
 	assert.Zero(t, rollout.Decide(o).Recheck)

@@ -11,7 +11,7 @@ import (
 )
 
 // inPlaceCandidates returns the old sets whose machines an extension may update in place: sets with machines and
-// another template. A set with the template of the current set is not a candidate: its machines are replaced.
+// another template. A set with the template of the current set is not a candidate, because its machines are replaced.
 func (p *planner) inPlaceCandidates() []*setPlan {
 	if !p.facts.ClusterAPI.Extension || p.facts.Strategy != RollingUpdate || p.current == nil ||
 		p.current.size >= p.stepTarget {
@@ -23,8 +23,8 @@ func (p *planner) inPlaceCandidates() []*setPlan {
 	})
 }
 
-// remainingTransfers returns how many more machines may move to the current set: the rollout step's number of new
-// machines, minus the current set's size, minus the machines already due to move.
+// remainingTransfers returns how many more machines may move to the current set: the number of new machines in the
+// rollout step, minus the current set's size, minus the machines that will move anyway.
 func (p *planner) remainingTransfers() int {
 	return p.stepTarget - p.current.size - sumOverSets(p.oldSets(), func(set *setPlan) int {
 		if set.transfer.To == "" {
@@ -73,7 +73,7 @@ func (p *planner) extensionFailure() string {
 	return ""
 }
 
-// followReplicasByOldSet follows spec.replicas like followReplicas, but grows the newest old set.
+// followReplicasByOldSet follows spec.replicas like followReplicas, but enlarges the newest old set.
 func (p *planner) followReplicasByOldSet() {
 	if missing := p.missingMachines(); missing > 0 {
 		p.enlargeSet(newestSet(p.oldSets()), missing)
@@ -82,9 +82,9 @@ func (p *planner) followReplicasByOldSet() {
 	p.followReplicas()
 }
 
-// assignTransfers makes each set whose machines can be updated in place hand its surplus over to the current set. A set
-// with a surplus still to delete begins the transfer after that deletion: the surplus consists of unavailable machines,
-// but a transfer takes available machines.
+// assignTransfers makes each set whose machines can be updated in place hand its surplus over to the current set. If a
+// set still has a surplus of unavailable machines to delete, its transfer begins after their deletion, because a
+// transfer takes available machines.
 func (p *planner) assignTransfers(all []*setPlan) {
 	for _, set := range p.sets {
 		possible := slices.Contains(all, set) && set.ClusterAPI.Answer.Possible
@@ -112,7 +112,7 @@ func (p *planner) continueTransfers() {
 	p.setTransferSources()
 }
 
-// setTransferSources writes the names of the sets that hand machines over into the receiving sets.
+// setTransferSources writes into each receiving set the names of the sets that hand machines over to it.
 func (p *planner) setTransferSources() {
 	for _, set := range p.sets {
 		from := list.Map(
@@ -171,8 +171,8 @@ func (d *Decision) limitRecheckTime(at time.Time) {
 	}
 }
 
-// addSurgeMachine adds one new machine if the surge allows one and nothing else is in progress. With the added machine,
-// another machine can be updated in place without too few available machines. Source: Cluster API.
+// addSurgeMachine adds one new machine if the surge allows one and nothing else is in progress. The added machine keeps
+// enough machines available while another machine is updated in place. Source: Cluster API.
 func (p *planner) addSurgeMachine() {
 	busy := func(set *setPlan) bool {
 		return set.size != set.activeMachines || set.terminatingMachines > 0 || set.ActedOn != set.size ||
@@ -185,9 +185,9 @@ func (p *planner) addSurgeMachine() {
 	p.growCurrentSet(min(p.surge, 1))
 }
 
-// acknowledgeMoves makes each set's size count the machines moved to that set for in-place updates, so that the updates
-// may begin. Old sets count moved machines, too, because the template may have changed since the move. At most MaxBatch
-// machines whose updates have not begun are counted, because an annotation names these machines.
+// acknowledgeMoves adds the machines that were moved to a set for in-place updates to the size of this set, so that the
+// updates may begin. Old sets count moved machines, too, because the template may have changed since the move. At most
+// MaxBatch machines whose updates have not begun are counted, because an annotation names these machines.
 func (p *planner) acknowledgeMoves() {
 	for _, set := range p.sets {
 		counted := list.Filter(
@@ -206,8 +206,8 @@ func (p *planner) acknowledgeMoves() {
 	}
 }
 
-// sortReceiversFirst puts the set that receives machines before the sets that hand machines over, because the latter
-// read the receiver's annotations.
+// sortReceiversFirst puts the set that receives machines first, because the sets that hand machines over read its
+// annotations.
 func sortReceiversFirst(resizes []SetResize) {
 	slices.SortStableFunc(
 		resizes,

@@ -11,7 +11,8 @@ import (
 )
 
 // A rollout is complete when the current set has acted on its size and all machines are available. A ready machine
-// younger than minReadySeconds may still fail. A set that has not seen its size may still create or delete machines.
+// younger than minReadySeconds may still fail. A set whose status does not show its new size yet may still create or
+// delete machines.
 func TestWhenARolloutIsComplete(t *testing.T) {
 	seen := func(n int, s rollout.MachineSet) rollout.MachineSet { s.ActedOn = n; return s }
 	tooYoung := func(m *rollout.Member) { m.Available = false }
@@ -42,8 +43,8 @@ func TestWhenARolloutIsComplete(t *testing.T) {
 	})
 }
 
-// An unhealthy machine that is updated in place takes a place. The update of an unhealthy machine costs no
-// availability, but the rollout step bounds the number of machines with the new template.
+// An unhealthy machine that is updated in place counts toward the rollout step. The update of an unhealthy machine does
+// not reduce availability, but the rollout step limits the number of machines with the new template.
 func TestUnhealthyMachinesTakePlacesOfAnInPlaceStep(t *testing.T) {
 	oldSet := withMachine(candidateSet(oldSet(1, 6, 6, 6)), 5, asUnhealthyMachine)
 	for _, row := range []struct {

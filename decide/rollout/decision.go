@@ -25,8 +25,8 @@ type SetResize struct {
 	ActedOn            int `json:",omitempty"` // size that the set's workflow has acted on
 	Desired            int // annotation desired-replicas
 	Max                int // annotation max-replicas
-	// Forced: the set may delete an available machine, and for a short time too few machines may be available. Forced is
-	// set only to break a deadlock.
+	// Forced means that the set may delete an available machine, so that too few machines may be available for a short
+	// time. Forced is set only to break a deadlock.
 	Forced   bool
 	HasEvent bool            `json:",omitempty"` // users get an event about the resize
 	Transfer MachineTransfer `json:",omitzero"`  // the set's annotations about machines that move between sets
@@ -52,7 +52,7 @@ type SetChanges struct {
 	// Ask asks an extension whether these sets' machines can be updated in place to the current set's template.
 	Ask    []ObjectTarget `json:",omitempty"`
 	Resize []SetResize
-	Delete []ObjectTarget // deleted after all changes of machines and nodes
+	Delete []ObjectTarget // delete sets, after all changes of machines and nodes
 }
 
 // Len returns the number of entries in all lists except Ask.
@@ -77,14 +77,16 @@ func (c MachineChanges) Len() int {
 
 // NodeChanges holds the changes of machines' nodes. NodeChanges follow all changes of machines.
 type NodeChanges struct {
-	FinishUpdate            []ObjectTarget // remove the update labels, uncordon the node, await critical components
-	ClearUpdateLabels       []ObjectTarget // remove the labels of an in-place update
-	Candidates              []ObjectTarget // add the label candidate-for-update
-	Select                  []ObjectTarget // add the label selected-for-update
-	Taint                   []ObjectTarget // add the taint prefer-no-schedule
-	Untaint                 []ObjectTarget // remove the taint prefer-no-schedule
-	ProtectFromAutoscaler   []ObjectTarget // add both annotations that keep the cluster autoscaler off the node
-	UnprotectFromAutoscaler []ObjectTarget // remove both annotations that keep the cluster autoscaler off the node
+	FinishUpdate      []ObjectTarget // remove the update labels, uncordon the node, await critical components
+	ClearUpdateLabels []ObjectTarget // remove the labels of an in-place update
+	Candidates        []ObjectTarget // add the label candidate-for-update
+	Select            []ObjectTarget // add the label selected-for-update
+	Taint             []ObjectTarget // add the taint prefer-no-schedule
+	Untaint           []ObjectTarget // remove the taint prefer-no-schedule
+	// add both annotations that stop the cluster autoscaler from removing the node
+	ProtectFromAutoscaler []ObjectTarget
+	// remove both annotations that stop the cluster autoscaler from removing the node
+	UnprotectFromAutoscaler []ObjectTarget
 }
 
 // Len returns the number of entries in all lists. One machine may have several entries.
@@ -97,7 +99,8 @@ func (c NodeChanges) Len() int {
 // carried out. The lists have at most MaxBatch entries in all, or fewer if names are long. The next decision has the
 // remaining entries.
 type Decision struct {
-	Rollback *Rollback                // set without other changes, because a rollback changes the template
+	// if set, the decision has no other changes, because a rollback changes the template
+	Rollback *Rollback
 	Pin      *Pin                     // the pin that is in force; nil: none
 	Trigger  *TriggerAnnotationUpdate // set only with Mark and Unmark
 	Record   *Progress                // the Progress to record; Record.Failed has only names that are not recorded yet
@@ -118,7 +121,7 @@ type Decision struct {
 	Why      string      // one sentence: the next action, or what the deployment waits for
 }
 
-// RollsTo returns the revision that the machines get: the template's revision or, while pinned, an old one.
+// RollsTo returns the revision that the machines get: the template's revision or, while pinned, an earlier revision.
 func (d Decision) RollsTo() int64 {
 	if d.Pin != nil {
 		return d.Pin.Revision
@@ -140,7 +143,7 @@ func (s MachineSet) asTarget(why string) ObjectTarget {
 	return ObjectTarget{Name: s.Name, UID: s.UID, Version: s.Version, Why: why}
 }
 
-// targetsOfSets returns the sets as Targets of a decision.
+// targetsOfSets returns the sets as ObjectTargets of a decision.
 func targetsOfSets(sets []*setPlan, why string) []ObjectTarget {
 	return list.Map(sets, func(set *setPlan) ObjectTarget { return set.asTarget(why) })
 }
@@ -174,8 +177,8 @@ func (p *planner) addResizes(d *Decision) {
 	sortReceiversFirst(d.Resize)
 }
 
-// hasEvent reports whether users get an event about a set's new size. During a rollout, a set has one event for each
-// direction: when the set gets its first machine, and when the set loses its last machine.
+// hasEvent reports whether users get an event about a set's new size. During a rollout, a set has at most two such
+// events: when it gets its first machine, and when it loses its last machine.
 func (p *planner) hasEvent(set *setPlan) bool {
 	return set.size != set.Replicas && (p.isOnlyScaling() || set.Replicas == 0 || set.size == 0)
 }
@@ -198,8 +201,7 @@ func (p *planner) unrecordedProgress(record Progress) *Progress {
 }
 
 // MergedWith returns the record after a decision's Record was written. If the revision and the attempt are the same,
-// the failed machines are merged, and what an attempt never loses is kept: its completion and its pin. MergedWith may
-// be applied twice.
+// MergedWith merges the failed machines, and keeps the completion and the pin of the attempt. MergedWith is idempotent.
 func (r Progress) MergedWith(next Progress) Progress {
 	if r.Revision == next.Revision && r.Attempt == next.Attempt {
 		next.Failed = slices.Concat(r.Failed, next.Failed)
@@ -215,8 +217,8 @@ func (r Progress) MergedWith(next Progress) Progress {
 // MaxBatch is the largest number of sets, machines and nodes in all lists of a decision. Source: decide/scale.MaxBatch.
 const MaxBatch = 50
 
-// Bounds of a decision, in bytes. Source: a decision has 16 KiB in a history, which holds its Why twice; the rest is
-// for status texts.
+// Bounds of a decision, in bytes. Source: a decision may take 16 KiB in a history. The history holds Why twice, and the
+// rest is for status texts.
 const (
 	maxListBytes     = 9 << 10 // bound of all lists
 	maxSentenceBytes = 1 << 10 // bound of Why
@@ -226,8 +228,8 @@ const (
 // listSpace is the number of entries and bytes that still fit into a decision's lists.
 type listSpace struct{ entries, bytes int }
 
-// reserve reports whether the given entries and bytes fit, and subtracts them. The first entry always fits: an empty
-// decision would be repeated for ever.
+// reserve reports whether the given entries and bytes fit, and subtracts them. The first entry always fits: otherwise
+// an empty decision would be repeated forever.
 func (s *listSpace) reserve(entries, bytes int) bool {
 	if s.entries < entries || (s.bytes < bytes && s.entries < MaxBatch) {
 		return false
@@ -240,7 +242,7 @@ func (s *listSpace) reserve(entries, bytes int) bool {
 func entriesThatFit[T any](s *listSpace, entries []T) []T {
 	for i, entry := range entries {
 		if !s.reserve(1, encodedBytes(entry)) {
-			s.entries = 0 // without space, entries of later lists cannot overtake this list
+			s.entries = 0 // no space is left; entries of later lists must not overtake this list
 			return entries[:i]
 		}
 	}

@@ -19,9 +19,9 @@ func longName(length int, suffix string) string {
 	return strings.Repeat("n", length-len(suffix)) + suffix
 }
 
-// hugeDeployment has 200 sets with each machines per set, and names of name bytes. The last set is the current one. All
-// taints, guards, annotations, labels of in-place updates and names of the cluster autoscaler's annotation need
-// changes.
+// hugeDeployment returns a deployment of 200 sets, with `each` machines per set, and with names of `name` bytes. The
+// last set is the current set. All taints, annotations and in-place labels need changes, and so do the names in the
+// cluster autoscaler's annotation.
 func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Facts {
 	o := rollout.Facts{
 		Now: epoch,
@@ -65,7 +65,7 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Facts {
 	for i := range last.Machines {
 		asFailedMachine(&last.Machines[i])
 	}
-	o.MCM.Trigger = strings.Join(named, ",") // the old form has no times
+	o.MCM.Trigger = strings.Join(named, ",") // the old form of the annotation has no times
 	return o
 }
 
@@ -83,8 +83,8 @@ func countEntries(d rollout.Decision) int {
 	return n
 }
 
-// A decision has 16 KiB in a history, whatever the fleet. The 16 KiB also hold a second copy of Why and a picture of
-// ten sets.
+// A decision takes at most 16 KiB in a history, however many machines there are. The 16 KiB also hold a second copy of
+// Why and an overview of ten sets.
 func requireBoundedLists(t *testing.T, d rollout.Decision) {
 	t.Helper()
 	text, err := json.Marshal(d)
@@ -167,7 +167,7 @@ func TestADecisionCutsLongReasons(t *testing.T) {
 	}
 }
 
-// Failed machines are recorded in batches. None is lost or counted twice.
+// Failed machines are recorded in batches. No failed machine is lost or counted twice.
 func TestManyFailedMachinesAreRecordedInBatches(t *testing.T) {
 	o := rollingUpdate(200, 1, 0, withAllMachines(currentSet(1, 200, 200, 0), asFailedMachine))
 	o.Automatic = rollout.AutoRollback{Failed: true, MaxFailed: 500}

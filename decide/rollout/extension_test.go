@@ -47,8 +47,8 @@ func receivingSet(s rollout.MachineSet, from, acknowledged string) rollout.Machi
 	return s
 }
 
-// asMovedMachine makes the machine one that was moved to its set and is not counted by the set's size.
-// asAcknowledgedMachine makes it counted.
+// asMovedMachine marks the machine as moved to its set, but not counted by the set's size. asAcknowledgedMachine marks
+// it as counted.
 func asMovedMachine(m *rollout.Member) {
 	asUpdatingMachine(m)
 	m.MCM.Candidate, m.MCM.UpdateLabels, m.ClusterAPI.Unacknowledged, m.ClusterAPI.Moved = false, false, true, true
@@ -64,7 +64,7 @@ func transfersBySet(d rollout.Decision) map[string]rollout.MachineTransfer {
 	return m
 }
 
-// The rows IP of Cluster API say when machines move, and how many machines are new.
+// The rules of Cluster API's in-place updates say when machines move, and how many machines are new.
 func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 	to := rollout.MachineTransfer{To: "ms2"}
 	from := rollout.MachineTransfer{From: "ms1"}
@@ -167,8 +167,8 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 	)
 }
 
-// A set hands over available machines, because it picks machines with nodes. A smaller size may therefore remove
-// available machines instead of unavailable machines.
+// In a transfer, a set moves available machines, because it moves machines with nodes first. A smaller size may
+// therefore remove available machines instead of unavailable machines.
 func TestASetThatHandsOverKeepsAvailableMachines(t *testing.T) {
 	// The set's workflow may create four machines, and then hands over available machines.
 	creating := setThatMovesMachines(oldSet(1, 8, 4, 4))
@@ -206,7 +206,7 @@ func TestAPauseWhileMachinesMove(t *testing.T) {
 	moving := setThatMovesMachines(oldSet(1, 4, 6, 6))
 	assert.Empty(t, paused(6, moving, taker).Resize, "two of six are on their way")
 	assert.Empty(t, paused(4, moving, taker).Resize, "a smaller number waits until they have moved")
-	// The set's workflow may act on a larger size, so that the size cannot grow.
+	// The set's workflow may still act on the larger size 3, so that the size cannot grow now.
 	refused := receivingSet(currentSet(2, 0, 2, 2), "ms1", "")
 	refused.ActedOn = 3
 	assert.Empty(

@@ -55,7 +55,7 @@ func withoutNode(m *rollout.Member)         { m.MCM.Node = "" }
 func asMachineToDeleteFirst(m *rollout.Member) { m.First = true }
 func asChosenMachine(m *rollout.Member)        { m.Priority, m.MCM.MarkedAt = 1, "2026-01-01T00:00:00Z" }
 
-// oldSet returns the n-th set of a deployment with the given size and number of live machines. The first available
+// oldSet returns the n-th set of a deployment with the given size and number of live machines. The first `available`
 // machines are available.
 func oldSet(n, replicas, live, available int) rollout.MachineSet {
 	name := fmt.Sprintf("ms%d", n)

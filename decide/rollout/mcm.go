@@ -42,7 +42,7 @@ type MCMDeployment struct {
 	Unfreeze bool // the annotation unfreeze ends the freeze of the deployment and of its sets
 	Thaws    bool // the deployment's freeze ends once none of its sets is frozen
 
-	Guard     bool   // a rollout keeps the cluster autoscaler off nodes
+	Guard     bool   // a rollout stops the cluster autoscaler from removing nodes
 	Trigger   string // value of the annotation trigger-deletion-by-mcm
 	Scaled    string // value of the annotation last-deployment-replica-change-by-scaler-time
 	Due       int    // number of machines that wait for a replacement grant
@@ -112,13 +112,13 @@ func (m Member) asTarget(why string) ObjectTarget {
 	return ObjectTarget{Name: m.Name, UID: m.UID, Version: m.Version, Node: m.MCM.Node, Why: why}
 }
 
-// resizeInPlace sizes the sets of an in-place update: the sizes follow the machines that were moved. resizeInPlace runs
-// with each decision, so that the sizes follow a changed spec.replicas during the update.
+// resizeInPlace sizes the sets of an in-place update by the machines that were moved. resizeInPlace runs with each
+// decision, so that the sizes follow a changed spec.replicas during the update.
 func (p *planner) resizeInPlace() {
 	current := p.current
 	p.lowerOldSetsToActive()
 	p.growCurrentSet(p.surge)
-	// The rollout step does not limit this growth: old sets no longer create machines.
+	// The rollout step does not limit this growth, because old sets no longer create machines.
 	p.enlargeSet(current, p.facts.Replicas-sumOverSets(p.sets, sizeOfSet))
 	if current.size >= p.facts.Replicas && current.availableMachines >= min(p.minAvailable, current.size) {
 		for _, set := range p.oldSets() { // surge machines took the places of the machines left in old sets
@@ -136,8 +136,8 @@ func (p *planner) resizeInPlace() {
 	}
 }
 
-// lowerOldSets lowers old sets when spec.replicas became smaller. Machines being updated stay in the size, because a
-// set might delete any of its machines.
+// lowerOldSets lowers old sets when spec.replicas became smaller. The size of an old set still counts machines that are
+// being updated, because otherwise the set might delete one of them.
 func (p *planner) lowerOldSets() {
 	over := sumOverSets(p.sets, sizeOfSet) - p.facts.Replicas - p.surge
 	for _, set := range p.oldSets() {
@@ -200,10 +200,10 @@ func (p *planner) visitMachines(visit func(*setPlan, Member)) {
 	}
 }
 
-// finishInPlaceUpdates ends the updates at nodes of machines that were moved or belong to the current set, and at all
+// finishInPlaceUpdates ends the updates of nodes whose machines were moved or belong to the current set, and of all
 // nodes once the strategy is no longer in-place. The label update-result protects a machine from deletion by its new
-// set. The label update-result is removed last, once the set counts the machine or may lose it: without the label, a
-// node that still reports its update would seem updated to the current template.
+// set. The label update-result is removed last, once the set counts the machine or may lose it. Without the label, a
+// node that still reports its update would seem to have the current template.
 func (p *planner) finishInPlaceUpdates(d *Decision) {
 	p.visitMachines(func(set *setPlan, m Member) {
 		current := set == p.current
@@ -219,7 +219,7 @@ func (p *planner) finishInPlaceUpdates(d *Decision) {
 }
 
 // mayUnprotectMachines reports whether a set counts the machines that were moved to it, or may lose them. A set counts
-// moved machines once its status shows that it acts on a size that includes them, because the cached size may be older
+// a moved machine only when its status shows a size that includes the machine, because the cached size may be older
 // than the cached machines. An old set may lose as many machines as the deployment can spare, and all its machines with
 // Recreate.
 func (p *planner) mayUnprotectMachines(set *setPlan) bool {
@@ -237,8 +237,8 @@ func appendBounded[T any](list *[]T, entry T) {
 }
 
 // selectNodesToUpdate selects the next nodes to update, as many as may be unavailable. Unhealthy machines come first,
-// because their updates cost no availability; then machines from the oldest set to the newest. Source of the formulas:
-// MCM, but a machine being updated is counted once.
+// because their updates do not reduce availability. The other machines follow, from the oldest set to the newest.
+// Source of the formulas: MCM, but a machine being updated is counted once.
 func (p *planner) selectNodesToUpdate(d *Decision) {
 	under := p.updatingOldMachines()
 	waiting := max(p.current.size-p.current.availableMachines, 0)
@@ -262,12 +262,12 @@ func (p *planner) selectNodesToUpdate(d *Decision) {
 	}
 }
 
-// markNodes taints the nodes of old sets to keep new pods off, also nodes that joined late. markNodes removes the taint
-// from nodes of the current set. markNodes reads the current state of each node.
+// markNodes taints all nodes of old sets, including nodes that joined late, so that they get no new pods. markNodes
+// removes the taint from nodes of the current set. markNodes reads the current state of each node.
 //
-// markNodes keeps the cluster autoscaler off all nodes while old and new nodes are mixed, and removes Millwright's
-// annotations afterwards. markNodes respects an annotation that somebody else set, and keeps the annotation of a
-// preserved machine.
+// markNodes annotates all nodes while old and new nodes are mixed, so that the cluster autoscaler does not remove them.
+// markNodes removes Millwright's annotations afterwards, but changes no annotation that somebody else set, and keeps
+// the annotation of a preserved machine.
 func (p *planner) markNodes(d *Decision, rolls bool) {
 	taint := rolls && p.current != nil && p.facts.Strategy != Recreate
 	guard := p.facts.MCM.Guard && d.Rolling

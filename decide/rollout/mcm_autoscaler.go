@@ -22,7 +22,7 @@ type TriggerAnnotationUpdate struct {
 }
 
 // Apply returns the new value of the annotation; empty: remove the annotation. Apply drops invalid entries and converts
-// the old form to the new form. Apply may be repeated.
+// the old form to the new form. Apply is idempotent.
 func (t TriggerAnnotationUpdate) Apply(annotation string) string {
 	return t.formatKeptRequests(scaleDownRequests(annotation, t.At))
 }
@@ -55,9 +55,9 @@ func scaleDownRequests(annotation, last string) []scaleDownRequest {
 	return requests
 }
 
-// markChosenMachines marks the machines that the autoscaler's annotation names and unmarks the machines that it no
-// longer names. markChosenMachines also drops machines from the annotation that are gone, being deleted or Failed.
-// markChosenMachines may be repeated.
+// markChosenMachines marks the machines that the autoscaler's annotation names, and unmarks the others.
+// markChosenMachines drops machines from the annotation that are gone, being deleted or Failed. markChosenMachines is
+// idempotent.
 func (o Facts) markChosenMachines(d *Decision) {
 	t := TriggerAnnotationUpdate{At: cmp.Or(o.MCM.Scaled, o.Now.UTC().Format(time.RFC3339))}
 	requests := scaleDownRequests(o.MCM.Trigger, t.At)
@@ -96,8 +96,8 @@ func (m Member) isChosen() bool {
 	return m.Priority <= vocabulary.PriorityChosen && m.MCM.MarkedAt != ""
 }
 
-// isDeletedAtAnySize reports whether the set deletes the machine whatever its size is: the autoscaler chose the machine
-// no later than it last changed the size.
+// isDeletedAtAnySize reports whether the set deletes the machine whatever the set's size is: the autoscaler chose the
+// machine before it last changed the size, or at the same time.
 func (o Facts) isDeletedAtAnySize(m Member) bool {
 	at, err := time.Parse(time.RFC3339, m.MCM.MarkedAt)
 	last, none := time.Parse(time.RFC3339, o.MCM.Scaled)

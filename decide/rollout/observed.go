@@ -33,8 +33,9 @@ type Step struct {
 	Approve bool          // a person must approve the end of the step
 }
 
-// Progress is the rollout's record in the status. The zero value: no record. A record of another revision or of another
-// set is ignored. The record names sets instead of UIDs: a restored or moved set keeps its name, and gets another UID.
+// Progress is the rollout's record in the status. The zero value means that there is no record. A record of another
+// revision or of another set is ignored. The record names sets instead of UIDs, because a restored or moved set keeps
+// its name but gets another UID.
 type Progress struct {
 	Revision int64     // the revision being rolled out
 	Set      string    // name of the template's set
@@ -42,8 +43,8 @@ type Progress struct {
 	Reached  time.Time // when the step had all its machines, in whole seconds like all status times; zero: not yet
 	Failed   []string  // sorted names of new machines that failed, at most one more than MaxFailed
 	Attempt  int       // number of retries of this revision
-	// FormerMachines is when the newest machine of the former attempts was created. Failures of machines that are not
-	// newer do not count. Zero: all failures count.
+	// FormerMachines is the creation time of the newest machine of the earlier attempts. Failures of machines that are
+	// not newer than this time do not count. If zero, all failures count.
 	FormerMachines time.Time
 	// Completed is when the rollout of this revision became complete for the first time; zero: it never was.
 	Completed time.Time
@@ -62,8 +63,9 @@ type Member struct {
 
 	Ready     bool // the machine's node is ready
 	Available bool // ready for minReadySeconds, or without a cluster to join; never while Deleting or Updating
-	// Unhealthy: the set deletes this machine before each available machine, because the machine failed, its creation
-	// keeps failing, it has no node, or its node is unhealthy. Unknown health counts as false, the worst case.
+	// Unhealthy means that the set deletes this machine before each available machine: it failed, its creation keeps
+	// failing, it has no node, or its node is unhealthy. If the health is unknown, Unhealthy is false, which is the
+	// worst case.
 	Unhealthy bool
 	Failed    bool // phase Failed; in Cluster API: the health check failed
 	Joined    bool // the machine's node was healthy once
@@ -77,7 +79,7 @@ type Member struct {
 	ClusterAPI ClusterAPIMember // zero for a machine of MCM's kinds
 }
 
-// Problem is a failure that repeats. The zero value: no failure.
+// Problem is a failure that repeats. The zero value means no failure.
 type Problem = scale.Problem
 
 // MachineSet is a set that the deployment owns.
@@ -91,15 +93,15 @@ type MachineSet struct {
 
 	Machines []Member // members in any order
 	Counted  int      // machine count of the set's status if the machine cache may be behind; else zero
-	// ActedOn is the size that the set's workflow acted on when it last wrote the status. If ActedOn differs from
-	// Replicas, the workflow may still create or delete machines for ActedOn, or for any size between both.
+	// ActedOn is the size that the set's workflow used when it last wrote the status. If ActedOn differs from Replicas,
+	// the workflow may still create or delete machines for ActedOn, or for any size between the two.
 	ActedOn int
 
 	Revision  int64  // zero: no revision yet
 	History   string // old revisions, comma-separated
 	Desired   int    // annotation desired-replicas; -1: no annotation
 	Max       int    // annotation max-replicas; -1: no annotation
-	NoScaleUp bool   // label scale-up-disabled: the set creates no machine
+	NoScaleUp bool   // label scale-up-disabled, with which the set creates no machine
 	Drift     bool   // the set differs from the settings that the deployment copies to its sets
 	Source    Source // zero: unknown
 	Failure   Problem
@@ -137,9 +139,9 @@ type Settings struct {
 	Unavailable IntOrPercent // maxUnavailable; percentages are rounded down
 	Steps       []Step       // steps in order; none: all machines at once
 	NextSteps   int          // number of steps of a rollout that begins now
-	// FreeWhenDeleting: a machine that is being deleted takes no place, so that its replacement need not wait. With
-	// FreeWhenDeleting false (the default), there are never more machines than Replicas plus surge, including machines
-	// that are being deleted.
+	// If FreeWhenDeleting is true, a machine that is being deleted takes no place, and its replacement does not wait
+	// for the deletion. With FreeWhenDeleting false (the default), there are never more machines than Replicas plus
+	// surge, including machines that are being deleted.
 	FreeWhenDeleting bool
 	HistoryLimit     *int           // number of old sets without machines to keep; nil: all
 	Deadline         *time.Duration // longest time without progress; nil: unlimited
@@ -152,7 +154,7 @@ type OperatorRequests struct {
 	PausedBy   string // who paused the deployment, and why, such as "ann: lunch"; empty: unknown
 	Held       string // why this revision is held, such as who cancelled it; empty: not held
 	Approved   int    // number of steps of this revision that people approved, counted from the first
-	RollbackTo *int64 // requested revision; 0: the previous one; nil: no request
+	RollbackTo *int64 // requested revision; 0: the previous revision; nil: no request
 	Retry      int    // number of retries of this revision that people requested
 	PinTo      int64  // old revision to which a person pins this revision; zero: no request
 	PinBy      string // who requested PinTo, and why, such as "ann: lunch"
@@ -180,8 +182,8 @@ type Facts struct {
 	ClusterAPI ClusterAPIDeployment // zero for a deployment of MCM's kinds
 }
 
-// SortedCopy returns a copy with the sets from the oldest to the newest, the orphans and machines sorted by name, and
-// Replicas not negative.
+// SortedCopy returns a copy: the sets are sorted from the oldest to the newest, orphans and machines by name, and a
+// negative Replicas becomes 0.
 func (o Facts) SortedCopy() Facts {
 	o.Replicas = max(o.Replicas, 0)
 	o.Sets = list.SortedCopy(
@@ -253,7 +255,7 @@ func (o Facts) isInPlace() bool { return o.Strategy == InPlaceAuto || o.Strategy
 // does not choose the number of new machines.
 func (o Facts) usesSteps() bool { return o.Strategy == RollingUpdate || o.Strategy == InPlaceAuto }
 
-// NextStepCount returns how many steps a rollout has that begins now; zero if the strategy has none.
+// NextStepCount returns the number of steps of a rollout that begins now; zero if the strategy uses no steps.
 func (o Facts) NextStepCount() int {
 	if !o.usesSteps() {
 		return 0

@@ -94,7 +94,7 @@ func TestPendingWork(t *testing.T) {
 	})
 }
 
-// WaitsFor does not name a pending write of the status, but the work that follows this write.
+// If a write of the status is pending, WaitsFor names the work that follows this write.
 func TestTheSentenceSkipsTheWriteOfTheStatus(t *testing.T) {
 	calm := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
 	all := "3 machines wanted and there, all of revision 1"
@@ -126,7 +126,7 @@ func TestTheSentenceSkipsTheWriteOfTheStatus(t *testing.T) {
 	}
 }
 
-// One changed number or condition is a reason to write the status. A changed time alone is no reason.
+// One changed number or condition is a reason to write the status. If only a time changed, the status is not written.
 func TestTheStatusIsWrittenIfOneNumberChanged(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 2))
 	o.Sets[0].Failure = rollout.Problem{Reason: "ResourceExhausted", Message: "machine a: no"}

@@ -21,7 +21,7 @@ type Pin struct {
 	By       string    // who requested the pin, and why: "ann: lunch"; empty: an automatic rollback
 }
 
-// AutoRollback is the policy for automatic rollbacks. The zero value: no automatic rollback.
+// AutoRollback is the policy for automatic rollbacks. The zero value means no automatic rollback.
 type AutoRollback struct {
 	OnDeadline bool          // roll back when the progress deadline passes
 	MaxFailed  int           // if Failed is set, roll back when more than MaxFailed new machines have failed
@@ -32,7 +32,7 @@ type AutoRollback struct {
 // Denial is the reason why the cloud has never made the instance of a machine.
 type Denial string
 
-// The denials. The empty Denial: the instance exists or existed, or the reason is another one.
+// The denials. An empty Denial means that the instance exists or existed, or that the reason is not one of these.
 const (
 	DeniedByNetwork     Denial = "Network"     // the cloud or the target cluster cannot be reached, or fails
 	DeniedByWorker      Denial = "Worker"      // no worker serves the provider
@@ -42,7 +42,8 @@ const (
 	DeniedByTemplate    Denial = "Template"    // the reason may be the cloud, or an object that the template names
 )
 
-// Source identifies what the instances of a set's machines are made of. An empty field is unknown.
+// Source identifies the provider, the account, the instance type and the object from which the instances of a set are
+// made. An empty field is unknown.
 type Source struct {
 	Provider string
 	Account  string // Secret that has only credentials
@@ -50,8 +51,8 @@ type Source struct {
 	Object   string // Secret with the user data; in Cluster API, the infrastructure template
 }
 
-// differs reports whether the reason of a denial is known to differ between two sources. An unknown field differs from
-// no other field, except for DeniedByTemplate: the template shows such a reason only by an equal Object.
+// differs reports whether the reason of a denial is known to differ between two sources. An unknown field counts as
+// equal, except for DeniedByTemplate: there, only a known and equal Object means that the reasons are the same.
 func (s Source) differs(from Source, by Denial) bool {
 	provider := areKnownToDiffer(s.Provider, from.Provider)
 	account := provider || areKnownToDiffer(s.Account, from.Account)
@@ -62,7 +63,7 @@ func (s Source) differs(from Source, by Denial) bool {
 		return account
 	case DeniedByQuota:
 		return account || areKnownToDiffer(s.Type, from.Type)
-	case DeniedBySecret: // of two Secrets, it is unknown which one has the problem
+	case DeniedBySecret: // it is not known which of two Secrets has the problem
 		return account || s.Account+from.Account == "" && areKnownToDiffer(s.Object, from.Object)
 	case DeniedByTemplate:
 		return s.Object == "" || s.Object != from.Object
@@ -73,7 +74,7 @@ func (s Source) differs(from Source, by Denial) bool {
 
 func areKnownToDiffer(x, y string) bool { return x != "" && y != "" && x != y }
 
-// activePin returns the pin that is in force; nil: there is none. A pin holds for one attempt at one template.
+// activePin returns the pin that is in force; nil: there is none. A pin is valid for one attempt at one template.
 func (p *planner) activePin() *Pin {
 	r := p.facts.Progress
 	if r.Pin == nil || p.template == nil || p.template.Name != r.Set || p.facts.Retry > r.Attempt ||
@@ -116,7 +117,7 @@ func (p *planner) duePin(record Progress) (pin *Pin, lacks string) {
 	return pin, lacks
 }
 
-// blockedPinSentence says which pin is due, but not made because of a missing object; empty: there is none.
+// blockedPinSentence says which pin is due but prevented by a missing object; empty: there is none.
 func (p *planner) blockedPinSentence() string {
 	record, _ := p.currentProgress()
 	pin, lacks := p.duePin(record)
@@ -147,7 +148,7 @@ func (p *planner) requestedPin() *Pin {
 }
 
 // automaticPin returns the pin of an automatic rollback; nil: no rollback is due. The rollback returns to the last
-// revision whose rollout was complete: two bad revisions would otherwise alternate for ever.
+// revision whose rollout was complete: otherwise two bad revisions would alternate forever.
 func (p *planner) automaticPin(record Progress) *Pin {
 	to := p.lastGoodSet()
 	if to == nil || p.pin != nil || p.facts.StopReason() != "" || !p.isArmed(record) {
@@ -266,7 +267,8 @@ func (p *planner) reconcileCondition(progressing Condition) Condition {
 	return c
 }
 
-// needsNoChange reports whether only people have something left to do. With OnDelete, people delete the old machines.
+// needsNoChange reports whether Millwright has no machines left to change. With OnDelete, people delete the old
+// machines, so that Millwright does not wait for them.
 func (p *planner) needsNoChange() bool {
 	c := p.countMachines()
 	served := c.Replicas == p.facts.Replicas && c.Available+c.PreservedFailed >= p.facts.Replicas

@@ -11,7 +11,8 @@ import (
 	"millwright/decide/rollout"
 )
 
-// badRollout is a rollout of revision 3 in which so many new machines have failed. Revision 2 was complete before.
+// badRollout returns a rollout of revision 3 in which `failures` new machines have failed. Revision 2 was complete
+// before.
 func badRollout(failures int, policy rollout.AutoRollback) rollout.Facts {
 	o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 5, 5, 5), currentSet(3, 2, 2, 0))
 	for i := range failures {
@@ -22,7 +23,7 @@ func badRollout(failures int, policy rollout.AutoRollback) rollout.Facts {
 	return o
 }
 
-// late is the same rollout, whose progress deadline of a minute has passed.
+// late returns the rollout after its progress deadline of a minute has passed.
 func late(o rollout.Facts) rollout.Facts {
 	o.Deadline = new(time.Minute)
 	o.Reported.Counts = rollout.PlannedStatus(o).Counts
@@ -32,7 +33,7 @@ func late(o rollout.Facts) rollout.Facts {
 	return o
 }
 
-// recorded has on record what the decision records.
+// recorded returns the facts after the decision's record was written.
 func recorded(o rollout.Facts) rollout.Facts {
 	if record := rollout.Decide(o).Record; record != nil {
 		o.Progress = o.Progress.MergedWith(*record)
@@ -40,12 +41,12 @@ func recorded(o rollout.Facts) rollout.Facts {
 	return o
 }
 
-// rolledBack has recorded the pin of an automatic rollback.
+// rolledBack returns a rollout for which the pin of an automatic rollback is recorded.
 func rolledBack() rollout.Facts {
 	return recorded(badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1}))
 }
 
-// early is the moment before the deadline passes.
+// early returns the rollout one second before its deadline passes.
 func early(o rollout.Facts) rollout.Facts {
 	o.Now = o.Now.Add(-time.Second)
 	return o
@@ -342,7 +343,8 @@ func TestWhereNoRolloutWasCompleteTheServingRevisionIsTheGoodOne(t *testing.T) {
 	assert.Nil(t, pinOf(o), "the revision was complete before")
 }
 
-// A rollout is completed before its machines fail: the bake time then has a set to return to, and the history keeps it.
+// If machines fail after the rollout is complete, the bake time needs a set to return to. The history limit keeps this
+// set.
 func TestTheBakeTimeReturnsToTheFormerGoodSet(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
 	o.Automatic = rollout.AutoRollback{Failed: true, Bake: time.Hour}
@@ -364,7 +366,7 @@ func TestTheBakeTimeReturnsToTheFormerGoodSet(t *testing.T) {
 	assert.Nil(t, pinOf(failed))
 }
 
-// The set of another template has the revision of the failed set after a person deleted the failed set.
+// After a person deleted the failed set, a set of another template may get the revision of the failed set.
 func TestAReusedRevisionInheritsNoFailure(t *testing.T) {
 	o := rolledBack()
 	o.Sets[2] = currentSet(3, 1, 1, 0)

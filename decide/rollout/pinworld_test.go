@@ -12,7 +12,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-// checkPin records a broken promise if a decision enlarges the set that a pin calls failed.
+// checkPin records a broken promise if a decision enlarges the set that a pin marks as failed.
 func (w *world) checkPin(d rollout.Decision) {
 	for _, r := range d.Resize {
 		if r.Name == w.spec.Progress.Set && r.To > r.From {
@@ -24,7 +24,7 @@ func (w *world) checkPin(d rollout.Decision) {
 	}
 }
 
-// pinWorld is a world with a policy for automatic rollbacks. In odd templates, no machine becomes ready.
+// pinWorld is a world with a policy for automatic rollbacks. Machines of a bad template never become ready.
 type pinWorld struct {
 	*world
 	pins      int
@@ -60,7 +60,7 @@ func newPinWorld(t *testing.T, seed uint64) *pinWorld {
 	return w
 }
 
-// turn runs one turn, and checks each pin that begins.
+// turn runs one turn of the simulation, and checks each pin that begins.
 func (w *pinWorld) turn() {
 	before := w.spec.Progress.Pin
 	w.runTurn(true)
@@ -81,15 +81,16 @@ func (w *pinWorld) turn() {
 	switch {
 	case failed == nil || set == nil:
 		w.recordBrokenPromise("a pin names a set that does not exist: %+v", *pin)
-	case !w.isBadTemplate(failed.template) && w.spec.Progress.Completed.IsZero(): // in the bake time, power cuts count
+	// in the bake time, machines that fail in a power cut count
+	case !w.isBadTemplate(failed.template) && w.spec.Progress.Completed.IsZero():
 		w.recordBrokenPromise("the good template %s is rolled back: %s", failed.template, pin.Why)
 	case !w.completed[set.UID]:
 		w.recordBrokenPromise("the machines return to %s, which was never complete", set.template)
 	}
 }
 
-// disturb acts as the world outside: a power cut, a person who replaces a machine, a cloud that creates no instance, a
-// drain that takes long, a larger or smaller deployment, a retry.
+// disturb causes a random event: a power cut, a person who replaces a machine, a cloud that creates no instance, a slow
+// drain, a larger or smaller deployment, or a retry.
 func (w *pinWorld) disturb() {
 	var machines []*worldMachine
 	for _, g := range w.sets {
@@ -129,7 +130,8 @@ func (w *pinWorld) disturb() {
 	}
 }
 
-// sleep passes time in which the worker does not run. What was lost shortly before is still news afterwards.
+// sleep advances the time while the worker does not run. The times of earlier failures and removals are moved along, so
+// that they still count as recent.
 func (w *pinWorld) sleep(d time.Duration) {
 	w.now = w.now.Add(d)
 	w.spec.Absent += d
@@ -142,9 +144,8 @@ func (w *pinWorld) sleep(d time.Duration) {
 
 func (w *pinWorld) setOfMachine(u *worldMachine) *worldSet { return w.setByUID(w.ownerUID(u.UID), "") }
 
-// With policies for automatic rollbacks: only a bad template is rolled back, to a revision that was complete, also if
-// two bad templates follow each other. The set of a bad template never grows while the pin is in force, and the way
-// back ends.
+// Only a bad template is rolled back automatically, to a revision that was complete, even if two bad templates follow
+// each other. The set of a bad template never grows while the pin is in force, and each rollback ends.
 func TestPromisesHoldWithAutomaticRollbacks(t *testing.T) {
 	pins, bakePins := 0, 0
 	for seed := range uint64(decidetest.SeedCount(1000)) {

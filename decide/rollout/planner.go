@@ -115,10 +115,10 @@ func sumOverSets(sets []*setPlan, of func(*setPlan) int) int {
 
 func sizeOfSet(set *setPlan) int { return set.size }
 
-// occupiedPlaces returns how many places a set's machines take: machines that exist, machines that the set may create
-// now and, unless FreeWhenDeleting, machines that are being deleted. The count uses the largest size that the set's
-// workflow may act on, because the workflow may be creating machines now. A growing set may still delete the surplus of
-// a smaller size and then create other machines.
+// occupiedPlaces returns how many places a set's machines take. Places are taken by machines that exist, by machines
+// that the set may create now and, unless FreeWhenDeleting, by machines that are being deleted. The count uses the
+// largest size that the set's workflow may act on, because the workflow may be creating machines now. A growing set may
+// still delete the surplus of a smaller size and then create other machines.
 func (p *planner) occupiedPlaces(set *setPlan) int {
 	most := max(set.size, set.Replicas, set.ActedOn)
 	here := max(most, set.activeMachines)
@@ -132,8 +132,8 @@ func (p *planner) occupiedPlaces(set *setPlan) int {
 }
 
 // isOnlyScaling reports whether only the number of machines differs from the spec: no machine has another template, and
-// the last rollout is complete. If only the number differs, the size follows spec.replicas at once, as in MCM: a
-// scale-up does not wait for drains.
+// the last rollout is complete. If only the number differs, the size follows spec.replicas at once, as in MCM, so that
+// a scale-up does not wait for drains.
 func (p *planner) isOnlyScaling() bool {
 	return !p.hasOldMachines() &&
 		p.facts.reportedCondition(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonNewMachineSetAvailable
@@ -158,8 +158,8 @@ func (p *planner) remainingPlaces(surge int) (int, string) {
 	return p.facts.Replicas + surge - taken, ""
 }
 
-// existingMachines returns how many machines that were read take a place. Machines that a set may still create do not
-// count.
+// existingMachines returns how many of the machines that were read take a place. Machines that a set may still create
+// do not count.
 func (p *planner) existingMachines() int {
 	active := sumOverSets(p.sets, func(set *setPlan) int { return set.activeMachines })
 	if p.facts.FreeWhenDeleting {
@@ -178,9 +178,9 @@ func (set *setPlan) guaranteedAvailableMachines(n int) int {
 	)
 }
 
-// safeSize returns the smallest size at which the set loses no available machine: all unhealthy machines may be
-// deleted. A set that hands machines over takes available machines, which have nodes, before machines that the set
-// still creates.
+// safeSize returns the smallest size at which the set loses no available machine, because it deletes unhealthy machines
+// first. A set that hands machines over takes available machines, which have nodes, before machines that the set still
+// creates.
 func (set *setPlan) safeSize() int {
 	if set.transfer.To != "" {
 		return max(set.activeMachines, set.size, set.Replicas, set.ActedOn)
@@ -193,8 +193,9 @@ func (set *setPlan) smallestSize() int { return min(set.size, set.Replicas, set.
 
 // setSize sets a set's size, and reports whether the size changed. Until the set's workflow has acted on the last size,
 // the size changes only in the same direction. The old and the new size thus bound how many machines the set can have.
-// Outside of a rollout, however, a scale-down may be reverted before the set has acted on it. A scale-up may not be
-// reverted: machines being created are not known yet, and a new template would add as many machines again.
+// Exception: outside of a rollout, a scale-down may be reverted before the set has acted on it. A scale-up may not be
+// reverted, because machines that are being created are not known yet. A new template would then add as many machines
+// again.
 func (set *setPlan) setSize(n int, why string) bool {
 	if n == set.size || n > set.Replicas && set.ActedOn > set.Replicas && !set.isRevertible ||
 		n < set.Replicas && set.ActedOn < set.Replicas {
@@ -213,11 +214,11 @@ func (p *planner) removalBudget() int {
 	) - p.minAvailable
 }
 
-// lowerSize reduces a set's size by at most by machines, and returns the reduction. At most removalBudget of these
+// lowerSize reduces a set's size by at most `by` machines, and returns the reduction. At most removalBudget of these
 // machines are available.
 func (p *planner) lowerSize(set *setPlan, by int, why string) int {
 	n := max(set.size-max(by, 0), 0)
-	if n == set.size { // skips the removal budget, which reads every set
+	if n == set.size { // return early, because removalBudget reads every set
 		return 0
 	}
 	budget := max(p.removalBudget(), 0)
@@ -230,7 +231,7 @@ func (p *planner) lowerSize(set *setPlan, by int, why string) int {
 	return by
 }
 
-// raiseSize adds by to the set's size.
+// raiseSize adds `by` machines to the set's size.
 func (set *setPlan) raiseSize(by int, why string) {
 	if by > 0 {
 		set.setSize(set.size+by, why)

@@ -167,7 +167,8 @@ func TestOneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
 		}
 		require.LessOrEqual(t, total, max(r+surge, a+b))
 		before := rollout.PlannedStatus(o).Counts.Available
-		// If the current set has too many machines, its size falls to spec.replicas at any cost, as in MCM.
+		// If the current set has too many machines, its size becomes spec.replicas even if this removes needed
+		// machines, as in MCM.
 		if len(setsWithForcedResize(got)) == 0 && b <= r {
 			require.GreaterOrEqual(t, available, min(r-unavailable, before), "%d %d %d, %v", r, s, u, got.Why)
 		}

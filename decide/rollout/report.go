@@ -118,8 +118,9 @@ func OnlyTrue() []string {
 
 // Status is the desired status of the deployment.
 type Status struct {
-	Counts     MachineCounts
-	Conditions []Condition // Available and Progressing always; those of OnlyTrue only while True
+	Counts MachineCounts
+	// Available and Progressing are always present; the types of OnlyTrue only while they are True
+	Conditions []Condition
 	// Failed has the names of machines whose last operation failed, as scale.FirstFailedNames returns them. Preserved
 	// Failed machines are left out.
 	Failed []string
@@ -258,7 +259,8 @@ func (p *planner) runningState(was, done string) Condition {
 	switch {
 	case p.extensionFailure() != "":
 		return Condition{Status: "False", Reason: vocabulary.ReasonExtensionFailed, Message: p.extensionFailure()}
-	case begun != "" && pause == nil && !p.isLate(): // true even if the previous revision was paused, held or late
+	// the condition is True even if the previous revision was paused, held or late
+	case begun != "" && pause == nil && !p.isLate():
 		return Condition{
 			Status:  "True",
 			Reason:  begun,
@@ -303,8 +305,8 @@ func (p *planner) pausedMessage(why string) string {
 }
 
 // replicaFailureCondition returns the ReplicaFailure of the current set or, if the current set has none, of any set. An
-// empty Reason means that no set has a ReplicaFailure. While the reason is the same, the message does not change: a
-// failure of another machine is not a new failure.
+// empty Reason means that no set has a ReplicaFailure. While the reason is the same, the message does not change,
+// because a failure of another machine is not a new failure.
 func (p *planner) replicaFailureCondition() Condition {
 	failing := func(set *setPlan) bool { return set != nil && set.Failure.Reason != "" }
 	set := cmp.Or(list.FindFirst(append([]*setPlan{p.current}, p.sets...), failing), &setPlan{})

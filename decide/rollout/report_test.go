@@ -129,7 +129,6 @@ func TestProgressingCondition(t *testing.T) {
 	})
 }
 
-// The rows say when the freeze of a deployment ends.
 func TestEndOfAFreeze(t *testing.T) {
 	for _, row := range []struct {
 		name                          string

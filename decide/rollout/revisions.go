@@ -58,15 +58,15 @@ func (p *planner) setOfRevision(revision int64) *setPlan {
 	return list.FindFirst(sets, func(set *setPlan) bool { return revision != 0 && set.Revision == revision })
 }
 
-// maxHistoryEntries is how many old revisions a set keeps in its annotation. Source: ours; MCM's list is unbounded, and
-// an object's annotations may have 256 KiB in all.
+// maxHistoryEntries is how many old revisions a set keeps in its annotation. Source: own choice; MCM's list is
+// unbounded, and an object's annotations may have 256 KiB in all.
 const maxHistoryEntries = 20
 
 // RevisionChange sets the revision of the template's set.
 type RevisionChange struct {
 	ObjectTarget
 	Revision int64
-	History  string // the set's last old revisions
+	History  string // the latest old revisions of the set
 }
 
 // highestRevision returns the revision that the template's set has or gets: the highest revision of all sets.
@@ -104,7 +104,7 @@ func (p *planner) setsBeyondHistory(record Progress) []ObjectTarget {
 	if p.facts.HistoryLimit == nil {
 		return nil
 	}
-	good := p.lastGoodSet() // an automatic rollback needs this set, and a pin needs the template's
+	good := p.lastGoodSet() // an automatic rollback needs this set, and a pin needs the set of the template
 	old := list.Filter(p.oldSets(), func(set *setPlan) bool {
 		return set != p.template && (set != good || !p.isArmed(record))
 	})

@@ -1,6 +1,6 @@
-// Package rollout decides the next changes of a deployment's sets, and the deployment's status: which set to create,
-// each set's size, changes of nodes, pauses, rollbacks, and completion. One decision covers scaling and rolling out.
-// The package does no I/O and imports no API types.
+// Package rollout decides the next changes of a deployment, and its status. The changes are the creation of a set, the
+// sizes of the sets, changes of nodes, pauses, rollbacks and the completion of a rollout. One decision covers scaling
+// and rolling out. The package does no I/O and imports no API types.
 package rollout
 
 import (
@@ -24,14 +24,14 @@ type PlanResult struct {
 	Replaces   bool               // once Status is written, replacements are the most urgent pending work
 }
 
-// PlanDeployment plans the next changes of a deployment. A change that must be visible before sizes change is a
-// decision of its own. All other changes share one decision, so that each decision costs one round. The sizes never
+// PlanDeployment plans the next changes of a deployment. A change that must be visible before sizes change gets its own
+// decision. All other changes share one decision, because each decision costs one round of activities. The sizes never
 // allow more machines than Replicas and surge, unless Replicas became smaller. No decision removes available machines
-// below Replicas minus maxUnavailable. Only Forced resizes may do so, and the strategies Recreate and OnDelete, which
+// below Replicas minus maxUnavailable. Exceptions are Forced resizes and the strategies Recreate and OnDelete, which
 // promise no availability. The same facts in any order give the same plan.
 func PlanDeployment(o Facts) PlanResult {
 	p := newPlanner(o.SortedCopy())
-	plan := PlanResult{Status: p.buildStatus()} // the report must not contain the sizes that the decision changes
+	plan := PlanResult{Status: p.buildStatus()} // the status must show the sizes before this decision
 	plan.Thaw = o.hasFreezeEnded()
 	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.statusMatches(plan.Status)
 	plan.Decision = p.decide()
@@ -329,8 +329,8 @@ func (p *planner) createTemplateSet() (d Decision, found bool) {
 	return p.createSet(), true
 }
 
-// allowScaleUp decides which sets may create machines. The current set may. An old set may, unless machines move
-// between sets in place or people delete them (OnDelete).
+// allowScaleUp decides which sets may create machines. The current set may create machines. An old set may create
+// machines, unless machines move between sets in place, or people delete old machines (OnDelete).
 func (p *planner) allowScaleUp(d *Decision) {
 	switch {
 	case !p.current.NoScaleUp:
@@ -374,7 +374,7 @@ func (p *planner) changeOwnership() Decision {
 }
 
 // maxReleasedSets is how many released sets may lack an owner before the deployment stops creating sets. Source: own
-// choice; a person may release one on purpose.
+// choice, because a person may release one set on purpose.
 const maxReleasedSets = 2
 
 // creationBlocker returns the reason why no set is created for a template without a set; empty: a set is created.
@@ -398,7 +398,8 @@ func (o Facts) creationBlocker() string {
 }
 
 // createSet returns the SetCreation of the current template's set, with the size that resizeSets gives this set. If a
-// person deleted the set that a pin replaces, the size is 0: only the name of the new set shows whether the pin holds.
+// person deleted the set that a pin replaces, createSet creates it again with size 0, because only the set's name shows
+// whether the pin is valid.
 func (p *planner) createSet() Decision {
 	current := &setPlan{MachineSet: MachineSet{Name: "the new set", Current: true, Revision: p.highestRevision()}}
 	p.template, p.current, p.sets = current, current, append(p.sets, current)

@@ -219,7 +219,7 @@ func TestSequences(t *testing.T) {
 	}
 }
 
-// The sequences also keep the bounds with the facts that Cluster API objects have.
+// The sequences keep the bounds for Cluster API objects, too.
 func TestSequencesOfClusterAPI(t *testing.T) {
 	for _, s := range sequences() {
 		if s.strategy == rollout.InPlaceAuto {

@@ -10,8 +10,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// resizeRolling sizes all sets of a rolling update: it raises the current set where there is room, and lowers old sets
-// where enough machines are available. The sizes also follow a changed spec.replicas.
+// resizeRolling raises the current set where there is room, and lowers old sets where enough machines are available.
+// The sizes also follow a changed spec.replicas.
 func (p *planner) resizeRolling() {
 	if p.waitsForAnswer() {
 		return
@@ -79,9 +79,9 @@ func newestSet(sets []*setPlan) *setPlan {
 	return sets[len(sets)-1]
 }
 
-// shrinkOldSets lowers old sets, from the oldest to the newest: first by unavailable machines and machines that the
-// autoscaler chose, then by as many other machines as can be spared. New machines must become available before
-// available old machines are removed.
+// shrinkOldSets lowers old sets, from the oldest to the newest: unavailable machines and machines that the autoscaler
+// chose go first, then as many others as can be spared. New machines must become available before available old
+// machines are removed.
 func (p *planner) shrinkOldSets() {
 	old := p.oldSets()
 	waiting := max(p.current.size-p.current.availableMachines, 0)
@@ -111,17 +111,17 @@ func (p *planner) shrinkOldSets() {
 	}
 }
 
-// trimCurrentSet removes unavailable new machines if there are too many machines in all, as after a smaller
-// spec.replicas.
+// trimCurrentSet removes unavailable new machines if there are too many machines in all, such as after spec.replicas
+// became smaller.
 func (p *planner) trimCurrentSet() {
 	over := sumOverSets(p.sets, sizeOfSet) - p.facts.Replicas - p.surge
 	idle := p.current.size - p.current.availableMachines
 	p.lowerSize(p.current, min(over, idle), fmt.Sprintf("%d are allowed in all", p.facts.Replicas+p.surge))
 }
 
-// breakDeadlock lowers an old set with an unavailable machine if no other size can change: no machine is being created
-// or deleted, all new machines are available, there is no room for another machine, and an old set might delete an
-// available machine. Source: Cluster API.
+// breakDeadlock lowers an old set with an unavailable machine if no other size can change. In a deadlock no machine is
+// being created or deleted, all new machines are available, there is no room for another machine, and an old set might
+// delete an available machine. Source: Cluster API.
 func (p *planner) breakDeadlock() {
 	busy := func(set *setPlan) bool {
 		return set.size != set.activeMachines || set.terminatingMachines > 0 || set.ActedOn != set.size
@@ -183,8 +183,8 @@ func (p *planner) recordIdleReason(why string) {
 }
 
 // resizeRecreate removes all old machines, both objects and instances, before the first new machine is created. A
-// machine that the workflow of an old set may still create counts as one that exists. While a pinned set cannot make
-// machines, the machines of the template stay.
+// machine that the workflow of an old set may still create counts as an existing machine. While a pinned set cannot
+// make machines, the machines of the template stay.
 func (p *planner) resizeRecreate() {
 	if lacks := p.current.MissingObject(); p.pin != nil && lacks != "" {
 		p.idleReason = fmt.Sprintf("%s does not exist: revision %d gets no machines", lacks, p.current.Revision)
@@ -216,7 +216,7 @@ func (p *planner) resizeOnDelete() {
 		p.facts.Replicas,
 	)
 	p.current.setSize(p.current.size-idle, why)
-	over -= idle // even if setSize refused the change: the old machines stay in service
+	over -= idle // even if setSize refused the change, because the old machines stay in service
 	for _, set := range p.oldSets() {
 		by := min(over, set.size)
 		set.setSize(set.size-by, why)
@@ -257,7 +257,7 @@ func (p *planner) followReplicas() {
 	}
 }
 
-// enlargeSet raises a set by at most by machines, as far as there is room.
+// enlargeSet raises a set by at most `by` machines, as far as there is room.
 func (p *planner) enlargeSet(set *setPlan, by int) {
 	room, _ := p.remainingPlaces(p.surge)
 	set.raiseSize(min(room, by), fmt.Sprintf("%d wanted in all", p.facts.Replicas))

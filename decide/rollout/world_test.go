@@ -9,7 +9,7 @@ import (
 	"millwright/decide/scale"
 )
 
-// worldMachine is a machine of the world.
+// worldMachine is a machine of the simulated cluster.
 type worldMachine struct {
 	rollout.Member
 	readyTime       time.Time
@@ -32,8 +32,9 @@ type worldSet struct {
 	formerSize                     int // size when the status last showed the current generation
 }
 
-// asClusterAPIReports returns the facts that the status of a Cluster API set shows: whether the set has seen its
-// generation, but not the size that it has acted on. Source: seen() and set() of observe/capi/deployment.
+// asClusterAPIReports returns the facts that the status of a Cluster API set shows: it shows whether the set has
+// observed its generation, but not the size that the set's workflow used. Source: seen() and set() of
+// observe/capi/deployment.
 func (g *worldSet) asClusterAPIReports(s rollout.MachineSet) rollout.MachineSet {
 	if s.ActedOn = s.Replicas; g.reportedGeneration < g.generation {
 		s.ActedOn = g.formerSize
@@ -46,8 +47,8 @@ func (g *worldSet) asClusterAPIReports(s rollout.MachineSet) rollout.MachineSet 
 	return s
 }
 
-// world is a small cluster in which rollout.Decide and scale.Decide run a deployment. The world checks the promises
-// after every action.
+// world is a small simulated cluster in which rollout.Decide and scale.Decide run a deployment. The world checks the
+// promises after every action.
 type world struct {
 	dice               randomSource
 	now                time.Time
@@ -72,7 +73,7 @@ type world struct {
 	turnTexts        []string
 	brokenPromise    string      // the first broken promise
 	maxMachines      int         // largest number of machines that may exist
-	minServing       int         // number of machines that must serve
+	minServing       int         // number of machines that servingMachines must at least count
 	failureTimes     []time.Time // times of machine failures
 	removalTimes     []time.Time // times at which people deleted or selected machines
 	forcedResizes    int
@@ -145,7 +146,7 @@ func (w *world) setByUID(uid, version string) *worldSet {
 			return g
 		}
 	}
-	return nil // the set is gone or was changed: the API server would refuse the write
+	return nil // the set is gone or was changed, so that the API server would refuse the write
 }
 
 func (g *worldSet) bumpVersion() { g.Version += "+" }

@@ -11,7 +11,7 @@ import (
 // ClusterAPIMember.
 type ClusterAPIMember struct {
 	UpdateDue bool   // the machine was moved to this set for an in-place update that the set must begin now
-	MarkedWhy string // message of the health check's mark about the replacement; empty: no message
+	MarkedWhy string // message with which a health check marked the machine for replacement; empty: no message
 }
 
 // ClusterAPISet holds the facts that only sets of Cluster API have. Only the files clusterapi*.go read ClusterAPISet.

@@ -107,8 +107,8 @@ func deploymentScalingDownCondition(o *planner, noSize bool) Condition {
 	)
 }
 
-// deploymentRemediatingCondition lists the machines that a health check has marked, with the marks' messages about the
-// replacement.
+// deploymentRemediatingCondition lists the machines that a health check has marked for replacement, with the messages
+// of the marks.
 func deploymentRemediatingCondition(o *planner) Condition {
 	const kind = vocabulary.ConditionRemediating
 	var replaced []machineMessage

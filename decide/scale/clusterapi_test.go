@@ -11,7 +11,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// Stopped has reasons that stop a Cluster API set in addition to missing templates and the control plane.
+// Stopped contains more reasons why a Cluster API set creates no machine, besides missing templates and the control
+// plane.
 func TestStoppedCreatesNoMachine(t *testing.T) {
 	const why = "Cluster c does not exist"
 	stop := func(o *scale.Facts) { o.Stopped = []string{why} }

@@ -45,8 +45,8 @@ func (m Member) readiness() (ConditionStatus, string) {
 	}
 }
 
-// upToDateCondition summarises whether the machines match the template. A machine younger than youngMachineAge without
-// an answer does not count.
+// upToDateCondition summarises whether the machines match the template. A machine that is younger than youngMachineAge
+// and has no answer yet does not count.
 func upToDateCondition(o *planner) Condition {
 	t := messagesByAnswer{}
 	for _, m := range o.Members {
@@ -96,7 +96,7 @@ func remediatingCondition(o *planner) Condition {
 	)
 }
 
-// messagesByAnswer holds the messages about machines, by answer.
+// messagesByAnswer holds the messages about machines, by condition status.
 type messagesByAnswer map[ConditionStatus][]machineMessage
 
 func (t messagesByAnswer) addMessage(name string, a ConditionStatus, message string) {
@@ -132,8 +132,8 @@ type messageGroup struct {
 	names   []string
 }
 
-// messageLines returns one line for each message, with the names of its machines. The message of the most machines
-// comes first. Messages of equally many machines are sorted by the first machine's name.
+// messageLines returns one line for each message, with the names of its machines. The message that most machines share
+// comes first. Messages that equally many machines share are sorted by the name of the first machine.
 func messageLines(all []machineMessage, most int, rest string) []string {
 	var groups []messageGroup
 	at := map[string]int{}  // index in groups, by message
@@ -159,8 +159,8 @@ func messageLines(all []machineMessage, most int, rest string) []string {
 	return result
 }
 
-// indentMessage formats a message to follow the names of its machines: one line on the same line, several lines below
-// it as a list. Source of the format: Cluster API.
+// indentMessage formats a message that follows the names of its machines: a single line stays on the same line, and
+// several lines become a list below. Source of the format: Cluster API.
 func indentMessage(message string) string {
 	all := strings.Split(message, "\n")
 	item := func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "* ") }

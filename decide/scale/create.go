@@ -11,13 +11,13 @@ import (
 	"millwright/decide/preflight"
 )
 
-// maxCreateBatch is the largest number of creations sent at a time. Source: with machine-controller-manager's flag
-// defaults, 20 requests a second, a client sends 96 requests (three for each machine of Cluster API) within 5 s.
+// maxCreateBatch is the largest number of creations sent at a time. Source: with machine-controller-manager's default
+// of 20 requests a second, a client sends 96 requests (three for each Cluster API machine) within 5 s.
 const maxCreateBatch = 32
 
 // BatchSizes returns the sizes of the batches in which n creations are sent: 1, 2, 4 and so on up to 32. A batch is
-// sent only after the previous batch had no error. If every creation fails, few requests are therefore sent. BatchSizes
-// returns nil for n of 0 or less.
+// sent only after the previous batch had no error. Few requests are sent if every creation fails. BatchSizes returns
+// nil for n of 0 or less.
 func BatchSizes(n int) []int {
 	var sizes []int
 	for size := 1; n > 0; size = min(2*size, maxCreateBatch) {
@@ -44,8 +44,8 @@ func createMachines(o *planner, active []Member) Decision {
 
 // creationBlockers returns the reasons why the set may create no machine now, each as one sentence.
 func creationBlockers(o *planner) []string {
-	// If something removes the labels of new machines, the set releases each machine and would create another without end.
-	// Source of the bound: MCM considers a set overshot from 2 * replicas + 2 machines on.
+	// If something removes the labels of new machines, the set would release each machine and create another one
+	// forever. Source of the bound: MCM considers a set overshot from 2 * replicas + 2 machines on.
 	runaway := o.Released > 0 && len(o.liveMembers)+o.Released >= 2*o.Replicas+2
 	return append(
 		list.Map(preflight.Decide(o.Preflight), func(f preflight.CheckFailure) string { return f.Why }),
@@ -141,8 +141,8 @@ func nextRandomValue(state uint64) (next, value uint64) {
 	return next, z ^ (z >> 31)
 }
 
-// nextRecheck returns the next time at which only the passing of time changes the decision or the status; zero: no such
-// time.
+// nextRecheck returns the next time at which the decision or the status changes although no object changes; zero: no
+// such time.
 func nextRecheck(o *planner) time.Time {
 	var next time.Time
 	at := func(t time.Time) {

@@ -113,8 +113,8 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// Changes of the template that need no new machine are copied after all other changes, so that a machine that cannot be
-// written delays no other change.
+// Changes of the template that need no new machine are copied last, so that a machine that cannot be written does not
+// delay other changes.
 func TestTheTemplateReachesLiveMachines(t *testing.T) {
 	stale := withDrift("node template")
 	for _, row := range []struct {

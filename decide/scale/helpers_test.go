@@ -48,7 +48,7 @@ func runningMembers(n int, changes ...memberChange) []scale.Member {
 	return list
 }
 
-// asFreshMachine makes the machine one that was just created.
+// asFreshMachine changes the machine to one that was just created.
 func asFreshMachine(m *scale.Member) {
 	m.Phase, m.Joined, m.Node, m.Ready, m.ReadyFrom = "", false, scale.NoNode, "", time.Time{}
 }
@@ -60,12 +60,12 @@ func asCrashingMachine(m *scale.Member) {
 	m.Phase, m.MCM.Crashing, m.Ready = "CrashLoopBackOff", true, scale.False
 }
 
-// asFailedMachine makes the machine one that failed after it had joined and that may be replaced now.
+// asFailedMachine changes the machine to one that joined, then failed, and may be replaced now.
 func asFailedMachine(m *scale.Member) {
 	m.Phase, m.MCM.Failed, m.MCM.Replace, m.Ready, m.Node = "Failed", true, true, scale.False, scale.NodeUnhealthy
 }
 
-// asNeverJoinedMachine makes the machine one that failed before it joined.
+// asNeverJoinedMachine changes the machine to one that failed before it joined.
 func asNeverJoinedMachine(m *scale.Member) {
 	asFailedMachine(m)
 	m.Joined, m.Node = false, scale.NoNode

@@ -21,7 +21,7 @@ type MCMMember struct {
 	Blocked Problem
 
 	Replace        bool // the machine failed and may be replaced now; stays true during its deletion
-	Preserved      bool // the machine is preserved: the set deletes it last
+	Preserved      bool // the machine is preserved, so that the set deletes it last
 	PreservedUntil time.Time
 	Kept           bool      // the set preserved the machine because it failed
 	Dismissed      bool      // the machine's annotation forbids its preservation
@@ -55,7 +55,7 @@ func (o *planner) isFrozen() bool {
 	return o.MCM.Freeze.Owner || o.MCM.Freeze.Label && !o.hasFreezeEnded()
 }
 
-// preserveFailedMembers preserves failed members instead of replacing them: the oldest first, at most o.MCM.Keep in
+// preserveFailedMembers preserves failed members instead of replacing them, the oldest first, at most o.MCM.Keep in
 // all.
 func preserveFailedMembers(o *planner, active []Member) Decision {
 	left := o.MCM.Keep - list.CountWhere(active, func(m Member) bool { return m.MCM.Kept })
@@ -81,8 +81,9 @@ func removeFailedMembers(o *planner, active []Member) Decision {
 	return d
 }
 
-// removeChosenMembers deletes the members that the autoscaler chose, even if there is no surplus: the autoscaler
-// expects the deletion of exactly these machines. A choice later than the last change of the size does not count yet.
+// removeChosenMembers deletes the members that the autoscaler chose, even if there is no surplus, because the
+// autoscaler expects the deletion of exactly these machines. A choice later than the last change of the size does not
+// count yet.
 func removeChosenMembers(o *planner, active []Member) Decision {
 	return deleteMembers(o, active, rankedMembers(o, active, func(m Member) bool {
 		return m.Priority == vocabulary.PriorityChosen && !m.MCM.Chosen.IsZero() && !m.MCM.Chosen.After(o.MCM.Scaled) &&
@@ -129,7 +130,8 @@ func (m Member) lastOperationFailed() bool {
 func compareChoiceTimes(a, b *Member) int { return list.CompareKnownFirst(a.MCM.Chosen, b.MCM.Chosen) }
 
 // comparePreservation compares two members: members that are not preserved come first, then members that the set
-// preserved, then the others. Among members that are preserved alike, the earliest end of the preservation comes first.
+// preserved, then the others. Among members that are preserved in the same way, the earliest end of the preservation
+// comes first.
 func comparePreservation(a, b *Member) int {
 	if !a.MCM.Preserved || !b.MCM.Preserved {
 		return list.CompareFalseFirst(a.MCM.Preserved, b.MCM.Preserved)

@@ -8,16 +8,17 @@ import (
 	"millwright/decide/phrase"
 )
 
-// GenerationRecord is the status's record of generations. A generation is a group of machines that failed before they
-// joined and were deleted together.
+// GenerationRecord is the record of failed generations in the status. A generation is a group of machines that never
+// joined, failed, and were deleted together.
 type GenerationRecord struct {
 	Failed int       // number of generations in a row without a machine that joined
 	Last   time.Time // when the last generation was deleted, in whole seconds like all status times
 }
 
-// mayBeDeletedNow reports whether a machine that needs replacement may be deleted now. A machine that never joined and
-// was created after the last generation failed is the next generation. The next generation waits for the back-off after
-// that failure, so that a class whose machines never join costs less and less. All other machines are deleted at once.
+// mayBeDeletedNow reports whether a machine that needs replacement may be deleted now. The next generation is the
+// machines that never joined, and that were created after the last generation failed. The next generation waits for the
+// back-off after that failure, so that a class whose machines never join costs less and less. All other machines are
+// deleted at once.
 func mayBeDeletedNow(o *planner, m Member) bool {
 	return failedGenerations(o) == 0 || !isNewGeneration(o, m) || !o.Now.Before(nextDeletionTime(o))
 }

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/scale"
 )
 
-// The rows of Cluster API describe a set that moves its surplus to another set.
+// The test rows describe a Cluster API set that moves its surplus to another set.
 func TestASetMovesItsSurplus(t *testing.T) {
 	moving := func(o *scale.Facts) { o.ClusterAPI.MoveTo = "next" }
 	sick := func(m *scale.Member) { asMarkedMachine(m); asUnhealthyMachine(m) }
@@ -59,7 +59,7 @@ func TestASetMovesItsSurplus(t *testing.T) {
 	assert.Equal(t, "surplus: MachineSet next updates it in place", d.Move[0].Why)
 }
 
-// The rows of Cluster API describe a set that receives machines to update.
+// The test rows describe a Cluster API set that receives machines to update.
 func TestASetBeginsUpdatesInPlace(t *testing.T) {
 	due := func(m *scale.Member) { asUpdatingMachine(m); m.ClusterAPI.UpdateDue = true }
 	handed := func(m *scale.Member) { asUpdatingMachine(m); asUpdatedMachine(m) }

@@ -17,10 +17,10 @@ type DeletionOrder string
 const (
 	Newest DeletionOrder = "Newest" // youngest machines first, because older machines have proven themselves
 	Oldest DeletionOrder = "Oldest"
-	Random DeletionOrder = "Random" // by a hash of the name: independent of age, and always the same
+	Random DeletionOrder = "Random" // by a hash of the name, which is independent of age and always the same
 )
 
-// ConditionStatus is the status of a condition. The empty ConditionStatus: not reported yet.
+// ConditionStatus is the status of a condition. An empty ConditionStatus means that the status is not reported yet.
 type ConditionStatus string
 
 // Values of ConditionStatus.
@@ -58,8 +58,8 @@ type Member struct {
 	Readiness
 	HealthCheck
 	Updating bool // the machine is being updated in place
-	// Updated: another set moved the machine to this set, before or after an in-place update. The machine is not deleted
-	// until this set's size counts it.
+	// Updated means that another set moved the machine to this set, before or after an in-place update. The machine is
+	// not deleted until this set's size counts it.
 	Updated bool
 
 	DeleteFirst bool // an operator chose the machine for the next scale-down
@@ -85,12 +85,13 @@ type Readiness struct {
 
 // HealthCheck is the result of a machine's health check.
 type HealthCheck struct {
-	Healthy ConditionStatus // False allows a replacement, and True ends a mark; empty: no check, or no result yet
-	Marked  bool            // the health check asks the set to replace the machine
-	Urgent  bool            // an operator asked for the replacement: Urgent members are replaced first
+	// False allows the replacement, and True removes the mark; empty: no check, or no result yet
+	Healthy ConditionStatus
+	Marked  bool // the health check asks the set to replace the machine
+	Urgent  bool // an operator asked for the replacement: Urgent members are replaced first
 }
 
-// Problem is a failure that repeats. The zero Problem: no failure.
+// Problem is a failure that repeats. The zero Problem means that there is no failure.
 type Problem struct {
 	Reason  string // reason as one word
 	Message string // message as one sentence
@@ -107,11 +108,11 @@ type Orphan struct {
 type RemediationPolicy struct {
 	Limited     bool // MaxInFlight applies; false: no limit
 	MaxInFlight int  // largest number of marked machines being deleted at a time; percentages are rounded up
-	// Backoff is the pause before the second generation in a row that failed to join is deleted. The pause doubles with
-	// each further generation, up to MaxBackoff; zero: no pause.
+	// Backoff is the pause before the deletion of the second generation in a row that never joined. The pause doubles
+	// with each further generation, up to MaxBackoff; zero: no pause.
 	Backoff    time.Duration
 	MaxBackoff time.Duration // largest pause; zero: unbounded
-	Outdated   bool          // the set is an old set of its deployment: the rollout removes its machines
+	Outdated   bool          // the set is an old set of its deployment, so that the rollout removes its machines
 }
 
 // Settings are the parts of a spec that a plan uses.
@@ -125,15 +126,15 @@ type Settings struct {
 // Deletion is the progress of an object's deletion.
 type Deletion struct {
 	Deleting bool
-	// Orphaning: the object is being deleted with --cascade=orphan. The garbage collector must still remove the owner
-	// references to the object.
+	// Orphaning means that the object is being deleted with --cascade=orphan. The garbage collector must still remove
+	// the owner references to the object.
 	Orphaning bool
 	Finalizer bool // Millwright's finalizer is on the object
 }
 
-// WriteFailure is an error of the last batch of writes. The zero WriteFailure: no error.
+// WriteFailure is an error of the last batch of writes. The zero WriteFailure means that there was no error.
 type WriteFailure struct {
-	Deleting bool // the error was of a deletion; false: of a creation
+	Deleting bool // a deletion failed; false: a creation failed
 	Message  string
 }
 
@@ -149,7 +150,8 @@ type Facts struct {
 	Seed       uint64   // seed of the random characters
 	Members    []Member // members in any order
 	Orphans    []Orphan // orphans in any order
-	Released   int      // number of machines that this set released, without a controller and not being deleted
+	// number of machines that this set released, that have no controller, and that are not being deleted
+	Released int
 
 	Pauses []string // who has paused the set, each as one sentence; empty: not paused
 	// Stopped has reasons why no machine is created, each as one sentence, in addition to reasons that follow from other

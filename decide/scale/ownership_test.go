@@ -101,7 +101,7 @@ func TestADecisionAdoptsAtMostFiftyMachines(t *testing.T) {
 }
 
 // If something removes the labels of every new machine, the set releases each machine. The set must not create
-// replacements without end.
+// replacements forever.
 func TestReleasedMachinesAreNotReplacedForEver(t *testing.T) {
 	o := newSet(3)
 	made := 0
@@ -130,7 +130,7 @@ func TestReleasedMachinesAreNotReplacedForEver(t *testing.T) {
 	assert.Len(t, scale.Decide(o).Create, 3)
 }
 
-// If a person removes one machine from a set by its labels, the set creates one replacement.
+// If a person removes one machine from a set by changing its labels, the set creates one replacement.
 func TestAReleasedMachineIsReplacedOnce(t *testing.T) {
 	o := newSet(3, runningMembers(2)...)
 	o.Released = 1

@@ -19,7 +19,7 @@ func withCurrentStatus(o scale.Facts) scale.Facts {
 	return o
 }
 
-// Changes of a set that has the wanted machines and a current status.
+// These functions change a set that has the wanted machines and a current status.
 func deleteSet(o *scale.Facts)            { o.Deleting = true }
 func removeFinalizer(o *scale.Facts)      { o.Finalizer = false }
 func raiseGeneration(o *scale.Facts)      { o.Generation = 3 }
@@ -71,7 +71,7 @@ func TestPendingWork(t *testing.T) {
 	}
 }
 
-// WaitsFor names neither a pending write of the status nor a wait for the clock.
+// WaitsFor names neither a pending write of the status nor a wait for a point in time.
 func TestTheSentenceOfASetSkipsTheWriteOfTheStatus(t *testing.T) {
 	going := func(o *scale.Facts) {
 		o.Members[0].Deleting, o.Members[0].DeletingSince, o.Replicas = true, o.Now, 2
@@ -133,7 +133,8 @@ func TestALongMessageIsReportedOnce(t *testing.T) {
 	}
 }
 
-// Which of many machines the message names changes often and is no reason to write the status. A new reason is.
+// The machines that the message names change often, but such a change alone does not cause a write of the status. A new
+// reason of the condition causes a write of the status.
 func TestReplicaFailureKeepsItsSentence(t *testing.T) {
 	o := newSet(1, runningMembers(1)...)
 	says := func(reason, message string) (text string, news bool) {

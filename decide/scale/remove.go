@@ -62,7 +62,7 @@ func memberPointers(members []Member, holds func(Member) bool) (all []*Member) {
 	return all
 }
 
-// deleteMembers returns the decision to delete the members in from, at most MaxBatch. which describes them in Why.
+// deleteMembers returns the decision to delete the members in `from`, at most MaxBatch. `which` describes them in Why.
 func deleteMembers(o *planner, active, from []Member, which string) Decision {
 	if len(from) == 0 {
 		return Decision{}
@@ -77,7 +77,7 @@ func deleteMembers(o *planner, active, from []Member, which string) Decision {
 
 // splitMarkedMembers returns the marked members that are deleted now, at most MaxBatch, and the reasons why the other
 // marked members wait. Members that an operator marked go first, then the newest, so that proven machines stay longest.
-// A member that is being deleted counts as in flight until its object is gone.
+// A member that is being deleted counts toward MaxInFlight until its object is gone.
 func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 	var now []*Member
 	var later []machineMessage

@@ -37,11 +37,11 @@ type Status struct {
 	// Peak is the largest wanted number since the set last had no surplus. Members beyond Peak were created by mistake,
 	// because no smaller size explains them.
 	Peak int
-	// Overshoot is the number of members beyond Peak. Overshoot is reported and blocks nothing: surplus members are
-	// deleted.
+	// Overshoot is the number of members beyond Peak. Overshoot is only reported: it blocks nothing, and surplus
+	// members are deleted.
 	Overshoot int
-	// Failed has the names of members whose last operation failed, as Names returns them, without preserved Failed
-	// members.
+	// Failed has the names of members whose last operation failed, as FirstFailedNames returns them. Preserved Failed
+	// members are left out.
 	Failed []string
 	// ActedOn is the last wanted number for which every creation and deletion was started. A creation or deletion that is
 	// blocked, or that failed and is retried later, counts as started.
@@ -82,8 +82,8 @@ func buildStatus(o *planner, d Decision) Status {
 	return s
 }
 
-// maxFailedNames is how many failed machines a status names. Source: a status of 50 names with messages of 200 bytes
-// takes 20 KiB; an object may have 1.5 MiB in etcd, and a deployment names the same machines again.
+// maxFailedNames is how many failed machines a status names. Source: 50 names with messages of 200 bytes take 20 KiB of
+// a status. An object may have 1.5 MiB in etcd, and a deployment names the same machines again.
 const maxFailedNames = 50
 
 // FirstFailedNames returns the first maxFailedNames names in alphabetical order.
@@ -102,7 +102,7 @@ func UnnamedFailuresText(n int) string {
 	)
 }
 
-// equals reports whether a status equals the wanted one.
+// equals reports whether a status equals the wanted status.
 func (s Status) equals(want Status) bool {
 	return s.Counts != nil && *s.Counts == *want.Counts && s.Peak == want.Peak && s.Overshoot == want.Overshoot &&
 		s.ActedOn == want.ActedOn && slices.Equal(s.Failed, want.Failed) && slices.Equal(s.Conditions, want.Conditions)
@@ -161,8 +161,8 @@ func optionalConditions(o *planner, s Status) []Condition {
 }
 
 // replicaFailureCondition reports that machines could not be created or deleted, or that the provider creates no
-// instance. An empty Reason means that there is no failure. While the reason is the same, the message does not change:
-// a failure of another machine is not a new failure.
+// instance. An empty Reason means that there is no failure. While the reason is the same, the message does not change,
+// because a failure of another machine is not a new failure.
 func replicaFailureCondition(o *planner) Condition {
 	c := Condition{Type: vocabulary.ConditionReplicaFailure, Status: True}
 	if f := o.LastFailure; f.Message != "" {

@@ -25,12 +25,12 @@ const MaxCreate = 1000
 // MachineTarget identifies a machine by the version that was read.
 type MachineTarget struct {
 	Name, UID string
-	Version   string // resourceVersion as read: precondition of the write
+	Version   string // resourceVersion as read, as the precondition of the write
 	Why       string // reason as one sentence, for events and the history
 }
 
-// Decision says what to do next. At most one of its lists has entries: at most MaxBatch entries, or at most MaxCreate
-// in Create. All lists are empty if there is nothing to do now.
+// Decision says what to do next. At most one of its lists has entries: up to MaxCreate in Create, up to MaxBatch in
+// another list. All lists are empty if there is nothing to do now.
 type Decision struct {
 	Release   []MachineTarget // remove Millwright's controller reference
 	Adopt     []MachineTarget // set Millwright's controller reference, after a live read of the set
@@ -168,7 +168,8 @@ func decide(o *planner) Decision {
 	d := nextStep(o)
 	d.Recheck = nextRecheck(o)
 	if d.Generations == nil && hasRecovered(o) {
-		d.Generations = &GenerationRecord{} // cleared now, because the machine that joined may be deleted later
+		// the record is cleared now, because the machine that joined may be deleted later
+		d.Generations = &GenerationRecord{}
 	}
 	return d
 }
@@ -247,14 +248,14 @@ func tearDownSet(o *planner, active []Member) Decision {
 			Why:    fmt.Sprintf("delete all %s: the set is being deleted", machineCount(len(active))),
 		}
 	}
-	d := syncTemplate(o) // operators shorten timeouts to speed up a deletion
+	d := syncTemplate(o) // an operator may have shortened a timeout to speed up the deletion
 	d.Done = len(o.Members) == 0
 	d.Why = cmp.Or(d.Why, fmt.Sprintf("the set is being deleted, %s left", machineCount(len(o.Members))))
 	return d
 }
 
 // syncTemplate copies the parts of the template that can be changed in place. syncTemplate comes last, so that a
-// machine that cannot be written delays nothing else.
+// machine that cannot be written does not delay other changes.
 func syncTemplate(o *planner) Decision {
 	stale := firstBatch(memberPointers(o.Members, func(m Member) bool { return m.Drift != "" }))
 	return Decision{
@@ -265,7 +266,7 @@ func syncTemplate(o *planner) Decision {
 
 func firstBatch[T any](all []T) []T { return all[:min(len(all), MaxBatch)] }
 
-// firstTargets returns the first MaxBatch members as Targets.
+// firstTargets returns the first MaxBatch members as MachineTargets.
 func firstTargets(members []Member, why string) []MachineTarget {
 	return list.Map(firstBatch(members), func(m Member) MachineTarget { return m.asTarget(why) })
 }

@@ -10,8 +10,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// A deployment reads the size that its sets have acted on. ActedOn is that size once no creation or deletion for it is
-// left to start.
+// A deployment reads the last size for which its sets have started all work. ActedOn is the new size once all its
+// creations and deletions have been started.
 func TestTheSizeThatASetHasActedOn(t *testing.T) {
 	refused := func(deleting bool) func(*scale.Facts) {
 		return func(o *scale.Facts) { o.LastFailure = scale.WriteFailure{Deleting: deleting, Message: "quota"} }

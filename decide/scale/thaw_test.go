@@ -9,8 +9,7 @@ import (
 	"millwright/decide/scale"
 )
 
-// The rows say when a freeze ends. After a freeze has ended, the removal of its label and annotation is pending work,
-// even if the status is current.
+// After a freeze has ended, the removal of its label and annotation is pending work, even if the status is current.
 func TestEndOfAFreeze(t *testing.T) {
 	for _, row := range []struct {
 		name         string

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/scale"
 )
 
-// world carries decisions of one set out. Each step lasts one minute. A new machine is Pending after one step and
+// world carries out the decisions of one set. Each step lasts one minute. A new machine is Pending after one step and
 // Running after two. A deleted machine is gone after two steps.
 type world struct {
 	scale.Facts
@@ -104,7 +104,7 @@ func (w *world) carryOutOneDecision(d scale.Decision) bool {
 }
 
 // createBatches creates machines in batches, and stops after the first batch with an error. An existing name is no
-// error: an earlier run of the same decision created that machine.
+// error, because an earlier run of the same decision created this machine.
 func (w *world) createBatches(names []string) bool {
 	w.LastFailure = scale.WriteFailure{}
 	for _, size := range scale.BatchSizes(len(names)) {

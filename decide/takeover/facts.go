@@ -12,23 +12,24 @@ type Facts struct {
 	Namespace string
 	AsMCM     bool // worker and bridge will run with --as-mcm
 
-	Others       []OtherNamespace // other namespaces with Machines that the flags of worker and bridge do not exclude
-	Leases       []Lease          // Leases of MCM's processes
-	Controllers  []Controller     // Deployments that run MCM
-	MissingKinds []string         // kinds of Millwright that the API server does not serve
-	Unreadable   []string         // objects that could not be read, and why
-	Classes      []Class          // existing classes, and classes that only a template or a machine names
-	Deployments  []Deployment     // facts about the MachineDeployments
-	Sets         []MachineSet     // facts about the MachineSets
-	Machines     []Machine        // facts about the Machines
-	Refused      []RefusedSpec    // templates whose machines the API server rejects
+	// other namespaces that have Machines, and that the flags of worker and bridge do not exclude
+	Others       []OtherNamespace
+	Leases       []Lease       // Leases of MCM's processes
+	Controllers  []Controller  // Deployments that run MCM
+	MissingKinds []string      // kinds of Millwright that the API server does not serve
+	Unreadable   []string      // objects that could not be read, and why
+	Classes      []Class       // existing classes, and classes that only a template or a machine names
+	Deployments  []Deployment  // facts about the MachineDeployments
+	Sets         []MachineSet  // facts about the MachineSets
+	Machines     []Machine     // facts about the Machines
+	Refused      []RefusedSpec // templates whose machines the API server rejects
 }
 
 // Lease is the Lease of a leader election.
 type Lease struct {
 	Name, Holder string
 	Renewed      time.Time
-	Lasts        time.Duration // validity of the Lease after a renewal
+	Lasts        time.Duration // how long the Lease is valid after a renewal
 }
 
 // Controller is a Deployment whose pods run MCM.
@@ -86,10 +87,10 @@ type Machine struct {
 	Name         string
 	Node         string // name of the node; empty: not known
 	ProviderID   string
-	NodeInstance string // provider ID of the node, if it names another instance than the machine's
+	NodeInstance string // provider ID of the node, if it names another instance than the machine's provider ID
 	Deleting     bool
 	Need         attention.Need
 	Why          string
-	Fails        bool // the phase is Failed or becomes Failed: the machine is replaced
+	Fails        bool // the phase is Failed or becomes Failed, so that the machine is replaced
 	Kept         bool // the machine is preserved
 }

@@ -8,8 +8,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// ownershipFindings returns findings about machines that share an instance or a node, and about nodes of another
-// instance than their machine's.
+// ownershipFindings returns findings about machines that share an instance or a node, and about nodes that belong to
+// another instance than their machine.
 func (f Facts) ownershipFindings() (all []Finding) {
 	shared := func(what string, of func(Machine) string) {
 		byTie := map[string][]string{}
@@ -92,7 +92,7 @@ func (f Facts) machineFindings() (all []Finding) {
 			members[key{fails: true}] = append(members[key{fails: true}], m)
 		case grouped:
 			members[key{need: m.Need}] = append(members[key{need: m.Need}], m)
-		default: // the machine is calm, or only its status is written
+		default: // the machine needs no work, or only a write of its status
 			rest++
 			if m.Kept {
 				kept++

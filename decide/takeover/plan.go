@@ -9,14 +9,14 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Step is one step of a takeover, or of the way back.
+// Step is one step of a takeover, or of the return to MCM.
 type Step struct {
 	Title    string   `json:"title"`
 	Says     []string `json:"says,omitempty"`     // sentences about the step
 	Commands []string `json:"commands,omitempty"` // commands to execute
 }
 
-// PlanSteps returns the steps of the takeover of a namespace, and the steps of the way back, each in order.
+// PlanSteps returns the steps of the takeover of a namespace, and the steps of the return to MCM, each in order.
 func PlanSteps(f Facts) (there, back []Step) {
 	findings := Decide(f)
 	there = slices.Concat(
@@ -166,7 +166,7 @@ func (f Facts) autoscalerSteps() []Step {
 	}}
 }
 
-// returnSteps returns the steps of the way back to MCM.
+// returnSteps returns the steps of the return to MCM.
 func (f Facts) returnSteps() []Step {
 	return []Step{
 		{

@@ -1,6 +1,6 @@
-// Package takeover decides what to do before Millwright takes over a namespace from machine-controller-manager
-// (MCM), what Millwright will do there, and the steps of the takeover and of the way back. The package makes no
-// decisions about single objects: the facts contain Millwright's decision about each object.
+// Package takeover plans how Millwright takes over a namespace from machine-controller-manager (MCM): what to do
+// before, what Millwright will do there, and the steps of the takeover and of the return to MCM. The package makes no
+// decisions about single objects. The facts contain Millwright's decision about each object.
 package takeover
 
 import (
@@ -19,8 +19,9 @@ type FindingWeight string
 // The weights of findings, the heaviest first.
 const (
 	First FindingWeight = "first" // must be resolved before Millwright starts
-	Note  FindingWeight = "note"  // a behaviour or action of Millwright when it starts: no preparation is needed
-	OK    FindingWeight = "ok"
+	// a behaviour or action of Millwright when it starts, for which no preparation is needed
+	Note FindingWeight = "note"
+	OK   FindingWeight = "ok"
 )
 
 // Finding is one result of the check.
@@ -31,7 +32,7 @@ type Finding struct {
 	Do     string        `json:"do,omitempty"` // what to do; empty: nothing
 }
 
-// maxNames is the most objects that one finding names. Source of maxNames: the width of a terminal.
+// maxNames is the largest number of objects that one finding names. Source of maxNames: the width of a terminal.
 const maxNames = 5
 
 // Decide returns the findings, the heaviest first.
@@ -138,8 +139,8 @@ func (f Facts) classFindings() (all []Finding) {
 	return append(all, okFinding(well, "machineclasses", "class names its provider", "classes name their providers")...)
 }
 
-// secretFindings returns a finding if a Secret of another namespace does not allow the use by the class; otherwise
-// none.
+// secretFindings returns a finding if a Secret of another namespace does not allow the class to use the Secret;
+// otherwise none.
 func (f Facts) secretFindings(object string, l SecretOfOtherNamespace) []Finding {
 	const annotation = vocabulary.AnnotationAllowedClassNamespaces
 	secret := "it uses Secret " + l.Namespace + "/" + l.Name + " of another namespace, which "

@@ -40,7 +40,7 @@ func runGit(ctx context.Context, repo string, arguments ...string) (string, erro
 	return runProgram(ctx, repo, nil, "git", arguments...)
 }
 
-// checkPreconditions returns an error with all reasons to refuse the release that are known before the build.
+// checkPreconditions checks before the build whether the release must be refused. The error contains all reasons.
 func (r *release) checkPreconditions(ctx context.Context) error {
 	if semver.Canonical(r.version) != r.version {
 		return fmt.Errorf(
@@ -114,7 +114,8 @@ func changelogTitles(version string) []string {
 // link would be broken.
 var markdownLink = regexp.MustCompile(`\[([^\]]+)\]\([^):]+\)`)
 
-// changelogSection returns the section of a version in the changelog. The section must be the first one of the file.
+// changelogSection returns the section of a version in the changelog. The section must be the first section of the
+// file.
 func changelogSection(changelog, version string) (string, error) {
 	sections := strings.Split("\n"+changelog, "\n## ")[1:]
 	for i, s := range sections {
@@ -141,8 +142,8 @@ func changelogSection(changelog, version string) (string, error) {
 	)
 }
 
-// cloneCommit clones the commit into r.cloneFolder and deletes the version's tag in that clone: a release has the same
-// content whether its commit is tagged before or after the release is made.
+// cloneCommit clones the commit into r.cloneFolder, and deletes the version's tag in that clone. So the content of a
+// release does not depend on whether its commit is already tagged.
 func (r *release) cloneCommit(ctx context.Context) error {
 	if _, err := runGit(ctx, r.repo, "clone", "--quiet", ".", r.cloneFolder); err != nil {
 		return err

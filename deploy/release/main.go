@@ -50,7 +50,7 @@ type release struct {
 	commit         string
 	tag            string    // tag of this version; empty: the clone has no such tag yet
 	notes          string    // the version's section of the changelog
-	commitTime     time.Time // time of the commit: the modification time of all files in archives
+	commitTime     time.Time // time of the commit, which becomes the modification time of all files in archives
 	cloneFolder    string    // a fresh clone of the commit, used for the build
 	programsFolder string    // the built programs, in one folder per platform and image
 	releaseFolder  string    // the folder that is renamed to bin/release/VERSION at the end
@@ -80,7 +80,7 @@ func main() {
 	commandline.Main(c)
 }
 
-// run makes the release. The release's folder appears complete or not at all: run renames it at the end.
+// run makes the release. run renames the release's folder at the end, so that the final folder is always complete.
 func (r *release) run(ctx context.Context) (err error) {
 	if err := r.checkPreconditions(ctx); err != nil {
 		return err

@@ -22,7 +22,8 @@ const (
 	millwrightProgram = "millwright"
 )
 
-// archivedFile is a file or folder of an archive. The content of a file is text, or is copied from the file at from.
+// archivedFile is a file or folder of an archive. The content of a file is text, or is copied from the file at
+// sourcePath.
 type archivedFile struct {
 	name       string // path in the archive; a slash at the end means a folder
 	mode       int64
@@ -115,8 +116,8 @@ func (r *release) packPrograms(context.Context) error {
 }
 
 // writeModuleLists writes one list of modules per program, in the CycloneDX format; cyclonedx-gomod reads the modules
-// from the program. In a program of another module cyclonedx-gomod names the root module "../..": writeModuleLists
-// replaces this name by the root module's path and version.
+// from the program. In a program of another module, cyclonedx-gomod names the root module "../..". writeModuleLists
+// replaces this name with the root module's path and version.
 func (r *release) writeModuleLists(ctx context.Context) error {
 	root, err := runProgram(ctx, r.cloneFolder, r.goEnvironment(), "go", "list", "-m")
 	if err != nil {

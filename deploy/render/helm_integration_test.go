@@ -77,7 +77,8 @@ func TestHelm(t *testing.T) {
 		_, err := c.resourceClient("", "v1", "namespaces").Create(t.Context(), space, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	// The API server has no CRDs of Prometheus' operator: see TestPodMonitor and TestPrometheusRule.
+	// The API server lacks the CRDs of the Prometheus operator: TestPodMonitor and TestPrometheusRule check these
+	// objects.
 	full := withValue(exampleValues(t)["full"], "podMonitor", map[string]any{"enabled": false})
 	full = withValue(full, "prometheusRule", map[string]any{"enabled": false})
 

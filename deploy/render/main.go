@@ -1,6 +1,6 @@
 // Package main renders the manifests for kustomize (deploy/base, deploy/rbac and deploy/components) from the Helm chart
-// in deploy/chart. "make generate" runs this command: chart and manifests cannot differ. The command chart writes the
-// chart of a release.
+// in deploy/chart. "make generate" runs this command, so that the manifests always match the chart. The subcommand
+// chart writes the Helm chart of a release.
 package main
 
 import (
@@ -28,8 +28,8 @@ const (
 	// namespace is the namespace in which kustomize's manifests install Millwright.
 	namespace = "millwright"
 
-	// rbacNamespace is the namespace of the roles in deploy/rbac: the default of the flag --lease-namespace. deploy/rbac
-	// has no bindings for these roles.
+	// rbacNamespace is the namespace of the roles in deploy/rbac. It is the default of the flag --lease-namespace.
+	// deploy/rbac has no bindings for these roles.
 	rbacNamespace = "default"
 
 	generatedHeader = "# Rendered from deploy/chart by \"make generate\": change it there.\n"
@@ -95,7 +95,7 @@ func renderManifests(deploy, to string) error {
 	return nil
 }
 
-// readChart loads the chart of a folder deploy.
+// readChart loads the chart from the folder deploy.
 func readChart(deploy string) (*chart.Chart, error) {
 	log.SetOutput(io.Discard) // Helm's loader logs that files/crds is a symbolic link
 	defer log.SetOutput(os.Stderr)
@@ -106,8 +106,8 @@ func readChart(deploy string) (*chart.Chart, error) {
 	return c, nil
 }
 
-// renderedFiles returns the files to render. The components of providers use the values of the chart's examples, and a
-// placeholder image that an overlay replaces.
+// renderedFiles returns the files to render. The kustomize components for providers use the values of the chart's
+// examples and a placeholder image. An overlay replaces this image.
 func renderedFiles(deploy string) ([]renderedFile, error) {
 	core := map[string]any{
 		"existingConfigMap": "millwright", // kustomize generates this ConfigMap
@@ -207,7 +207,6 @@ func readValues(path string) (map[string]any, error) {
 	return found, nil
 }
 
-// render returns the text of a rendered file.
 func (f renderedFile) render(c *chart.Chart) ([]byte, error) {
 	all, err := renderTemplates(c, f.namespace, f.values, nil)
 	if err != nil {
@@ -224,8 +223,8 @@ func (f renderedFile) render(c *chart.Chart) ([]byte, error) {
 	return []byte(generatedHeader + strings.Join(parts, "---\n")), nil
 }
 
-// renderTemplates renders a chart and returns the text of each template, by the template's path below the folder
-// templates. If cluster is nil, Helm's default capabilities describe the API server.
+// renderTemplates renders a chart and returns a map from the path of each template, below the folder templates, to its
+// text. If cluster is nil, Helm's default capabilities describe the API server.
 func renderTemplates(
 	c *chart.Chart,
 	in string,

@@ -65,7 +65,6 @@ func renderedObjects(t *testing.T, c *chart.Chart, given map[string]any) map[str
 	return parseObjects(t, all)
 }
 
-// parseObjects parses a stream of YAML documents.
 func parseObjects(t *testing.T, text []byte) map[string]*unstructured.Unstructured {
 	t.Helper()
 	found := map[string]*unstructured.Unstructured{}
@@ -131,9 +130,9 @@ func TestHelmAndKustomizeInstallTheSame(t *testing.T) {
 	}
 }
 
-// normalizeObjects removes the intended differences between Helm and kustomize: the pod annotation or ConfigMap name
-// that restarts pods after a change of a setting, the name of the bootstrap Job, and Helm's annotation that keeps the
-// CRDs.
+// normalizeObjects removes the intended differences between Helm and kustomize. These are: the pod annotation or
+// ConfigMap name that changes with a setting (so that pods restart), the name of the bootstrap Job, and Helm's
+// annotation that keeps the CRDs.
 func normalizeObjects(t *testing.T, all map[string]*unstructured.Unstructured) map[string]*unstructured.Unstructured {
 	t.Helper()
 	config := ""
@@ -419,9 +418,9 @@ func TestWrongValuesAreExplained(t *testing.T) {
 	}
 }
 
-// The golden file lists the objects of every installation with their immutable fields, and the served versions of CRDs.
-// Lines may only be added: a changed or removed line breaks upgrades. An object that needs a new value in an immutable
-// field needs a new name.
+// The golden file lists the objects that every installation has, their immutable fields, and the served versions of the
+// CRDs. Lines may only be added: a changed or removed line breaks upgrades. If an immutable field of an object needs a
+// new value, the object needs a new name.
 func TestUpgradesKeepImmutableFields(t *testing.T) {
 	var lines []string
 	for name, o := range renderedObjects(t, loadChart(t), exampleValues(t)["incus"]) {

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// parentThreadQueue returns the queue of a goroutine that is bound to one thread until this process ends. The goroutine
-// forks all attached children: the kernel sends the parent-death signal when the *thread* that forked ends, and Go may
-// end any other thread.
+// parentThreadQueue returns the queue of a goroutine that is bound to one thread until this process ends. This
+// goroutine forks all attached children. The kernel sends the parent-death signal when the *thread* that forked the
+// child ends, and Go may end any thread to which no goroutine is bound.
 var parentThreadQueue = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {

@@ -1,4 +1,4 @@
-// Package authority makes the CAs of a local stack and their certificates, as files.
+// Package authority creates the CAs and certificates of a local stack and writes them to files.
 package authority
 
 import (
@@ -51,7 +51,7 @@ func CertificateTemplate(name string, usage ...x509.ExtKeyUsage) *x509.Certifica
 	return &x509.Certificate{
 		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text())),
 		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    time.Now().Add(-time.Hour), // tolerates another computer's clock that is up to an hour behind
+		NotBefore:    time.Now().Add(-time.Hour), // the clock of another computer may be up to an hour behind
 		NotAfter:     time.Now().AddDate(10, 0, 0),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  usage,

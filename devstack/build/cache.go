@@ -38,8 +38,8 @@ func CacheDir() (string, error) {
 	return dir, nil
 }
 
-// pruneEntries removes the entries of a name, except the entry keep and the most recently used other entries: together
-// keptEntriesPerName entries stay. The caller holds the lock of the name. A stack that runs a removed binary continues,
+// pruneEntries removes old entries of a name. It keeps the entry keep and the most recently used other entries,
+// keptEntriesPerName in total. The caller holds the lock of the name. A stack that runs a removed binary continues,
 // because its processes hold the file open.
 func pruneEntries(cache, name, keep string) error {
 	found, err := os.ReadDir(cache)

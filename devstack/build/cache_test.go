@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// createCacheEntry creates a cache entry whose last use was age ago.
+// createCacheEntry creates a cache entry; age is the time since its last use.
 func createCacheEntry(t *testing.T, cache, name string, age time.Duration) string {
 	t.Helper()
 	dir := filepath.Join(cache, name)
@@ -43,7 +43,8 @@ func TestPruneKeepsTheNewestTwoOfAName(t *testing.T) {
 
 func TestPruneNeverRemovesTheEntryInUse(t *testing.T) {
 	cache := t.TempDir()
-	inUse := createCacheEntry(t, cache, "kubernetes-1", 9*time.Hour) // for an old branch, checked out again
+	// the entry of an old branch that was checked out again
+	inUse := createCacheEntry(t, cache, "kubernetes-1", 9*time.Hour)
 	createCacheEntry(t, cache, "kubernetes-2", time.Hour)
 	old := createCacheEntry(t, cache, "kubernetes-3", 2*time.Hour)
 	require.NoError(t, pruneEntries(cache, "kubernetes", inUse))

@@ -17,7 +17,7 @@ import (
 // entries with Cluster API's programs.
 const ClusterAPI = "clusterapi"
 
-// The file names of Cluster API's programs in the folder of ClusterAPIPrograms.
+// These are the file names of Cluster API's programs in the folder that ClusterAPIPrograms returns.
 const (
 	ClusterAPICore         = "capi-core"          // Cluster, MachineDeployment, MachineSet, Machine and others
 	ClusterAPIBootstrap    = "capi-bootstrap"     // the kubeadm bootstrap provider
@@ -58,8 +58,8 @@ type sourceEdit struct {
 
 // loopbackEdits make Cluster API's programs listen on loopback addresses only. Upstream binds webhooks, workload
 // clusters and the debug server of the development provider to all addresses, and has no flag to change this. Workload
-// clusters have the same ports in every stack. In each stack, the workload clusters therefore listen at another
-// address: the address in the variable POD_IP.
+// clusters use the same ports in every stack. Each stack therefore has its own address for workload clusters, which the
+// variable POD_IP contains.
 func loopbackEdits() []sourceEdit {
 	const mux = "infrastructure/inmemory/pkg/server/mux.go"
 	return []sourceEdit{
@@ -203,8 +203,8 @@ func buildClusterAPIPrograms(
 	return nil
 }
 
-// copyEditedModules copies each module that loopbackEdits names into the folder edited, edits the copies, and returns
-// the path of a go.mod that replaces these modules with the copies.
+// copyEditedModules makes edited copies of the modules in loopbackEdits, below the folder edited. It returns the path
+// of a go.mod that replaces these modules with the copies.
 func copyEditedModules(ctx context.Context, module, edited string) (goMod string, err error) {
 	text, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {

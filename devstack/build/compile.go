@@ -15,8 +15,7 @@ import (
 
 const (
 	progressInterval = 15 * time.Second // time between two progress lines; short enough to show that the build runs
-	// A build that compiles at least coldBuildPackages packages has a cold Go build cache; with a warm cache, the go
-	// command compiles only changed packages.
+	// A build that compiles at least coldBuildPackages packages has a cold Go build cache.
 	coldBuildPackages = 20
 	maxMessageLines   = 40 // number of lines of the compiler's output in an error
 )

@@ -45,8 +45,8 @@ func CachedFolder(
 	)
 }
 
-// findOrBuildEntry returns the cache entry of a name and a key. If the entry lacks the file, build makes the entry, for
-// one caller at a time.
+// findOrBuildEntry returns the cache entry of a name and a key. If the entry lacks the file, findOrBuildEntry calls
+// build, for one caller at a time.
 func findOrBuildEntry(
 	ctx context.Context,
 	name, key, file string,
@@ -80,7 +80,7 @@ func findOrBuildEntry(
 }
 
 // fillEntry makes the folder entry. The folder either does not exist or is complete. The caller holds the lock of the
-// name, so only a killed build can have left a temporary folder.
+// name, so any existing temporary folder is left from a killed build.
 func fillEntry(entry, name string, fill func(dir string) error) error {
 	temporary := filepath.Join(filepath.Dir(entry), "."+name+".building")
 	if err := os.RemoveAll(temporary); err != nil {
@@ -106,6 +106,6 @@ func markEntryUsed(path string) bool {
 		return false
 	}
 	now := time.Now()
-	_ = os.Chtimes(filepath.Dir(path), now, now) // fails without harm in a read-only cache
+	_ = os.Chtimes(filepath.Dir(path), now, now) // an error is harmless: the cache may be read-only
 	return true
 }

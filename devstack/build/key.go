@@ -31,7 +31,6 @@ func linkerFlags(name, module string) ([]string, error) {
 	return []string{"-trimpath", "-ldflags", strings.TrimSpace("-s -w " + stamp)}, nil
 }
 
-// kubernetesRelease is a Kubernetes release.
 type kubernetesRelease struct{ gitVersion, major, minor string }
 
 // kubernetesVersion reads the version of Kubernetes from a go.mod.
@@ -77,7 +76,8 @@ func cacheKey(ctx context.Context, module string, flags, environment []string) (
 	return hashModule(os.DirFS(module), toolchain, flags)
 }
 
-// toolchainVersion returns the go command's version in the module: its go.mod may require another toolchain.
+// toolchainVersion returns the version of the go command that builds the module. The module's go.mod may require
+// another toolchain than the default.
 func toolchainVersion(ctx context.Context, module string, environment []string) (string, error) {
 	command := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH", "CGO_ENABLED")
 	command.Dir, command.Env = module, append(os.Environ(), environment...)
@@ -115,7 +115,8 @@ func hashModule(module fs.FS, toolchain string, flags []string) (string, error) 
 	return hex.EncodeToString(sum.Sum(nil))[:cacheKeyLength], nil
 }
 
-// hashFile adds one file to the hash, with its name and length: two different trees never write the same bytes.
+// hashFile adds the name, the length and the content of one file to the hash, so that two different trees never write
+// the same bytes.
 func hashFile(sum io.Writer, module fs.FS, path string) error {
 	text, err := fs.ReadFile(module, path)
 	if err != nil {

@@ -74,8 +74,8 @@ func TestKubernetesVersionComesFromTheNestedModule(t *testing.T) {
 	assert.ErrorContains(t, err, "requires no k8s.io/kubernetes")
 }
 
-// The kubelet and the control plane have separate modules only because of the cache: a module that both go.mod files
-// require has the same version in both.
+// The kubelet and the control plane are separate modules only because of the build cache. If both go.mod files require
+// a module, they must require the same version.
 func TestKubeletHasTheVersionsOfTheControlPlane(t *testing.T) {
 	controlPlane, kubelet := readModuleVersions(t, Kubernetes), readModuleVersions(t, Kubelet)
 	assert.Greater(t, len(kubelet), 100)

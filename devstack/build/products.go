@@ -44,8 +44,8 @@ func Products(ctx context.Context, repo string, progress io.Writer, folders ...s
 	return paths, compileProducts(ctx, repo, ".", bin+string(filepath.Separator), packages, progress)
 }
 
-// NestedBinary builds a main package of a nested module and returns the path of the binary, <repo>/bin/<name>. Only few
-// users need the dependencies of a nested module. Module is the folder of the module, relative to the root of the
+// NestedBinary builds a main package of a nested module and returns the path of the binary, <repo>/bin/<name>. A nested
+// module has dependencies that only few users need. Module is the folder of the module, relative to the root of the
 // clone; folder is the folder of the package, relative to module.
 func NestedBinary(ctx context.Context, repo, module, folder, name string, progress io.Writer) (string, error) {
 	path := filepath.Join(repo, "bin", name)
@@ -87,8 +87,8 @@ func checkProductFolder(repo, folder string) error {
 	return nil
 }
 
-// FindRepo returns the root of the clone: the folder from, or the nearest parent folder, that has the go.mod of module
-// millwright. An empty from means the working directory.
+// FindRepo returns the root of the clone. It searches the folder `from` and then its parent folders for the go.mod of
+// module millwright. If `from` is empty, the search starts in the working directory.
 func FindRepo(from string) (string, error) {
 	dir, err := filepath.Abs(from) // Abs returns the working directory for an empty from
 	if err != nil {

@@ -54,8 +54,8 @@ func (p Plan) ClusterAPIWebhooksURL(name string) string {
 }
 
 // WorkloadClusterAddress returns the loopback address of the workload clusters' API servers. The development provider
-// gives these API servers ports from 20000 on in every stack, so each stack has an address of its own: the last two
-// bytes are the port of the stack's API server.
+// uses the same ports (from 20000 on) in every stack, so each stack needs its own address. The last two bytes of the
+// address are the port of the stack's API server.
 func (p Plan) WorkloadClusterAddress() string {
 	port := p.Ports[APIServer]
 	return fmt.Sprintf("127.64.%d.%d", port>>8, port&0xff)

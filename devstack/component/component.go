@@ -19,9 +19,10 @@ const (
 	Kwok              = "kwok"
 	Temporal          = "temporal"
 	VirtualCloud      = "virtualcloud"
-	Bootstrap         = "bootstrap" // ends after its work: CRDs, RBAC, namespace, search attributes
-	Worker            = "worker"
-	Bridge            = "bridge"
+	// applies CRDs and RBAC, creates the namespace and the search attributes, and then ends
+	Bootstrap = "bootstrap"
+	Worker    = "worker"
+	Bridge    = "bridge"
 	// ProviderWorker runs only on demand: a worker that polls only the provider's task queue, with a user of its own.
 	ProviderWorker = "worker-provider"
 	SecondBridge   = "bridge-2" // only on demand: a second bridge for failover tests
@@ -37,8 +38,8 @@ const (
 	ClusterAPIDev          = build.ClusterAPIDev
 )
 
-// Component has the facts that the supervisor needs about a component. The component's command line is in
-// kubernetes.go, clusterapi.go or ours.go, and its readiness probe is in probes.go.
+// Component describes a component of the stack to the supervisor. The component's command line is in kubernetes.go,
+// clusterapi.go or ours.go, and its readiness probe is in probes.go.
 type Component struct {
 	Name                string
 	NeededComponents    []string // components that are chosen with this component and must be ready before it starts
@@ -51,14 +52,15 @@ type Component struct {
 }
 
 // ExtraComponent is a component that the caller adds to the component table. Plan.Binaries has the extra's program, and
-// Plan.Args has its command line. An extra gets one port.
+// Plan.Args has its command line. An extra component gets one port.
 type ExtraComponent struct {
 	Name  string   `json:"name"`
 	Needs []string `json:"needs,omitempty"` // like Component.NeededComponents
 	Ready string   `json:"ready"`           // HTTP path of the readiness check at the extra's port; 200 means ready
 }
 
-// All returns the component table followed by the extras, in starting order: no component needs a later component.
+// All returns the components of the table and then the extra components, in starting order. No component needs a later
+// component.
 func All(extras ...ExtraComponent) []Component {
 	table := []Component{
 		{Name: Etcd, HeavyBinary: build.Kubernetes},
@@ -155,7 +157,7 @@ func WithNeededComponents(chosen []string, extras ...ExtraComponent) ([]string, 
 	return names, nil
 }
 
-// AwaitedComponents returns those of the chosen components that must be ready before c starts.
+// AwaitedComponents returns the chosen components that must be ready before c starts.
 func (c Component) AwaitedComponents(chosen []string) []string {
 	return slices.DeleteFunc(
 		slices.Concat(c.NeededComponents, c.StartsAfter),

@@ -61,7 +61,7 @@ func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 	assert.Contains(t, plan.Command(MCMMachines), "/stack/kubeconfig/machine-controller-manager.kubeconfig")
 }
 
-// The stack chooses, orders, starts and probes an extra in the same way as a component of the table.
+// The stack chooses, orders, starts and probes an extra component in the same way as a component of the table.
 func TestExtraIsChosenStartedAndProbed(t *testing.T) {
 	extras := []ExtraComponent{
 		{Name: "cloud", Needs: []string{APIServer}, Ready: "/ready"},

@@ -144,10 +144,10 @@ func (p Plan) kwokFlags() []string {
 // A Node renews its Lease after a quarter of the duration.
 type nodeTimes struct{ leaseDuration, gracePeriod time.Duration }
 
-// nodeTimes returns short times for failure tests, or long times for benchmarks. Measured: 5,000 Nodes with a Lease of
-// 40 s use 49 s of CPU a minute in the API server alone. Within the grace period, a Node may miss two renewals, and the
-// controllers' caches may be stale for a while after an outage of the API server. A flapping Node leaves pods that
-// never become ready again, because KWOK makes a pod ready only once.
+// nodeTimes returns short times for failure tests, or long times for benchmarks. In a measurement, 5,000 Nodes with a
+// Lease duration of 40 s cost the API server alone 49 s of CPU time a minute. The grace period is long enough for two
+// missed renewals, and for stale caches of the controllers after an outage of the API server. A flapping Node leaves
+// pods that never become ready again, because KWOK makes a pod ready only once.
 func (p Plan) nodeTimes() nodeTimes {
 	if p.NodeLease > 0 {
 		return nodeTimes{leaseDuration: p.NodeLease, gracePeriod: p.NodeLease + p.NodeLease/4}

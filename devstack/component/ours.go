@@ -73,7 +73,8 @@ func (p Plan) mcmFlags(name, process string) []string {
 		process,
 		"--target-kubeconfig", p.Layout().Kubeconfig(MCMIdentity),
 		"--address", loopbackAddress, "--port", strconv.Itoa(p.Ports[name]),
-		"--kube-api-qps", "200", "--kube-api-burst", "400", // the default of 20 is for an API server with other clients
+		// higher than the default of 20, because few other clients use this API server
+		"--kube-api-qps", "200", "--kube-api-burst", "400",
 		"--v", "3",
 	}
 }
@@ -125,7 +126,8 @@ func (p Plan) Command(name string) []string {
 		flags = append(p.workerFlags(name, ProviderIdentity), "--queues", "provider-virtual")
 	case Bridge, SecondBridge:
 		flags = append(p.ProcessFlags(name, BridgeIdentity), p.clusterAPIFilterFlags()...)
-		flags = append(flags, "--identity", name) // lets a restarted bridge lead at once, as in a pod
+		// with a fixed Lease identity, a restarted bridge becomes the leader at once, as in a pod
+		flags = append(flags, "--identity", name)
 	case MCMManager:
 		flags = p.mcmFlags(name, "manager")
 	case MCMMachines:

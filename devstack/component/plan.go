@@ -16,11 +16,12 @@ type Plan struct {
 	Env        map[string][]string `json:"env,omitempty"`
 	Args       map[string][]string `json:"args,omitempty"`
 	Quiet      bool                `json:"quiet,omitempty"`
-	NodeLease  time.Duration       `json:"nodeLease,omitempty"` // Lease duration of a virtual Node; zero: Quiet decides
-	Timeout    time.Duration       `json:"timeout"`
+	// Lease duration of a virtual Node; if zero, Quiet selects the duration
+	NodeLease time.Duration `json:"nodeLease,omitempty"`
+	Timeout   time.Duration `json:"timeout"`
 	// TemporalTLS makes Temporal's frontend require certificates of its clients.
 	TemporalTLS bool `json:"temporalTLS,omitempty"`
-	// Extras are the descriptions of components outside the component table. Components also names the extras to start.
+	// Extras describe components that are not in the component table. Components also names the extras to start.
 	Extras []ExtraComponent `json:"extras,omitempty"`
 	// Manifests are folders with objects that bootstrap applies in addition to Millwright's objects.
 	Manifests []string `json:"manifests,omitempty"`

@@ -86,8 +86,8 @@ const (
 	portBlockCount = 350
 )
 
-// StandardPorts returns the documented ports. If chosen components' ports are in use, the error names the first
-// port in use.
+// StandardPorts returns the documented ports. If a chosen component's port is in use, StandardPorts returns an error
+// that names the first port in use.
 func StandardPorts(chosen []string, extras ...ExtraComponent) (map[string]int, error) {
 	ports := map[string]int{}
 	for _, p := range portTable(extras...) {
@@ -162,8 +162,8 @@ func Address(port int) string { return net.JoinHostPort(loopbackAddress, strconv
 // ErrLocked is the error of TryLock if another process holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
-// TryLock takes an exclusive lock on a file, and creates the file if absent. The lock ends when this process and all
-// processes that inherited the file handle have closed their copies, at the latest when these processes end.
+// TryLock takes an exclusive lock on a file, and creates the file if absent. The lock is released when this process and
+// all processes that inherited the file handle have closed it or have ended.
 func TryLock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -71,8 +71,8 @@ func writeKwokStages(ctx context.Context, plan Plan) error {
 }
 
 // writeKubectlScript writes a script that runs kubectl with the admin's kubeconfig, for people without kubectl. The
-// script sets the kubeconfig by an environment variable, not by a flag: kubectl finds a plugin only if the plugin's
-// name is the first argument, and the plugin also reads the variable.
+// script sets the kubeconfig in an environment variable, because kubectl finds a plugin only if the plugin's name is
+// the first argument. The plugin reads the same variable.
 func writeKubectlScript(plan Plan) error {
 	l := plan.Layout()
 	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR=%s KUBECONFIG=%s exec %s kubectl \"$@\"\n",
@@ -83,7 +83,6 @@ func writeKubectlScript(plan Plan) error {
 	return nil
 }
 
-// shellQuote quotes a word for the shell.
 func shellQuote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 // writeAuditPolicy writes the API server's audit policy. The audit log contains the requests of Millwright's processes,

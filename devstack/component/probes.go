@@ -55,8 +55,9 @@ func (p Plan) ProbeComponent(ctx context.Context, name string) error {
 // LoopbackHTTPClient does not verify certificates: it only connects to components of the stack on loopback addresses,
 // and sends no secret over TLS.
 var LoopbackHTTPClient = &http.Client{Transport: &http.Transport{
-	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
-	DisableKeepAlives: true,                                  // connections to a component do not outlive its restart
+	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
+	// no connection is reused after a restart of the component
+	DisableKeepAlives: true,
 }}
 
 // checkHealth returns nil if the URL answers 200.

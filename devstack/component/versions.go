@@ -33,7 +33,7 @@ func Versions(plan Plan) map[string]string {
 			read[binary] = info
 		}
 		for _, part := range append(read[binary].Deps, &read[binary].Main) {
-			// The main package of a Cluster API program belongs to the same module, so Main has the version.
+			// the module of a Cluster API program is the main module of its binary: Main has the version
 			if part.Path == module {
 				found[name] = part.Version
 			}

@@ -23,7 +23,6 @@ func main() { commandline.Main(rootCommand()) }
 // stackFlags are the flags of all commands.
 type stackFlags struct{ repo, dir string }
 
-// stackFolder returns the path of the stack's folder.
 func (p stackFlags) stackFolder() (string, error) { return stack.Folder(p.repo, p.dir) }
 
 func rootCommand() *cobra.Command {

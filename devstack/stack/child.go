@@ -57,8 +57,8 @@ func (s *supervisor) startComponent(ctx context.Context, name string) error {
 	return nil
 }
 
-// bootstrapAPIServer applies CRDs, roles and FlowSchemas: the part of bootstrap that needs no process. A failure goes
-// into the component's status.
+// bootstrapAPIServer applies CRDs, roles and FlowSchemas: the part of bootstrap that needs no process.
+// bootstrapAPIServer records a failure in the component's status.
 func (s *supervisor) bootstrapAPIServer(ctx context.Context) error {
 	s.changeComponent(component.Bootstrap, func(status *ComponentStatus) { status.State = StateStarting })
 	err := applyProductObjects(ctx, s.plan)
@@ -86,14 +86,14 @@ func (s *supervisor) ensureProcess(name string) (*childProcess, error) {
 }
 
 // apiServerGCVariables are environment variables that make the API server collect garbage less often, until its heap is
-// large. Measured in a rollout of 100 machines: with Go's defaults, garbage collection took a sixth of the API server's
-// CPU time.
+// large. In a rollout of 100 machines with Go's defaults, garbage collection took a sixth of the API server's CPU time.
 var apiServerGCVariables = []string{"GOGC=400", "GOMEMLIMIT=2GiB"}
 
 func (s *supervisor) startProcess(name string) (*childProcess, error) {
 	command := exec.Command(s.plan.Binaries[name], s.plan.Command(name)...)
 	command.Dir = s.plan.Dir
-	// The user's TEMPORAL_ variables and configuration file are for another Temporal: components must not read them.
+	// The user's TEMPORAL_ variables and configuration file are for another Temporal server, so components must not
+	// read them.
 	command.Env = slices.DeleteFunc(
 		os.Environ(),
 		func(variable string) bool { return strings.HasPrefix(variable, "TEMPORAL_") },

@@ -74,9 +74,9 @@ type webhooksOfProgram struct {
 	caCertificate []byte // CA certificate of the webhooks, as PEM
 }
 
-// redirectToProgram changes an object of upstream's manifests so that the API server calls the program: for conversions
-// of a CRD with several versions, and for each webhook of a webhook configuration. Every CRD gets the labels. A webhook
-// configuration gets the program's name as a prefix, because the manifests of all programs use the same name.
+// redirectToProgram changes a CRD or a webhook configuration of upstream's manifests. The API server then calls the
+// program on this machine for CRD conversions and for each webhook. Every CRD gets the labels. A webhook configuration
+// gets the program's name as a prefix, because the manifests of all programs use the same name.
 func (w webhooksOfProgram) redirectToProgram(object *unstructured.Unstructured, labels map[string]string) error {
 	switch kind := object.GetKind(); kind {
 	case "CustomResourceDefinition":

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// serveControlAPI serves the supervisor's HTTP API. Every call is a write: readers use stack.json.
+// serveControlAPI serves the supervisor's HTTP API. Every call changes the stack; readers use stack.json instead.
 //
 //	POST /stop                                ends all components and the supervisor
 //	POST /components/{name}/start             returns when the component is ready

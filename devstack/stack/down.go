@@ -19,7 +19,7 @@ const downTimeout = 30 * time.Second
 // Down stops the stack as the function Down does.
 func (s *Stack) Down(ctx context.Context) error { return Down(ctx, s.Dir()) }
 
-// Down stops the stack in a folder and returns when all its processes have ended. The stack may be complete, still
+// Down stops the stack in a folder and returns when all its processes have ended. The stack may be running, still
 // starting, or without a supervisor after a kill. Down keeps data and logs. If there is no stack, Down does nothing.
 func Down(ctx context.Context, dir string) error {
 	patience := time.Now().Add(downTimeout)

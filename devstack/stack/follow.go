@@ -70,7 +70,8 @@ func followStackStart(ctx context.Context, o Options, ended <-chan error) (*Stac
 	}
 }
 
-// isLockFree reports whether no process holds the stack's lock: no process runs, starts or stops the stack.
+// isLockFree reports whether no process holds the stack's lock. If the lock is free, no process runs, starts or stops
+// the stack.
 func isLockFree(dir string) bool {
 	lock, err := component.TryLock(component.Layout(dir).LockFile())
 	if err != nil {

@@ -3,8 +3,8 @@
 // the benchmarks call this package. Package build builds the binaries. Package stack knows nothing of machines.
 //
 // A supervisor process is the parent of all components. Each component ends when the supervisor ends for any reason,
-// because the kernel sends a parent-death signal; package attached describes a pitfall of this signal. The state file
-// <dir>/stack.json records the components and their processes; only the supervisor writes this file.
+// because the kernel sends a parent-death signal (see package attached). The state file <dir>/stack.json records the
+// components and their processes; only the supervisor writes this file.
 package stack
 
 import (
@@ -43,8 +43,8 @@ type Options struct {
 	Env map[string][]string
 	// Args adds flags to a component's command line, by component name. The flags come last and override earlier flags.
 	Args map[string][]string
-	// Binaries are paths of binaries that replace the clone's binaries, by component name: another version of a Millwright
-	// binary, or the program of an extra.
+	// Binaries are paths of binaries that replace the clone's binaries, by component name. A path may also be the
+	// program of an extra component.
 	Binaries map[string]string
 	// TemporalTLS makes Temporal's frontend require client certificates (mTLS): see component.WriteTemporalCertificates.
 	// Millwright's processes get client certificates.
@@ -52,9 +52,10 @@ type Options struct {
 	// Quiet makes Nodes renew their Leases six times less often, for benchmarks: 5,000 idle Nodes would otherwise use a
 	// core. The detection of a dead Node then takes five minutes instead of one minute.
 	Quiet bool
-	// NodeLeaseDuration is the Lease duration of a virtual Node. A Node renews its Lease after a quarter of this time, and
-	// a dead Node is detected after five quarters. Zero: Quiet decides, with 40 s or 240 s. NodeLeaseDuration is for large
-	// fleets: 10,000 Nodes with a Lease of 240 s send 167 renewals a second.
+	// NodeLeaseDuration is the Lease duration of a virtual Node. A Node renews its Lease after a quarter of this
+	// duration. A dead Node is detected after 1.25 times this duration. If zero, Quiet selects the duration: 240 s with
+	// Quiet, 40 s without. NodeLeaseDuration is for large fleets: 10,000 Nodes with a Lease of 240 s send 167 renewals
+	// a second.
 	NodeLeaseDuration time.Duration
 	// Extras describes additional components, in starting order, at most component.MaxExtras. Up starts only the extras
 	// that Components names.

@@ -162,7 +162,8 @@ func (s *Stack) CloudAddress() string { return s.state.Plan.CloudURL() }
 // APIServerURL returns the URL of the API server.
 func (s *Stack) APIServerURL() string { return s.state.Plan.APIServerURL() }
 
-// MetricsAddress returns the URL at which a worker or bridge serves /metrics and /readyz, or the URL of an extra.
+// MetricsAddress returns the URL at which a worker or bridge serves /metrics and /readyz, or the URL of an extra
+// component.
 func (s *Stack) MetricsAddress(name string) string {
 	return "http://" + component.Address(s.state.Plan.Ports[name])
 }

@@ -51,7 +51,7 @@ type ComponentStatus struct {
 	State   ComponentState `json:"state"`
 	Process Process        `json:"process"`
 	Port    int            `json:"port,omitempty"`  // main port; zero: the component has none
-	Since   time.Time      `json:"since,omitzero"`  // time of the last change of State; zero: waiting
+	Since   time.Time      `json:"since,omitzero"`  // time of the last change of State; zero while the component waits
 	Took    time.Duration  `json:"took,omitempty"`  // time from the component's start until it was ready
 	Error   string         `json:"error,omitempty"` // why the component ended or failed
 

@@ -60,8 +60,8 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 }
 
 // reservePortsAndLaunch starts a supervisor after killing leftover processes. The supervisor inherits the stack's lock
-// and the lock of its ports. This process closes its copies when reservePortsAndLaunch returns: the locks then end with
-// the supervisor.
+// and the lock of its ports. This process closes its copies of the locks when reservePortsAndLaunch returns, so that
+// the locks are released when the supervisor ends.
 func reservePortsAndLaunch(
 	ctx context.Context,
 	o Options,
@@ -102,8 +102,8 @@ func reservePortsAndLaunch(
 }
 
 // launchSupervisor starts the supervisor in its own session, so that neither a terminal's Ctrl-C nor the end of this
-// process reaches the supervisor. If withParent is true, the supervisor ends with this process. The channel receives
-// the result of Wait for the supervisor.
+// process reaches the supervisor. If withParent is true, the supervisor ends with this process. The returned channel
+// receives the result of Wait when the supervisor ends.
 func launchSupervisor(binary string, plan component.Plan, locks []*os.File, withParent bool) (<-chan error, error) {
 	text, err := json.Marshal(supervisorInput{Plan: plan, Files: len(locks)})
 	if err != nil {

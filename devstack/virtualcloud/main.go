@@ -1,4 +1,4 @@
-// Command virtualcloud is the cloud of the devstack: a separate process, whose instances outlive every process of
+// Command virtualcloud runs the cloud of the devstack as a separate process, so that instances outlive every process of
 // Millwright. Package cloud simulates the cloud; this file only reads flags, serves HTTP and stops the server.
 package main
 
@@ -18,8 +18,8 @@ import (
 	"millwright/process/commandline"
 )
 
-// shutdownGrace is the timeout of pending answers after SIGTERM. Calls that wait for a latency or a hang are refused at
-// once.
+// shutdownGrace is the time that pending calls have after SIGTERM. Calls that wait for a latency or a hang are refused
+// at once.
 const shutdownGrace = 3 * time.Second
 
 func main() {

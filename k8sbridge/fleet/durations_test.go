@@ -16,7 +16,6 @@ import (
 	"millwright/k8sbridge/fleet"
 )
 
-// setController sets the controller of an object.
 func setController(o metav1.Object, kind, name string, uid types.UID) {
 	o.SetOwnerReferences([]metav1.OwnerReference{{Kind: kind, Name: name, UID: uid, Controller: new(true)}})
 }

@@ -166,7 +166,7 @@ func failedMachinesGauge[T metav1.Object](name, help string, failed func(T) []v1
 	})
 }
 
-// sendConditions sends one sample per condition: 1 for True, 0 for False, 2 for Unknown. Source of the values:
+// sendConditions sends one sample per condition: 1 for True, 0 for False, 2 for Unknown. The values are the same as in
 // machine-controller-manager.
 func sendConditions[C any](send emitSampleFunc, all []C, read func(C) (kind, status string)) {
 	sent := map[string]bool{} // the API allows a duplicate type in a Machine, but it would fail the scrape

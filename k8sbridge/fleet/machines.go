@@ -51,7 +51,7 @@ func machineGauges() []gauge[machine] {
 	}
 }
 
-// phaseNumber returns the number of a machine's phase. Source: machine-controller-manager.
+// Source: machine-controller-manager.
 func phaseNumber(m machine) float64 {
 	switch m.Status.CurrentStatus.Phase {
 	case v1alpha1.MachineTerminating:

@@ -25,7 +25,8 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// waitGauges are the gauges of objects in motion and of blocked objects: their number, and the earliest start time.
+// waitGauges are the gauges of objects with an open operation and of blocked objects: their number, and the earliest
+// start time.
 type waitGauges struct{ openOperations, oldestOperation, blockedObjects, oldestBlock *prometheus.Desc }
 
 func newWaitGauges() waitGauges {

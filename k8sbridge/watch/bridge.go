@@ -53,8 +53,9 @@ type objectKey struct {
 // wakeRequest contains the changes of an object since the last signal to its workflow.
 type wakeRequest struct {
 	versions       cache.MinVersions
-	deletedObjects []deletedObject // deletedObjects objects of this name
-	earliestSignal time.Time       // earliest signal to the workflows of deleted; ignored if an object has the name again
+	deletedObjects []deletedObject // deleted objects with this name
+	// earliest time of a signal to the workflows of deletedObjects; ignored if an object with this name exists again
+	earliestSignal time.Time
 }
 
 // deletedObject is an object that no longer exists.
@@ -131,7 +132,7 @@ func New(
 	}
 }
 
-// Run watches and signals until ctx ends. At its start every object in the caches counts as new, so a new leader
+// Run watches and signals until ctx ends. When Run starts, it treats every object in the caches as new, so a new leader
 // evaluates each object once. Signals that are not sent before ctx ends are lost; the next leader's first evaluation
 // replaces them. Call Run once.
 func (b *Bridge) Run(ctx context.Context) error {
@@ -182,7 +183,8 @@ func (b *Bridge) enqueue(k objectKey, w wakeRequest, delay time.Duration) {
 	merged := b.pendingWakes[k]
 	merged.mergeWakeRequest(w)
 	b.pendingWakes[k] = merged
-	b.evaluationQueue.AddAfter(k, max(delay, time.Until(b.nextSignalTimes[k]))) // at once without a positive delay
+	// without a positive delay, AddAfter adds the object at once
+	b.evaluationQueue.AddAfter(k, max(delay, time.Until(b.nextSignalTimes[k])))
 }
 
 // takeWakeRequest removes and returns the pending wake of an object. claimed is false if there is no pending wake.

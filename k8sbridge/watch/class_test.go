@@ -273,7 +273,7 @@ func TestResyncOfClasses(t *testing.T) {
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, []string{
-			startSignalOf(fresh),             // a missing finalizer must have been added at once
+			startSignalOf(fresh),             // signal, not start: the missing finalizer should have been added at once
 			"start " + workflowIDOf(waiting), // the class waits for its machine
 		}, w.takeRequests())
 		w.putObject(guardedSecret("left-behind")) // a Secret of a class that was removed by hand

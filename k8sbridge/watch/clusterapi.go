@@ -133,8 +133,8 @@ func (b *Bridge) handleClusterAPIMachine(e event, m *clusterv1.Machine) {
 	}
 }
 
-// clusterAPIMachineFingerprints returns the fingerprints of a Cluster API machine. Of the conditions' times only the
-// time of Ready counts: the set computes from it which machines are available.
+// clusterAPIMachineFingerprints returns the fingerprints of a Cluster API machine. Of the conditions' transition times
+// only that of Ready is included, because the set computes from it which machines are available.
 func clusterAPIMachineFingerprints(m *clusterv1.Machine) fingerprints {
 	annotations := maps.Clone(m.Annotations)
 	delete(annotations, v1alpha1.AnnotationDrainStatus)
@@ -200,7 +200,7 @@ func (b *Bridge) enqueueClusterAPISets(affected func(*clusterv1.MachineSet) bool
 	enqueueObjects(b, run.KindClusterAPISet, sets, w, 0)
 }
 
-// enqueueClusterAPIDrain enqueues the drain of a machine's node. If the drain has ended or its turn has come,
+// enqueueClusterAPIDrain enqueues the drain of a machine's node. If the drain has ended or may start now,
 // enqueueClusterAPIDrain also enqueues the next drains in the queue.
 func (b *Bridge) enqueueClusterAPIDrain(e event, m *clusterv1.Machine, c fingerprintChange) {
 	k, w := objectKey{run.KindClusterAPIDrain, m.Namespace, m.Name}, e.toWakeRequest()

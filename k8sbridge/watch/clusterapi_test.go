@@ -177,7 +177,6 @@ func assertCAPIWakes(t *testing.T, stack []runtime.Object, kind run.Kind, rows [
 	}
 }
 
-// incrementGeneration increments the generation of an object.
 func incrementGeneration(o metav1.Object) { o.SetGeneration(o.GetGeneration() + 1) }
 
 // withCondition sets a condition of a machine without changing the condition's time.

@@ -33,7 +33,8 @@ func (b *Bridge) handleClusterAPIDeployment(e event, d *clusterv1.MachineDeploym
 // handleClusterAPISet enqueues a set of Cluster API, and the deployments affected by the set's change.
 func (b *Bridge) handleClusterAPISet(e event, s *clusterv1.MachineSet) {
 	c := b.handleOwnedObject(e, run.KindClusterAPISet, run.KindClusterAPIDeployment, clusterAPISetFingerprints(s))
-	if c.orphanChanged && (c.isNew || c.wakesParentNow) { // possible adopters, and the deployment that released the set
+	// enqueue the possible adopters, and the deployment that released the set
+	if c.orphanChanged && (c.isNew || c.wakesParentNow) {
 		b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
 			return d.Namespace == s.Namespace &&
 				(deployment.SelectsSet(d, s) || s.Annotations[v1alpha1.AnnotationReleasedBy] == string(d.UID))
@@ -69,7 +70,7 @@ func clusterAPIDeploymentFingerprints(d *clusterv1.MachineDeployment) fingerprin
 // the set's deployment is not signaled.
 func clusterAPISetFingerprints(s *clusterv1.MachineSet) fingerprints {
 	status, spec := s.Status, s.Spec.DeepCopy()
-	spec.Replicas = nil // the deployment wrote the size, or reads it in the status that follows
+	spec.Replicas = nil // no signal for a new size: the deployment wrote it, or reads it in the set's next status
 	var said []any
 	for _, c := range status.Conditions {
 		said = append(said, c.Type, c.Status, c.Reason, c.Message)
@@ -118,13 +119,12 @@ func controllerNameIfMatches(ref metav1.OwnerReference, is func(metav1.OwnerRefe
 	return "another controller" // object names contain no spaces
 }
 
-// hasFinalizer reports whether an object has a finalizer.
 func hasFinalizer(o metav1.Object, finalizer string) bool {
 	return slices.Contains(o.GetFinalizers(), finalizer)
 }
 
 // clusterAPIDeploymentOf returns the name of the deployment that controls the set with this key, or "" if there is
-// none. Millwright need not reconcile that deployment.
+// none. This deployment may be one that Millwright does not reconcile.
 func (b *Bridge) clusterAPIDeploymentOf(set string) string {
 	item, found, err := b.cluster.Informer(capi.SetsResource).GetStore().GetByKey(set)
 	if err != nil || !found {

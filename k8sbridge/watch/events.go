@@ -108,7 +108,8 @@ func (b *Bridge) handleEvent(e event) {
 // handleSet enqueues the set, and the deployments affected by the set's change.
 func (b *Bridge) handleSet(e event, s *v1alpha1.MachineSet) {
 	c := b.handleOwnedObject(e, run.KindMachineSet, run.KindMachineDeployment, machineSetFingerprints(s))
-	if c.orphanChanged && (c.isNew || c.wakesParentNow) { // possible adopters, and the deployment that released the set
+	// enqueue the possible adopters, and the deployment that released the set
+	if c.orphanChanged && (c.isNew || c.wakesParentNow) {
 		enqueueObjects(b, run.KindMachineDeployment, deployment.DeploymentsThatSelectSet(b.cluster, s), e.toWakeRequest(), 0)
 	}
 }
@@ -184,7 +185,7 @@ func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
 	for _, class := range c.classNames {
 		b.enqueue(objectKey{run.KindMachineClass, m.Namespace, class}, e.toWakeRequest(), 0)
 	}
-	if c.orphanChanged { // possible adopters, and the set that released the machine
+	if c.orphanChanged { // enqueue the possible adopters, and the set that released the machine
 		enqueueObjects(b, run.KindMachineSet, set.SetsThatSelectMachine(b.cluster, m), e.toWakeRequest(), 0)
 	}
 	if set, found := b.cluster.MachineSet(m.Namespace + "/" + controllerName(m)); c.deploymentChanged && found &&
@@ -218,8 +219,8 @@ func (b *Bridge) enqueueRivalMachines(claim observecache.MachineClaim, w wakeReq
 	enqueueObjects(b, run.KindMachine, rivals, w, debounce)
 }
 
-// wakeDrainQueue enqueues the next machines to be drained. The bridge does not know how many turns are free: each
-// machine that gets a turn causes an event that wakes further machines, until all turns are taken.
+// wakeDrainQueue enqueues the next machines to be drained. The bridge does not know how many drains may start: each
+// machine that starts its drain causes an event that wakes further machines, until the limit is reached.
 func (b *Bridge) wakeDrainQueue(w wakeRequest) {
 	for _, next := range drain.NextQueuedMachines(observedrain.QueueEntries(b.cluster), drainsPerWake) {
 		b.enqueue(objectKey{run.KindMachine, next.Namespace, next.Name}, w, 0)

@@ -153,7 +153,7 @@ func fieldsForDeployment(m *v1alpha1.Machine) string {
 // Millwright does not know. The set's controller decides when the set's failed machines are replaced.
 func machineSetFingerprints(s *v1alpha1.MachineSet) fingerprints {
 	status, spec := s.Status, s.Spec.DeepCopy()
-	spec.Replicas = 0 // the deployment wrote the size, or reads it in the status that follows
+	spec.Replicas = 0 // no signal for a new size: the deployment wrote it, or reads it in the set's next status
 	var failed []string
 	for _, m := range status.FailedMachines {
 		failed = append(failed, m.Name)
@@ -201,8 +201,8 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 }
 
 // classFingerprints returns the fingerprints of a class. A new generation signals the class's workflow and the
-// workflows of its machines that are not calm. If the status changes about a missing worker of the provider, the
-// machines with a current operation are signaled.
+// workflows of its machines that are not calm. If the status starts or stops reporting a missing worker of the
+// provider, the machines with a current operation are signaled.
 func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
 	return fingerprints{
 		specHash:     hashOf(c.UID, c.Generation, isDeleting(c)),

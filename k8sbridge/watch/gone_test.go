@@ -223,7 +223,7 @@ func TestDeletedDeploymentIsSignaledAgainAfterAFailure(t *testing.T) {
 	})
 }
 
-// The number of existing objects limits the bridge's memory.
+// The bridge stores nothing about deleted objects, so only the number of existing objects determines its memory.
 func TestNothingIsStoredAboutDeletedObjects(t *testing.T) {
 	runInWorld(t, nil, func(w *world) {
 		for round := range 3 {

@@ -17,7 +17,6 @@ import (
 	"millwright/observe/set"
 )
 
-// changedCopy returns a changed copy of an object.
 func changedCopy[T runtime.Object](o T, changes ...func(T)) T {
 	o = o.DeepCopyObject().(T)
 	for _, change := range changes {
@@ -170,7 +169,6 @@ func calmStack() []runtime.Object {
 	return []runtime.Object{aDeployment(), aSet(), aMachine(), aNode(), aClass(), aSecret()}
 }
 
-// withNode sets the node of a machine.
 func withNode(name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode], m.Status.NodeName = name, name }
 }
@@ -197,5 +195,4 @@ func updateHeartbeat(n *corev1.Node) {
 
 func setDeleting[T metav1.Object](o T) { o.SetDeletionTimestamp(&creationTime) }
 
-// removeFinalizers removes all finalizers.
 func removeFinalizers[T metav1.Object](o T) { o.SetFinalizers(nil) }

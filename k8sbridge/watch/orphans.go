@@ -49,8 +49,8 @@ type sweepTask struct {
 // compareListTask is the task that compares all schedules with the classes.
 var compareListTask = sweepTask{}
 
-// EnableOrphanSweeps makes the bridge maintain one sweep schedule per class, with the interval every. Zero deletes all
-// schedules. Call it before Run. Without this call the bridge changes no schedule.
+// EnableOrphanSweeps makes the bridge maintain one sweep schedule per class, with the interval every. If every is zero,
+// the bridge deletes all schedules. Call it before Run. Without this call the bridge changes no schedule.
 func (b *Bridge) EnableOrphanSweeps(schedules ScheduleClient, every time.Duration) {
 	b.orphanSchedules.schedules, b.orphanSchedules.interval = schedules, every
 }
@@ -173,7 +173,8 @@ func (s *sweepSchedules) reconcileSchedule(ctx context.Context, ref cache.Object
 }
 
 // startSweep starts a sweep now. Temporal skips the sweep if another sweep of the class runs. Temporal does not check
-// whether the schedule is paused, so startSweep checks that. A missing schedule is about to be created.
+// whether the schedule is paused, so startSweep checks that. startSweep ignores a missing schedule, because the bridge
+// is about to create it.
 func (s *sweepSchedules) startSweep(ctx context.Context, ref cache.ObjectRef) error {
 	handle := s.schedules.GetHandle(ctx, s.installation.ID(run.KindOrphanCollection, ref))
 	there, err := handle.Describe(ctx)

@@ -55,8 +55,8 @@ func (b *Bridge) evaluateAllObjects() {
 
 // resync ensures every minute that each object that is not calm has an open run, and wakes the next machines in the
 // drain queue. At its start resync also wakes the runs whose objects are gone or outside Millwright's namespaces, and
-// repeats this search every minute until the search succeeds. A namespace that becomes Millwright's, or another
-// controller's, triggers both at once.
+// repeats this search every minute until the search succeeds. When a namespace becomes Millwright's, or another
+// controller's, resync does both at once.
 func (b *Bridge) resync(ctx context.Context) {
 	strays := 1 // number of remaining searches for runs whose objects are gone
 	for begun := false; ; begun = true {
@@ -93,7 +93,7 @@ func (b *Bridge) ensureOpenRun(ctx context.Context, k objectKey) bool {
 	}
 	prompt := []attention.Need{attention.Scale, attention.Replace, attention.Finalizers}
 	if need := s.decision.Need; s.blockerUnreported || need.IsOneShortStep() || slices.Contains(prompt, need) {
-		// work of other needs waits for a change from outside
+		// any other pending work waits for a change from outside
 		b.enqueue(k, wakeRequest{}, 0)
 		return ctx.Err() == nil
 	}

@@ -64,7 +64,7 @@ func machineOfNewRevision() *v1alpha1.Machine {
 	})
 }
 
-// guardedNode returns the node of the old machine with the marks of the rollout.
+// guardedNode returns the node of the old machine with the annotations and the taint of a rollout.
 func guardedNode() *corev1.Node {
 	return changedCopy(aNode(), withAnnotation[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true"),
 		withAnnotation[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), func(n *corev1.Node) {

@@ -21,7 +21,6 @@ import (
 // class runs.
 const skipOverlap = enumspb.SCHEDULE_OVERLAP_POLICY_SKIP
 
-// desiredSchedule returns the desired schedule of a class.
 func (s *sweepSchedules) desiredSchedule(class *v1alpha1.MachineClass) client.ScheduleOptions {
 	ref := refOf(class)
 	id := s.installation.ID(run.KindOrphanCollection, ref)

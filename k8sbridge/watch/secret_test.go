@@ -116,7 +116,7 @@ func TestASecretAndItsClasses(t *testing.T) {
 			w.deleteObject(aMachine())
 			w.advanceClock(5 * time.Second)
 			w.takeCalls()
-			// now its workflow removes the finalizers of the Secret and the class
+			// now the workflow of the class removes the finalizers of the Secret and the class
 			w.putObject(changedCopy(aSecret(), setDeleting[secretMetadata]))
 			w.deleteObject(aSecret())
 			w.deleteObject(deletingClass())

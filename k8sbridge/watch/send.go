@@ -99,7 +99,7 @@ func (b *Bridge) evaluateObject(ctx context.Context, k objectKey, w wakeRequest)
 }
 
 // signalWorkflow signals an object's workflow, and starts the workflow if it is not open. If a deployment's rollout is
-// open, signal signals only the rollout, because the rollout writes the deployment's sets.
+// open, signalWorkflow signals only the rollout, because the rollout writes the deployment's sets.
 func (b *Bridge) signalWorkflow(ctx context.Context, k objectKey, s subject, changed run.ChangeSignal) error {
 	if s.openRolloutID != "" {
 		err := b.starter.SignalWorkflow(ctx, s.openRolloutID, "", run.SignalChanged, changed)

@@ -40,8 +40,8 @@ func withoutKey(key string) func(metav1.Object) {
 	}
 }
 
-// setDeletedWithOrphans changes an object like kubectl delete --cascade=orphan before the garbage collector has
-// finished.
+// setDeletedWithOrphans puts an object into the state after kubectl delete --cascade=orphan, before the garbage
+// collector has finished.
 func setDeletedWithOrphans[T metav1.Object](o T) {
 	setDeleting(o)
 	o.SetFinalizers(append(o.GetFinalizers(), metav1.FinalizerOrphanDependents))

@@ -9,8 +9,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// The end of a drain signals the next machine in the drain queue, with any outcome of the drain. No object of the
-// queued machine changes at that time, so without this signal it would wait for the next resync.
+// The end of a drain signals the next machine in the drain queue, whatever the outcome of the drain. No object of the
+// queued machine changes when the drain ends, so without this signal the machine would wait for the next resync.
 func TestAFreePlaceInTheQueueOfDrainsWakesTheNextMachine(t *testing.T) {
 	in := func(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain, queued bool) onMachine {
 		return func(m *v1alpha1.Machine) {

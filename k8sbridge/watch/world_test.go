@@ -59,7 +59,7 @@ type fakeTemporal struct {
 	mu                 sync.Mutex
 	calls              []temporalCall
 	nextError          error         // error that every call returns
-	answerDelay        time.Duration // answerDelay before Temporal's answer
+	answerDelay        time.Duration // answerDelay is the delay of Temporal's answer
 	closedWorkflow     string        // ID of a workflow that is not open: a plain signal returns NotFound
 	openRuns           []string      // IDs of all open runs
 	callsInFlight      map[string]int
@@ -270,7 +270,6 @@ func (w *world) startLeader() {
 	w.t.Cleanup(w.stopBridge)
 }
 
-// advanceClock advances the time.
 func (w *world) advanceClock(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -335,7 +334,6 @@ func (w *world) putObject(o runtime.Object) string {
 	return version
 }
 
-// deleteObject deletes an object.
 func (w *world) deleteObject(o runtime.Object) {
 	w.t.Helper()
 	object, err := meta.Accessor(o)

@@ -2,7 +2,7 @@ package cache
 
 import "time"
 
-// Absence is a time without a working worker of this installation: no worker ran, or Temporal or the control cluster
+// Absence is a period in which no worker of this installation worked: no worker ran, or Temporal or the control cluster
 // did not answer. From and To come from the clock of the control cluster's API server.
 type Absence struct {
 	From time.Time `json:"from"`

@@ -117,7 +117,7 @@ func (l *watchState) trackWatch(w watch.Interface) watch.Interface {
 	})}
 }
 
-// newAttachmentInformer returns an informer of volume attachments whose watches s tracks.
+// newAttachmentInformer returns an informer of volume attachments whose watches l tracks.
 func (l *watchState) newAttachmentInformer(
 	client kubernetes.Interface,
 	resync time.Duration,

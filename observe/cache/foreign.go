@@ -191,8 +191,8 @@ func (c *Cluster) IsInScope(namespace string) bool {
 }
 
 // ActsInNamespace reports whether this installation acts in a namespace of the control cluster: the NamespaceScope
-// contains the namespace, and no older installation claims it. Acts is sufficient for objects of Cluster API; for
-// machine-controller-manager's kinds, see Ours.
+// contains the namespace, and no older installation claims it. ActsInNamespace is sufficient for objects of Cluster
+// API; for machine-controller-manager's kinds, use ActsOnMachines.
 func (c *Cluster) ActsInNamespace(namespace string) bool {
 	if !c.IsInScope(namespace) {
 		return false

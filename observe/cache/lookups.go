@@ -40,8 +40,8 @@ func (c *Cluster) MachinesOfOwner(ownerUID string) []*v1alpha1.Machine {
 }
 
 // MachinesCallingCloud returns the machines of a set that are at the step in which the cloud creates or deletes their
-// instances, unsorted. Each machine calls MachinesCallingCloud before a cloud call: a scan of all members would cost
-// the square of their number.
+// instances, unsorted. MachinesCallingCloud is called for each machine before a cloud call, so it reads an index:
+// scanning all members each time would take quadratic time.
 func (c *Cluster) MachinesCallingCloud(ownerUID string, deleting bool) []*v1alpha1.Machine {
 	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byCloudCall, cloudCallKey(ownerUID, deleting))
 }

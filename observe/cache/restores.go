@@ -15,11 +15,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// RestoreDetector detects that an API server was restored to a former state. After a restore, the API server is older
-// than the version from which a watch continues. After a restore, such a watch shows no change until the API server has
-// reached that version, and never shows the changes that the restore made. A restore interrupts each watch, so
-// RestoreDetector reads the API server's version whenever a watch continues after an interruption. After a restore, the
-// process has to end: its next start fills the caches again. RestoreDetector is safe for concurrent use.
+// RestoreDetector detects that an API server was restored to a former state. After a restore, the API server has a
+// lower resource version than the one from which a watch continues. After a restore, such a watch shows no change until
+// the API server has reached that version, and never shows the changes that the restore made. A restore interrupts each
+// watch, so RestoreDetector reads the API server's version whenever a watch continues after an interruption. After a
+// restore, the process has to end: its next start fills the caches again. RestoreDetector is safe for concurrent use.
 type RestoreDetector struct {
 	restoreErrors chan error
 

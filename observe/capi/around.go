@@ -24,8 +24,8 @@ type ProviderObject struct {
 	CloneKindMissing bool                        // the object is a template, and the kind of its clones is not installed
 }
 
-// IsMissing reports whether nobody can work with the object: the object was looked up and does not exist, or the object
-// is a template, and the cluster does not have the kind of the objects that are cloned from the template.
+// IsMissing reports whether the object cannot be used: it was looked up and does not exist, or it is a template and the
+// kind of its clones is not installed.
 func (f ProviderObject) IsMissing() bool { return f.WasRead && f.Object == nil || f.CloneKindMissing }
 
 // RelatedObjects holds the objects that the facts about a set need in addition to the set.

@@ -72,7 +72,7 @@ type Cache struct {
 	client  *Client
 	kinds   kindCache
 
-	ctx               context.Context // its end stops the caches that are added later
+	ctx               context.Context // caches that are added later stop when ctx ends
 	mu                sync.Mutex
 	providerInformers map[schema.GroupVersionResource]cache.SharedIndexInformer
 	onTrackFuncs      []func(observecache.Resource, cache.SharedIndexInformer)
@@ -319,9 +319,9 @@ func getByKey[T any](c *Cache, resource observecache.Resource, key string) (T, b
 // activity is 2 s, and two templates and a control plane share it.
 const fillTimeout = 500 * time.Millisecond
 
-// ProviderObject returns an object of a provider: a template or a control plane. A nil object with read true does not
-// exist. A nil object with read false is unknown, because its cache is not filled yet. The first call for a kind adds
-// the cache.
+// ProviderObject returns an object of a provider: a template or a control plane. If object is nil and read is true, the
+// object does not exist. If object is nil and read is false, the object is unknown, because its cache is not filled
+// yet. The first call for a kind adds the cache.
 func (c *Cache) ProviderObject(
 	ctx context.Context,
 	namespace string,
@@ -369,7 +369,7 @@ func (c *Cache) trackResource(resource schema.GroupVersionResource) cache.Shared
 }
 
 // OnTrackedResource calls do for each existing cache of a provider's resource, and later for each added cache.
-// OnTrackedResource calls do while it holds the lock of c, so do must not call Foreign.
+// OnTrackedResource calls do while it holds the lock of c, so do must not call ProviderObject.
 func (c *Cache) OnTrackedResource(do func(observecache.Resource, cache.SharedIndexInformer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -471,7 +471,7 @@ func TestUnownedTemplates(t *testing.T) {
 	assert.Empty(t, capi.UnownedTemplates(a), "what does not exist")
 }
 
-// Related contains the set that takes over a set's surplus, both from the caches and from the API server.
+// RelatedObjects contains the set that takes over a set's surplus, both from the caches and from the API server.
 func TestTheReceiverIsRead(t *testing.T) {
 	to := capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")
 	next := capitest.NewSet("next", 1)

@@ -16,14 +16,14 @@ import (
 // ClusterPaused is Cluster API's message for an object whose Cluster is paused.
 const ClusterPaused = "Cluster spec.paused is set to true"
 
-// Condition is a condition of a status. Since is the transition time; zero means that the transition time follows from
-// the status.
+// Condition is a condition of a status. Since is the transition time; if Since is zero, the transition time is when the
+// status of the condition last changed.
 type Condition struct {
 	scale.Condition
 	Since time.Time
 }
 
-// SetConditions replaces the conditions of the types in owned by the conditions in said, and returns all conditions.
+// SetConditions replaces the conditions whose type is in owned by the conditions in said, and returns all conditions.
 func SetConditions(
 	was []metav1.Condition,
 	owned []string,
@@ -72,7 +72,6 @@ var conditionOrder = [2][]string{
 	{vocabulary.ConditionPaused, vocabulary.ConditionDeleting},
 }
 
-// conditionPosition returns the position of a condition type.
 func conditionPosition(kind string) int {
 	first, last := slices.Index(conditionOrder[0], kind), slices.Index(conditionOrder[1], kind)
 	switch {

@@ -27,8 +27,8 @@ type NamespaceObjects struct {
 	Secrets  []*metav1.PartialObjectMetadata
 }
 
-// ReadNamespace returns the neighbours of a namespace from the caches. The result has no Secrets if Secrets are not
-// watched.
+// ReadNamespace returns the neighbours of a namespace from the caches. If Secrets are not watched, the result has no
+// Secrets.
 func ReadNamespace(c *observecache.Cluster, namespace string) NamespaceObjects {
 	n := NamespaceObjects{
 		Classes: observecache.IndexedObjects[*v1alpha1.MachineClass](
@@ -149,15 +149,15 @@ func HasSecretFinalizer(finalizers []string) bool {
 	return slices.Contains(finalizers, v1alpha1.FinalizerSecret)
 }
 
-// needsSecrets reports whether a class still needs its Secrets. A class that is being deleted and has no machine no
-// longer needs its Secrets, even before the class is gone. If a deleted class needed its Secrets, two deleted classes
-// with a common Secret would wait for each other.
+// needsSecrets reports whether Millwright must keep the Secrets of a class. A class that is being deleted and has no
+// machines does not need its Secrets any more. If a deleted class needed its Secrets, two deleted classes with a common
+// Secret would wait for each other.
 func (n NamespaceObjects) needsSecrets(class *v1alpha1.MachineClass) bool {
 	return class.DeletionTimestamp == nil || n.machineCount(class.Name) > 0
 }
 
-// machineCount counts the machines that refer to a class by name, including machines that are being deleted. A
-// provider's calls also find the class by name and ignore the kind in the machine's reference.
+// machineCount counts the machines that refer to a class by name, including machines that are being deleted. The kind
+// in the reference is ignored, because the provider's calls also find the class by name only.
 func (n NamespaceObjects) machineCount(class string) int {
 	count := 0
 	for _, m := range n.Machines {
@@ -206,8 +206,8 @@ func SecretsOfClass(class *v1alpha1.MachineClass) (keys []types.NamespacedName) 
 	return keys
 }
 
-// AllowsNamespace reports whether classes of a namespace may use a Secret. The Secret's own namespace may, and so may
-// the namespaces in the Secret's annotation.
+// AllowsNamespace reports whether classes of a namespace may use a Secret. The namespace of a Secret and the namespaces
+// in the Secret's annotation may use the Secret.
 func AllowsNamespace(secret metav1.Object, namespace string) bool {
 	allowed := strings.Split(secret.GetAnnotations()[v1alpha1.AnnotationAllowedClassNamespaces], ",")
 	return secret.GetNamespace() == namespace || slices.ContainsFunc(allowed, func(name string) bool {
@@ -238,7 +238,7 @@ func VersionsText(c *observecache.Cluster, class *v1alpha1.MachineClass) string 
 	return versions
 }
 
-// VersionText returns one object's part of the text that the function VersionsText returns.
+// VersionText returns the part of VersionsText for one object.
 func VersionText(o metav1.Object) string {
 	return string(o.GetUID()) + "/" + o.GetResourceVersion() + " "
 }

@@ -60,7 +60,7 @@ func (f ObjectTree) denialOf(m *v1alpha1.Machine) rollout.Denial {
 	}
 }
 
-// denialOfClass returns the denial for a class that cannot be used; empty: the class itself is missing or invalid.
+// denialOfClass returns the denial for a class that cannot be used; empty if the class itself is missing or invalid.
 func denialOfClass(reason string) rollout.Denial {
 	switch reason {
 	case v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonSecretNotAllowed:
@@ -100,8 +100,9 @@ func (f ObjectTree) isUnserved(m *v1alpha1.Machine) bool {
 	return class != nil && meta.IsStatusConditionFalse(class.Status.Conditions, vocabulary.ConditionServed)
 }
 
-// sourceOf returns what the instances of a set's machines are made of; zero if the class does not exist. The account is
-// unknown if the Secret with the user data has the credentials, too: each class may have such a Secret of its own.
+// sourceOf returns the provider, account, Secret and instance type of a set's machines; zero if the class does not
+// exist. If one Secret contains both the user data and the credentials, the account is unknown, because each class may
+// have its own Secret.
 func (f ObjectTree) sourceOf(set *v1alpha1.MachineSet) rollout.Source {
 	class := f.classOfSet(set)
 	if class == nil {

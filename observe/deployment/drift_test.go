@@ -11,7 +11,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// FollowDeployment copies some fields of a deployment to a set. Other fields of the set stay unchanged.
+// FollowDeployment copies some fields of a deployment to a set. FollowDeployment does not change other fields of the
+// set.
 func TestFollowDeployment(t *testing.T) {
 	stays := func(*v1alpha1.MachineSet) {}
 	for _, row := range []struct {
@@ -62,7 +63,7 @@ func TestFollowDeployment(t *testing.T) {
 	}
 }
 
-// A set never gets annotations about the deployment's own object, size or rollout.
+// A set never gets annotations that describe the deployment itself, its size or its rollout.
 func TestFollowDeploymentSkipsAnnotationsOfTheDeployment(t *testing.T) {
 	for _, key := range []string{
 		"kubectl.kubernetes.io/last-applied-configuration", v1alpha1.AnnotationRevision, v1alpha1.AnnotationRevisionHistory,

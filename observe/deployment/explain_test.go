@@ -13,13 +13,13 @@ import (
 	"millwright/observe/deployment"
 )
 
-// A waiting step and a hold both have the status Unknown: the transition time of the condition is the start of the
-// waiting step.
+// Progressing has the status Unknown during a waiting step and during a hold. If a hold follows a waiting step, the
+// transition time stays the start of the step.
 func TestSinceWhenARolloutIsHeld(t *testing.T) {
 	step := time.Date(2026, 11, 25, 1, 58, 57, 0, time.UTC)
 	hold, now := step.Add(10*time.Minute), step.Add(20*time.Minute)
 	for name, row := range map[string]struct {
-		was     string // reason in the present condition
+		was     string // old reason of the condition
 		updated time.Time
 		want    time.Time
 	}{

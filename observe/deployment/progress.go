@@ -13,8 +13,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// SameAttempt returns the record of a rollout if it is for this revision and for no earlier attempt; else nil. The
-// rollout keeps the recorded parts of the policy.
+// SameAttempt returns the record of a rollout if the record belongs to this revision and to this or a later attempt;
+// otherwise nil. The rollout keeps the policy settings in the record.
 func SameAttempt(r *v1alpha1.RolloutStatus, revision int64, attempt int) *v1alpha1.RolloutStatus {
 	if r == nil || r.Revision != revision || int(r.Attempt) < attempt {
 		return nil
@@ -22,7 +22,8 @@ func SameAttempt(r *v1alpha1.RolloutStatus, revision int64, attempt int) *v1alph
 	return r
 }
 
-// ApplyRecord replaces the parts of the policy by those that the rollout to the current revision has recorded, if any.
+// ApplyRecord uses the policy settings that the rollout to the current revision has recorded, if any, instead of the
+// present settings.
 func ApplyRecord(o *rollout.Facts, r *v1alpha1.RolloutStatus, revision int64) {
 	kept := SameAttempt(r, revision, o.Retry)
 	if kept == nil || kept.Steps == nil { // an earlier version of Millwright recorded no steps
@@ -57,8 +58,8 @@ func RecordedProgress(r *v1alpha1.RolloutStatus) rollout.Progress {
 	return p
 }
 
-// RolloutRecord returns the record of a progress. If the old record is for the same attempt at the same revision,
-// RolloutRecord keeps the old record's parts of the policy; a new attempt gets the parts of the present policy.
+// RolloutRecord returns the record of a progress. If the old record is for the same revision and attempt, RolloutRecord
+// keeps the policy settings of the old record; a new attempt gets the present settings.
 func RolloutRecord(
 	was *v1alpha1.RolloutStatus,
 	p rollout.Progress,
@@ -99,8 +100,8 @@ func Revision(o metav1.Object) int64 {
 	return max(n, 0)
 }
 
-// CurrentRevision returns the revision of the set with the current template; 0 if no set has the current template.
-// Among several sets with the current template, the oldest counts.
+// CurrentRevision returns the revision of the set with the current template; 0 if no set has the current template. If
+// several sets have the current template, the oldest set is used.
 func CurrentRevision(sets []rollout.MachineSet) int64 {
 	current := slices.DeleteFunc(slices.Clone(sets), func(s rollout.MachineSet) bool { return !s.Current || s.Deleting })
 	if len(current) == 0 {
@@ -112,8 +113,8 @@ func CurrentRevision(sets []rollout.MachineSet) int64 {
 	return slices.MinFunc(current, byAge).Revision
 }
 
-// ApplyRequests adds the requests of people about the rollout of one revision to the facts. Requests about another
-// revision are ignored.
+// ApplyRequests adds the requests of people about the rollout of one revision to the facts. ApplyRequests ignores
+// requests for another revision.
 func ApplyRequests(o *rollout.Facts, d metav1.Object, revision int64) {
 	if revision == 0 {
 		return
@@ -129,8 +130,8 @@ func ApplyRequests(o *rollout.Facts, d metav1.Object, revision int64) {
 	}
 }
 
-// requestFor reads a request such as "8/2 ann: looks well" for revision 8: the number 2, and the words. Without the
-// request, or with a request for another revision, it returns 0 and "".
+// requestFor parses a request such as "8/2 ann: looks well" for revision 8: it returns the number 2 and the text after
+// it. requestFor returns 0 and "" if there is no request, or if the request is for another revision.
 func requestFor(d metav1.Object, key string, revision int64) (number int64, words string) {
 	about, words, _ := strings.Cut(d.GetAnnotations()[key], " ")
 	about, text, _ := strings.Cut(about, "/")

@@ -50,7 +50,7 @@ func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []s
 	return names
 }
 
-// ReplacementFacts returns the facts from which the replacements of a deployment's machines are decided. The parameter
+// ReplacementFacts returns the facts for decisions about the replacement of a deployment's machines. The parameter
 // members holds the machines of the deployment's sets.
 func ReplacementFacts(
 	c *cache.Cluster,
@@ -95,7 +95,7 @@ func machineReplacementFacts(m *v1alpha1.Machine, domain string) replace.Machine
 		Created:   m.CreationTimestamp.Time,
 		Joined:    phase == v1alpha1.MachineTerminating || machine.HasJoined(m),
 	}
-	if f.Failed { // without the condition ReplacementDue, the phase counts
+	if f.Failed { // without the condition ReplacementDue, the phase decides
 		f.Due, f.DueSince, f.Reason = true, m.Status.CurrentStatus.LastUpdateTime.Time, string(phase)
 	}
 	if c := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineReplacementDue); c != nil &&

@@ -85,7 +85,7 @@ func TestReplacementFacts(t *testing.T) {
 			{Name: "going", UID: "uid-going", Domain: "a", Deleting: true},
 		},
 		Grants:  []replace.ReplacementGrant{{UID: "uid-x", Name: "x", Domain: "b", Reason: "NodeDeleted", At: granted.Time}},
-		Missing: 6, // the machine that is being deleted does not count
+		Missing: 6, // a machine that is being deleted is missing too
 		Budget:  rollout.IntOrPercent{Value: 1},
 		Nodes:   replace.NodeCounts{Joined: 1, Dead: 1},
 		Now:     observetest.Noon,

@@ -8,17 +8,16 @@ import (
 	"millwright/decide/rollout"
 )
 
-// RequestFacts returns the facts from which a command on a deployment is decided. The parameters o and next are the
-// observation and the decision of the same time. RequestFacts knows the step at which the rollout waits only if no
-// other work has priority.
+// RequestFacts returns the facts for the decision on an operator's command for a deployment. The parameters o and next
+// must come from the same time: next is the decision from the facts o. RequestFacts knows the step at which the rollout
+// waits only if no other work has priority.
 func RequestFacts(d *v1alpha1.MachineDeployment, o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
 	f := SharedRequestFacts(d, o, next)
 	f.RestartedAt = d.Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt]
 	return f
 }
 
-// SharedRequestFacts does the same as RequestFacts for a deployment of either API, but without the time of the last
-// restart.
+// SharedRequestFacts is RequestFacts for a deployment of either API, but without the time of the last restart.
 func SharedRequestFacts(d metav1.Object, o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
 	f := request.DeploymentFacts{
 		Name:       d.GetNamespace() + "/" + d.GetName(),
@@ -60,7 +59,8 @@ func SharedRequestFacts(d metav1.Object, o rollout.Facts, next rollout.Decision)
 // addEarlierRevision records in f whether the deployment can return to the revision of an old set.
 func addEarlierRevision(f *request.DeploymentFacts, s rollout.MachineSet) {
 	switch {
-	case s.Revision == 0 || s.IsTwin() && s.MissingObject() != "": // a Twin lacks what the template itself lacks
+	// a twin has the deployment's template, so an object that the twin lacks is missing for the deployment too
+	case s.Revision == 0 || s.IsTwin() && s.MissingObject() != "":
 	case s.IsTwin():
 		f.Twins = append(f.Twins, s.Revision)
 	case s.MissingObject() != "":
@@ -73,8 +73,7 @@ func addEarlierRevision(f *request.DeploymentFacts, s rollout.MachineSet) {
 	}
 }
 
-// revisionOfLastGoodSet returns the revision of the old set whose rollout was the last complete one; 0: no such set is
-// on record.
+// revisionOfLastGoodSet returns the revision of the old set whose rollout completed last; 0 if no such set is recorded.
 func revisionOfLastGoodSet(o rollout.Facts) int64 {
 	for _, name := range []string{o.Progress.Good, o.Progress.FormerGood} {
 		for _, s := range o.Sets {

@@ -27,13 +27,14 @@ import (
 
 // ObjectTree is a deployment with its sets and machines, all read at the same time.
 type ObjectTree struct {
-	Deployment      *v1alpha1.MachineDeployment
-	Sets            []*v1alpha1.MachineSet // sets that the deployment controls, unsorted
-	Orphans         []*v1alpha1.MachineSet // sets of its namespace without an existing controller, unsorted
-	Members         []*v1alpha1.Machine    // machines that these sets control, unsorted
-	MachinesVersion string                 // the machines are at least as new as this resource version; empty: unknown
-	// NodeOfMachine returns the node that is proven to be a machine's; nil if the machine has no such node. A nil function
-	// means that nodes are unknown.
+	Deployment *v1alpha1.MachineDeployment
+	Sets       []*v1alpha1.MachineSet // sets that the deployment controls, unsorted
+	Orphans    []*v1alpha1.MachineSet // sets of its namespace without an existing controller, unsorted
+	Members    []*v1alpha1.Machine    // machines that these sets control, unsorted
+	// the machines are at least as new as this resource version; empty means unknown
+	MachinesVersion string
+	// NodeOfMachine returns the node that provably belongs to a machine; nil if the machine has no such node. A nil
+	// function means that nodes are unknown.
 	NodeOfMachine func(*v1alpha1.Machine) *corev1.Node
 	// ClassOfMachine returns the class of a machine; nil if the class does not exist. A nil function means that classes
 	// are unknown.
@@ -42,7 +43,7 @@ type ObjectTree struct {
 	GuardsNodes  bool
 	BehavesAsMCM bool                    // the flag --as-mcm; see cache.Cluster
 	Policy       *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
-	// Absences are the times when no worker was working.
+	// Absences are the times during which no worker was running.
 	Absences cache.Absences
 }
 
@@ -65,7 +66,7 @@ func ReadTree(c *cache.Cluster, d *v1alpha1.MachineDeployment) ObjectTree {
 	}
 }
 
-// RolloutFacts returns the facts from which a rollout is planned.
+// RolloutFacts returns the facts from which the plan for a rollout is made.
 func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 	d := f.Deployment
 	o := rollout.Facts{
@@ -144,8 +145,8 @@ func applySpec(o *rollout.Facts, spec *v1alpha1.MachineDeploymentSpec) {
 	}
 }
 
-// ApplyPolicy adds a policy's settings for rollouts to the facts about a rollout. A nil policy means the defaults. A
-// policy that rolls back at a progress deadline refuses each new template of a deployment without such a deadline.
+// ApplyPolicy adds the rollout settings of a policy to the facts. A nil policy means the defaults. If the policy rolls
+// back at the progress deadline but the deployment has no deadline, no set is created for a new template.
 func ApplyPolicy(o *rollout.Facts, policy *v1alpha1.RolloutPolicy) {
 	spec := policy.PolicySpec()
 	o.FreeWhenDeleting = spec.MachineReplacementPolicy == v1alpha1.MachineTerminationStarted
@@ -158,7 +159,7 @@ func ApplyPolicy(o *rollout.Facts, policy *v1alpha1.RolloutPolicy) {
 	}
 }
 
-// automaticRollback reads when a rollout rolls back automatically.
+// automaticRollback converts the settings for automatic rollbacks.
 func automaticRollback(of *v1alpha1.AutomaticRollback) (a rollout.AutoRollback) {
 	if of == nil {
 		return a
@@ -207,8 +208,8 @@ func strategyOfSpec(
 	return kind, ParseIntOrPercent(maxSurge), ParseIntOrPercent(maxUnavailable)
 }
 
-// ParseIntOrPercent reads a number of machines or a percentage. A string without a percent sign also counts as a
-// percentage, as in MCM. Admission rejects all other strings.
+// ParseIntOrPercent reads a number of machines or a percentage. As in MCM, a string without a percent sign is a
+// percentage too. Admission rejects all other strings.
 func ParseIntOrPercent(v intstr.IntOrString) rollout.IntOrPercent {
 	if v.Type == intstr.Int {
 		return rollout.IntOrPercent{Value: int(v.IntVal)}
@@ -253,8 +254,8 @@ func hasOrchestrationType(u *v1alpha1.InPlaceUpdateMachineDeployment) bool {
 		(u.OrchestrationType == v1alpha1.OrchestrationTypeAuto || u.OrchestrationType == v1alpha1.OrchestrationTypeManual)
 }
 
-// InvalidSteps returns why a rollout step does not parse; empty if all steps are valid. The cost limit of admission is
-// too low for a check of so many steps.
+// InvalidSteps returns why a rollout step does not parse; empty if all steps are valid. Admission does not check the
+// steps, because the check would exceed the cost limit of admission rules.
 func InvalidSteps(policy *v1alpha1.RolloutPolicy) string {
 	for i, s := range policy.PolicySpec().Steps {
 		percent, err := strconv.Atoi(strings.TrimSuffix(s.Replicas.StrVal, "%"))
@@ -270,8 +271,8 @@ func InvalidSteps(policy *v1alpha1.RolloutPolicy) string {
 	return ""
 }
 
-// unreadMachineCount returns how many machines the status of a set counts. unreadMachineCount returns 0 if the tree is
-// at least as new as the status: such a tree contains all counted machines.
+// unreadMachineCount returns how many machines a set has according to its status. It returns 0 if the tree is at least
+// as new as the status, because the tree then contains all these machines.
 func (f ObjectTree) unreadMachineCount(set *v1alpha1.MachineSet) int {
 	if seen := set.Status.ObservedMachines; seen != "" &&
 		(f.MachinesVersion == seen || cache.IsNewer(f.MachinesVersion, seen)) {
@@ -346,8 +347,8 @@ func ParseCount(text string) int {
 	return -1
 }
 
-// rolloutMemberFacts returns the facts about a machine. The machine's availability and deletion order come from
-// decide/scale, so that a deployment and its sets agree.
+// rolloutMemberFacts returns the facts about a machine. decide/scale computes availability and deletion order, so that
+// a deployment and its sets agree on both.
 func rolloutMemberFacts(
 	m *v1alpha1.Machine,
 	set *v1alpha1.MachineSet,

@@ -524,7 +524,7 @@ func TestRolloutObserved(t *testing.T) {
 		"MCM.Due":   {1},           // see TestMachinesThatWaitForReplacement
 		"Sets":      {nil},         // see TestRolloutSet
 		"MCM.Thaws": {true},        // see TestAsMCM
-		"NoSet":     {"refused"},   // set by its workflow: see TestReportDeploymentWhoseSetIsRefused
+		"NoSet":     {"refused"},   // the workflow sets this fact: see TestReportDeploymentWhoseSetIsRefused
 	}
 	for _, row := range rows {
 		t.Run(rowTitle(row.name, row.fact), func(t *testing.T) {
@@ -629,7 +629,7 @@ func TestStepsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A rollout keeps the steps with which it began, even if the policy changes.
+// A rollout keeps the steps that the policy had when the rollout started, even if the policy changes.
 func TestARolloutKeepsItsSteps(t *testing.T) {
 	recorded := v1alpha1.RolloutStatus{
 		Revision: 7,
@@ -672,7 +672,7 @@ func TestARolloutWithoutRecordedStepsFollowsThePolicy(t *testing.T) {
 	}
 }
 
-// A machine counts for the set that controls it, whatever the machine's labels are.
+// A machine belongs to the set that controls it, whatever labels the machine has.
 func TestRolloutObservedGivesEachSetItsMachines(t *testing.T) {
 	a, b := observetest.NewSet("a"), observetest.NewSet("b", withOldClass)
 	loose := observetest.NewMachine("loose")
@@ -770,7 +770,7 @@ func TestUnknownStrategies(t *testing.T) {
 	assert.Contains(t, deployment.RolloutFacts(deployment.ObjectTree{Deployment: d}, observetest.Noon).Invalid, "Sideways")
 }
 
-// The tree contains the machines that a set has counted, unless the set had read a newer resource version.
+// The deployment counts the machines in a set's status, unless the tree is at least as new as the status.
 func TestATreeCountsMachinesThatItHasNotRead(t *testing.T) {
 	s := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 })
 	for _, row := range []struct {
@@ -822,7 +822,7 @@ func TestATreeHoldsTheVersionOfItsMachines(t *testing.T) {
 	assert.Equal(t, "40", live.MachinesVersion, "the API server's list is newer")
 }
 
-// A time without a working worker does not count for the progress deadline.
+// Time without a running worker does not use up the progress deadline.
 func TestAbsencesOfARollout(t *testing.T) {
 	d := observetest.NewDeployment("d")
 	d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{

@@ -134,7 +134,8 @@ func credentialed(c *v1alpha1.MachineClass) {
 	c.CredentialsSecretRef = &corev1.SecretReference{Namespace: "shop", Name: "account"}
 }
 
-// A set of a former template lacks its class once the class is deleted. Without knowledge about classes, nothing lacks.
+// When the class of a former set is deleted, the set reports the missing class. If classes are unknown, the set reports
+// no missing class.
 func TestASetWhoseClassIsGone(t *testing.T) {
 	former := observetest.NewSet("former")
 	current := observetest.NewSet("current", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "large" })
@@ -199,7 +200,7 @@ func withUpdateResult(result, reason string) func(*corev1.Node) {
 	}
 }
 
-// deniedFor gives a machine a usable class, and the reason why the provider has not made its instance.
+// deniedFor gives a machine a usable class and the provider's reason for not creating the instance.
 func deniedFor(reason string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.Conditions = append(
@@ -229,7 +230,8 @@ func withClassProblem(reason, message string) func(*v1alpha1.Machine) {
 	}
 }
 
-// A Secret that is missing may be that of the credentials or that of the user data: the condition does not say which.
+// If a Secret is missing, the condition does not say whether it is the Secret with the credentials or with the user
+// data.
 func TestDenialsThatNeedTheClass(t *testing.T) {
 	denial := func(change func(*v1alpha1.Machine), served metav1.ConditionStatus) rollout.Denial {
 		s := observetest.NewSet("s")
@@ -392,8 +394,8 @@ func TestRolloutMember(t *testing.T) {
 	assertAllFactsHaveRows(t, rollout.Member{}, told)
 }
 
-// A deployment and its sets must count available machines in the same way: a deployment must not rely on available
-// machines that its sets do not have.
+// A deployment and its sets must agree on which machines are available: otherwise the deployment would rely on machines
+// that its sets do not count as available.
 func TestDeploymentAndSetsCountAlike(t *testing.T) {
 	s := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 300 })
 	for _, m := range []*v1alpha1.Machine{

@@ -10,8 +10,8 @@ import (
 )
 
 // NamedRollout returns the workflow ID of the rollout that a deployment's status names as its current operation.
-// NamedRollout is empty if the status names no rollout, or the rollout of another object: a restored deployment has the
-// status of its predecessor.
+// NamedRollout is empty if the status names no rollout, or if it names the rollout of another object. A restored
+// deployment, for example, has the status of the deleted deployment.
 func NamedRollout(d *v1alpha1.MachineDeployment) string {
 	if o := d.Status.CurrentOperation; o != nil && o.RolloutOf == d.UID {
 		return o.WorkflowID
@@ -51,9 +51,9 @@ func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now m
 	}
 }
 
-// SetCondition sets a condition in the list. A condition's transition time changes only with its status. The update
-// time stays if status, reason and message stay, except for Progressing. If status, reason or message changed,
-// SetCondition uses the condition's own update time, or now if the own update time is zero.
+// SetCondition sets a condition in the list. A condition's transition time changes only with its status. If status,
+// reason and message stay the same, the update time stays the same too, except for Progressing. If status, reason or
+// message changed, SetCondition uses the condition's own update time, or now if the own update time is zero.
 func SetCondition(
 	list []v1alpha1.MachineDeploymentCondition,
 	c v1alpha1.MachineDeploymentCondition,

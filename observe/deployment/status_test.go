@@ -87,7 +87,7 @@ func TestWhichStatusFieldsADeploymentReports(t *testing.T) {
 	for _, row := range []struct {
 		field  string
 		change func(*v1alpha1.MachineDeploymentStatus)
-		same   bool // true: the field is not part of the report
+		same   bool // true if the field is not part of the report
 	}{
 		{"Replicas", func(s *v1alpha1.MachineDeploymentStatus) { s.Replicas++ }, false},
 		{"UpdatedReplicas", func(s *v1alpha1.MachineDeploymentStatus) { s.UpdatedReplicas-- }, false},

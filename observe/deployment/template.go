@@ -11,8 +11,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// annotationsNotCopied lists the annotations of a deployment that its sets do not get, because these annotations
-// concern the deployment's own object, size or rollout. Source: MCM's list, and Millwright's own annotations.
+// annotationsNotCopied lists the annotations of a deployment that are not copied to its sets, because they describe the
+// deployment itself, its size or its rollout. The list contains MCM's list and Millwright's own annotations.
 var annotationsNotCopied = []string{
 	"kubectl.kubernetes.io/last-applied-configuration",
 	v1alpha1.AnnotationRevision,
@@ -33,7 +33,7 @@ var annotationsNotCopied = []string{
 }
 
 // FollowDeployment copies from a deployment to a set the fields that change existing machines in place or concern only
-// the set. FollowDeployment reports whether any field differed. Other annotations of the set stay.
+// the set. FollowDeployment reports whether any field differed. FollowDeployment keeps other annotations of the set.
 func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (changed bool) {
 	for key, value := range d.Annotations {
 		if was, there := set.Annotations[key]; slices.Contains(annotationsNotCopied, key) || there && was == value {
@@ -83,9 +83,9 @@ var annotationsNotReturned = []string{
 	v1alpha1.AnnotationLastScalerChange, v1alpha1.AnnotationEffectiveCreationTimeout, v1alpha1.AnnotationRolloutFailed,
 }
 
-// ReturnToSet gives a deployment the template of one of its sets and the annotations of that set. Source: MCM. The
-// template includes the set's last node template and timeouts, but not the hash label. ReturnToSet removes annotations
-// that the deployment got later, except annotations about its own object, size or rollout.
+// ReturnToSet copies the template and the annotations of a former set to its deployment. Source: MCM. The template
+// includes the set's last node template and timeouts, but not the hash label. ReturnToSet removes annotations that the
+// deployment got later, except annotations about the deployment itself, its size or its rollout.
 func ReturnToSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
 	d.Spec.Template = *set.Spec.Template.DeepCopy()
 	delete(d.Spec.Template.Labels, v1alpha1.LabelMachineTemplateHash)

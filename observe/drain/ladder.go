@@ -16,7 +16,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// maxReason limits how many bytes of an annotation's value a message repeats. Source: a sentence of two lines.
+// maxReason is the maximum number of bytes of an annotation's value in a message. A message then has about two lines of
+// text.
 const maxReason = 200
 
 // AnnotationReason returns the name and value of the first of these annotations that a machine has; empty if it has
@@ -40,8 +41,8 @@ func HoldReason(m *v1alpha1.Machine) string {
 	return cmp.Or(phrase.CutText(strings.TrimSpace(words), maxReason), "no reason given")
 }
 
-// ForceReason returns why the pods of a machine's node are killed at once: the machine has a label or an annotation
-// that forces the drain. ForceReason is empty without such a label or annotation.
+// ForceReason names the label or annotation of a machine that forces its drain, so that the pods on its node are killed
+// at once. ForceReason is empty without such a label or annotation.
 func ForceReason(m *v1alpha1.Machine) string {
 	label := v1alpha1.LabelForceDrain
 	wanted := m.Labels[label] == v1alpha1.ValueTrue
@@ -106,8 +107,8 @@ func ExtensionEnd(m *v1alpha1.Machine) time.Time {
 	return cache.ParseTimeOrZero(until)
 }
 
-// RequestsText returns all labels and annotations of a machine that change its drain, as one text. Two texts differ if
-// the requests differ.
+// RequestsText returns all labels and annotations of a machine that change its drain, as one text. The text changes
+// when one of the labels or annotations changes.
 func RequestsText(m *v1alpha1.Machine) string {
 	text := m.Labels[v1alpha1.LabelForceDeletion] + " " + m.Labels[v1alpha1.LabelForceDrain]
 	for _, key := range []string{
@@ -160,8 +161,8 @@ func QueueEntries(c *cache.Cluster) []drain.QueueEntry {
 	return turns
 }
 
-// queueGroupOfMachine returns the UID of the object whose machines share a group's drain slots: the machine's
-// deployment, or its set if the set has no deployment; empty for a machine without a set.
+// queueGroupOfMachine returns the UID of the machine's deployment, or of its set if there is no deployment; empty
+// without a set. Machines with the same UID share the drain slots of a group.
 func queueGroupOfMachine(c *cache.Cluster, m *v1alpha1.Machine) string {
 	owner := metav1.GetControllerOf(m)
 	if owner == nil {
@@ -175,8 +176,8 @@ func queueGroupOfMachine(c *cache.Cluster, m *v1alpha1.Machine) string {
 	return string(owner.UID)
 }
 
-// IsInDrainQueue reports whether a machine takes part in the order of drains: its deletion is in the stage Drain, the
-// drain has not ended, and no hold stops the drain from beginning.
+// IsInDrainQueue reports whether a machine is in the drain queue: its deletion is in the stage Drain, its drain has not
+// ended, and no hold stops the start of the drain.
 func IsInDrainQueue(m *v1alpha1.Machine) bool {
 	d := m.Status.Deletion
 	if m.DeletionTimestamp == nil || d == nil || d.Stage != v1alpha1.MachineDeletionDrain {

@@ -152,10 +152,10 @@ func NewCacheSources(machines, rules cache.SharedIndexInformer, t *observecache.
 	}
 }
 
-// SubscribeToChanges notifies a drain of changes of all drain rules, of the machine with this UID, and of the
-// disruption budgets and volume attachments that the filter selects. A notification does not name the changed object.
-// After a change of the filter, the caller must read the caches, because SubscribeToChanges has sent no notification
-// for objects that the old filter left out. The caller must call stop.
+// SubscribeToChanges notifies a drain of changes to any drain rule, to the machine with this UID, and to the disruption
+// budgets and volume attachments that the filter selects. A notification does not name the changed object. After a
+// change of the filter, the caller must read the caches, because SubscribeToChanges has sent no notification for
+// objects that the old filter left out. The caller must call stop.
 func SubscribeToChanges(
 	sources CacheSources,
 	machineUID string,
@@ -200,7 +200,7 @@ func SubscribeToChanges(
 				if gone, unseen := object.(cache.DeletedFinalStateUnknown); unseen {
 					object = gone.Obj
 				}
-				return object == nil || matters(object) // a nil object is a deleted object of unknown state
+				return object == nil || matters(object) // a nil object was deleted, and its last state is unknown
 			},
 		})
 		if err != nil {
@@ -254,8 +254,8 @@ func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (MachineRules, erro
 // PodSelector selects pods by their labels and by the labels of their namespace; a nil selector selects all.
 type PodSelector struct{ Pod, Namespace *metav1.LabelSelector }
 
-// NewRule returns a drain rule for the pods that at least one of the selectors selects; without selectors, for all
-// pods. NewRule returns an error if a selector is invalid.
+// NewRule returns a drain rule. The rule applies to pods that match at least one selector, or to all pods if there are
+// no selectors. NewRule returns an error if a selector is invalid.
 func NewRule(name, behavior string, order *int32, pods []PodSelector) (r Rule, err error) {
 	r.rule = &drain.Rule{Name: name, Behavior: behavior}
 	if order != nil {

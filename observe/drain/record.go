@@ -15,8 +15,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// FindRecord returns the record of a drain; nil if there is none. The zero DrainPurpose means the drain of the
-// machine's deletion; any other DrainPurpose means the drain for that purpose and occasion.
+// FindRecord returns the record of a drain; nil if there is none. With a zero DrainPurpose, FindRecord returns the
+// record of the drain for the machine's deletion; otherwise, it returns the record for this purpose and occasion.
 func FindRecord(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.MachineDrain {
 	if p.For != "" {
 		return FindStayingRecord(m, v1alpha1.DrainPurpose(p.For), p.Occasion)
@@ -67,8 +67,8 @@ func FindStayingRecord(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occas
 	return &d.MachineDrain
 }
 
-// ActiveRecord returns the record of the active drain, for a deletion or for another purpose; nil before a drain begins
-// and after it ends.
+// ActiveRecord returns the record of the active drain, for a deletion or for another purpose; nil if no drain is
+// active.
 func ActiveRecord(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
 	if d := RecordOfStayingMachine(m); d != nil {
 		return &d.MachineDrain
@@ -120,8 +120,8 @@ func IsBlockedOnlyByVolumes(blockedBy []string) bool {
 	return len(blockedBy) > 0 && !slices.ContainsFunc(blockedBy, other)
 }
 
-// InPlaceFacts returns the facts about a node's in-place update. A label counts only with its exact value: a node whose
-// label has the value "false" must not be drained, and a missed update does less harm than a wrong drain.
+// InPlaceFacts returns the facts about a node's in-place update. The value of a label must match exactly: a node with
+// the label value "false" must not be drained, and a wrong drain is worse than a missed update.
 func InPlaceFacts(node *corev1.Node) inplace.Node {
 	n := inplace.Node{
 		Candidate:    node.Labels[v1alpha1.LabelCandidateForUpdate] == v1alpha1.ValueLowerTrue,
@@ -136,8 +136,8 @@ func InPlaceFacts(node *corev1.Node) inplace.Node {
 	return n
 }
 
-// NextMeans returns the means that follows the present means of a drain; empty if the drain ends after the present
-// means, or if no drain is active.
+// NextMeans returns how a drain will remove pods after its current means; empty if the drain then ends, or if no drain
+// is active.
 func NextMeans(m *v1alpha1.Machine, d drain.Deadlines) (then drain.RemovalMeans) {
 	switch means := CurrentMeans(m); {
 	case means.KeepsPodOrder():

@@ -65,7 +65,7 @@ func TestDrainRules(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		rules   []runtime.Object
-		matches string // name of the rule that applies; empty: no rule applies
+		matches string // name of the rule that applies; empty if no rule applies
 		asks    bool   // whether a rule selects by labels of namespaces
 	}{
 		{"no rule", nil, "", false},

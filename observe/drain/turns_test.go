@@ -14,7 +14,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-// inDeletionStage puts a machine's deletion, since a fixed time, into this stage.
+// inDeletionStage sets the deletion stage of a machine; the stage started at a fixed time.
 func inDeletionStage(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		observetest.AsDeletingMachine(m)

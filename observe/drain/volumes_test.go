@@ -118,7 +118,8 @@ func withVolume(source corev1.VolumeSource) func(*corev1.Pod) {
 	}
 }
 
-// wasNotified reports whether a notification has arrived once all goroutines of the bubble are blocked.
+// wasNotified waits until all goroutines of the synctest bubble are blocked, and reports whether a notification has
+// arrived.
 func wasNotified(news <-chan struct{}) bool {
 	synctest.Wait()
 	select {

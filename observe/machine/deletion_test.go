@@ -22,7 +22,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-// ownNode returns the RelatedObjects of a machine whose node is proven to be its own.
+// ownNode returns the RelatedObjects of a machine whose node provably belongs to it.
 func ownNode(node *corev1.Node) machine.RelatedObjects {
 	return machine.RelatedObjects{Node: node, NodeOwner: ownership.OwnerAnswer{Whose: ownership.Ours}}
 }

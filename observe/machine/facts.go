@@ -21,11 +21,12 @@ import (
 // RelatedObjects holds the objects that the facts about a machine need in addition to the machine. A nil field means
 // that the object does not exist.
 type RelatedObjects struct {
-	// Node is the machine's node. Node is nil if the named node is proven to belong to another machine or to no machine.
+	// Node is the machine's node. Node is nil if the node that the machine names provably belongs to another machine or
+	// to no machine.
 	Node      *corev1.Node
 	NodeOwner ownership.OwnerAnswer // owner of the node that the machine names; zero without a node
-	// NodeGone means that the target's API server has no such node. NodeUnknown means that the cache has no such node, and
-	// that the target's API server does not answer.
+	// NodeGone means that the node does not exist in the target cluster. NodeUnknown means that the cache has no such
+	// node, and that the target's API server does not answer.
 	NodeGone, NodeUnknown bool
 	// FoundNode is the node with the machine's provider ID, while the machine does not know the node's name.
 	FoundNode *corev1.Node
@@ -33,7 +34,7 @@ type RelatedObjects struct {
 	Class           *v1alpha1.MachineClass
 	Set             *v1alpha1.MachineSet // set that controls the machine
 	NoTargetCluster bool                 // the machine's node joins no cluster
-	Absences        cache.Absences       // times when no worker was working
+	Absences        cache.Absences       // times during which no worker was running
 }
 
 // ReadRelated returns the objects related to a machine from the caches.
@@ -68,8 +69,8 @@ func (related *RelatedObjects) RecordNode(c *cache.Cluster, m *v1alpha1.Machine,
 	}
 }
 
-// HasUnknownNode reports whether a machine that must be drained has an instance but no known node: the machine has no
-// node name, and no node has its provider ID. The cache may lack a node that has just joined.
+// HasUnknownNode reports whether a machine has an instance and must be drained, but its node is not known: the machine
+// has no node name, and no node has its provider ID. The cache may not contain a node that joined a moment ago.
 func (related *RelatedObjects) HasUnknownNode(m *v1alpha1.Machine) bool {
 	return m.DeletionTimestamp != nil && !drain.IsDrainOver(m) && m.Spec.ProviderID != "" &&
 		cache.NodeNameOfMachine(m) == "" &&
@@ -79,7 +80,7 @@ func (related *RelatedObjects) HasUnknownNode(m *v1alpha1.Machine) bool {
 		drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining) == ""
 }
 
-// OwnNode returns the machine's node if the node is proven to be the machine's; otherwise nil.
+// OwnNode returns the machine's node if it provably belongs to the machine; otherwise nil.
 func (related *RelatedObjects) OwnNode() *corev1.Node {
 	if !related.NodeOwner.HasOwnerKind(ownership.Ours) {
 		return nil
@@ -96,16 +97,16 @@ func DependsOnNode(m *v1alpha1.Machine) bool {
 	return HasJoined(m) && m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }
 
-// MayCallCloud reports whether a machine may need a cloud call now: the machine is being deleted, or it has no
-// initialised instance.
+// MayCallCloud reports whether a machine may need a cloud call now: it is being deleted, or its instance is not created
+// and initialized yet.
 func MayCallCloud(m *v1alpha1.Machine) bool {
 	phase := m.Status.CurrentStatus.Phase
 	return m.DeletionTimestamp != nil || !cache.HasFinalizer(m.Finalizers) || m.Spec.ProviderID == "" || phase == "" ||
 		phase == v1alpha1.MachineCrashLoopBackOff
 }
 
-// CloudCallCount returns how many other machines of the same set make the same kind of cloud call now: the creation of
-// their instance, or its deletion if this machine is being deleted.
+// CloudCallCount returns how many other machines of the set are in the same kind of cloud call now. The kind is
+// deletion if this machine is being deleted, otherwise creation.
 func CloudCallCount(c *cache.Cluster, m *v1alpha1.Machine) int {
 	owner := metav1.GetControllerOf(m)
 	if owner == nil {
@@ -118,8 +119,8 @@ func CloudCallCount(c *cache.Cluster, m *v1alpha1.Machine) int {
 	return len(others)
 }
 
-// Facts returns the facts from which a machine is planned. The parameter now is the time of the decision; with a zero
-// time, no timeout counts. Facts does not change its arguments.
+// Facts returns the facts from which the plan for a machine is made. The parameter now is the time of the decision;
+// with a zero time, no timeout counts. Facts does not change its arguments.
 func Facts(m *v1alpha1.Machine, related RelatedObjects, now time.Time) attention.MachineFacts {
 	f := attention.MachineFacts{
 		Facts:      healthFacts(m, related, now),
@@ -148,7 +149,7 @@ func Facts(m *v1alpha1.Machine, related RelatedObjects, now time.Time) attention
 	return f
 }
 
-// joinBlocker returns why a healthy node does not count as joined yet; empty if nothing blocks the join.
+// joinBlocker returns why a healthy node has not joined yet; empty if nothing blocks the join.
 func joinBlocker(node *corev1.Node) string {
 	switch {
 	case cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady):
@@ -209,8 +210,8 @@ func validUpdateResult(result string) string {
 }
 
 // CreationDeadline returns when the creation timeout of a machine expires. The timeout starts at the creation of the
-// Machine object. Stops of the creation and absences extend the timeout. While the creation is stopped, the deadline
-// moves with now.
+// Machine object. The time during which the creation was stopped or no worker was running does not count. While the
+// creation is stopped, the deadline moves with now.
 func CreationDeadline(m *v1alpha1.Machine, absences cache.Absences, now time.Time) time.Time {
 	end := m.CreationTimestamp.Add(m.Spec.EffectiveCreationTimeout(m.Annotations))
 	if s := m.Status.CreationStopped; s != nil {
@@ -239,8 +240,8 @@ func HasDeployment(set *v1alpha1.MachineSet) bool {
 	return owner != nil && owner.Kind == "MachineDeployment"
 }
 
-// CopiedConditions returns the conditions of a node in the form of the machine's status: without the heartbeat time,
-// which changes with each heartbeat.
+// CopiedConditions returns a node's conditions as the machine's status stores them: without the heartbeat time, which
+// changes too often.
 func CopiedConditions(node *corev1.Node) []corev1.NodeCondition {
 	copied := slices.DeleteFunc(slices.Clone(node.Status.Conditions), isReservedCondition)
 	for i := range copied {
@@ -287,7 +288,8 @@ func badConditionTypes(m *v1alpha1.Machine) []string {
 	return names
 }
 
-// NodeReadyTime returns since when the node of a Running machine has been ready; zero for all other machines.
+// NodeReadyTime returns the time since which the node of a Running machine is ready; zero for a machine in another
+// phase.
 func NodeReadyTime(m *v1alpha1.Machine) time.Time {
 	if m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning {
 		return time.Time{}
@@ -349,7 +351,8 @@ func HasJoined(m *v1alpha1.Machine) bool {
 	}
 }
 
-// IsJoinRecorded reports whether the machine records that its node has joined, whatever the machine's present phase.
+// IsJoinRecorded reports whether the machine records that its node has joined. The phase of the machine does not
+// matter.
 func IsJoinRecorded(m *v1alpha1.Machine) bool {
 	return m.Status.JoinedAt != nil || m.Annotations[v1alpha1.AnnotationMachineJoinDuration] != ""
 }

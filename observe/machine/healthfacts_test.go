@@ -232,7 +232,7 @@ func TestAFailedMachineStaysFailedWhenItsNodeRecovers(t *testing.T) {
 	assert.Equal(t, health.Verdict{}, healthVerdict(m, related, ""))
 }
 
-// A time without a working worker does not count for the timeouts of a machine.
+// Time without a running worker does not use up the timeouts of a machine.
 func TestAbsencesDoNotCount(t *testing.T) {
 	away := cache.Absences{
 		{From: observetest.MinutesBeforeNoon(90).Time, To: observetest.MinutesBeforeNoon(50).Time},

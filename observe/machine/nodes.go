@@ -14,10 +14,10 @@ import (
 )
 
 // JoinedNodes returns the nodes of the machines that have joined the target of a namespace. JoinedNodes reads the
-// nodes, because the phases of machines may be out of date. JoinedNodes leaves out machines whose node is dead for a
-// known reason: the instance is being deleted, the machine is being replaced, or both the instance and the Node are
-// gone. The provider's report of a missing instance alone is not a known reason: the provider may have read another
-// cloud account.
+// nodes, because the phases of machines may be out of date. JoinedNodes omits a machine if its node is down for a known
+// reason: the instance is being deleted, the machine is being replaced, or both the instance and the Node are gone. The
+// provider's report of a missing instance alone is not a known reason: the provider may have read another cloud
+// account.
 func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.NodeCounts {
 	var n replace.NodeCounts
 	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
@@ -55,8 +55,8 @@ func IsNodeDeletedByHand(c *cache.Cluster, m *v1alpha1.Machine) bool {
 	return c.BehavesAsMCM && node != nil && node.DeletionTimestamp != nil
 }
 
-// hasJoinedNode reports whether the node of a machine has joined and there is no known reason for a dead node. The node
-// of a machine that is being deleted counts until the machine's drain is over.
+// hasJoinedNode reports whether the node of a machine has joined and there is no known reason for a dead node. If the
+// machine is being deleted, its node counts until the drain is over.
 func hasJoinedNode(m *v1alpha1.Machine, node *corev1.Node) bool {
 	phase := m.Status.CurrentStatus.Phase
 	switch {
@@ -94,8 +94,8 @@ func FailureDomain(m *v1alpha1.Machine, class *v1alpha1.MachineClass) string {
 	return ""
 }
 
-// NodeSyncFacts returns the wanted and the present metadata, taints and capacity of a machine's node. Without a class
-// (nil), or with a class without a node template, the node's capacity stays unchanged.
+// NodeSyncFacts returns the wanted and the present metadata, taints and capacity of a machine's node. If the class is
+// nil or has no node template, the capacity of the node is not changed.
 func NodeSyncFacts(
 	m *v1alpha1.Machine,
 	class *v1alpha1.MachineClass,
@@ -130,7 +130,7 @@ func nodeTaints(list []corev1.Taint) []nodesync.Taint {
 	return result
 }
 
-// quantityTexts returns quantities in the API server's text form. quantityTexts never returns nil: a nil map would mean
+// quantityTexts returns quantities as the API server writes them. The result is never nil, because a nil map would mean
 // unknown.
 func quantityTexts(list corev1.ResourceList) map[string]string {
 	result := make(map[string]string, len(list))

@@ -12,8 +12,8 @@ import (
 	"millwright/observe/drain"
 )
 
-// PreserveFacts returns the facts from which the preservation of a machine is decided. A nil node means that the
-// machine has no node. With a zero now, no preservation counts as expired.
+// PreserveFacts returns the facts for the decision whether to preserve a machine. A nil node means that the machine has
+// no node. If now is zero, no preservation has expired.
 func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preserve.Facts {
 	f := preserve.Facts{
 		OnMachine:   preserveAnnotation(m.Annotations, v1alpha1.AnnotationPreserve),
@@ -82,8 +82,8 @@ func IsOrWillBePreserved(m *v1alpha1.Machine) bool {
 
 // IsProtectedFromReplacement reports whether a machine that has failed or fails now must not be replaced. The machine's
 // status records a preservation, or an annotation requests a preservation that the machine's workflow has not recorded
-// yet. The node's annotation has priority over the machine's annotation; a nil node is unknown. If the node had the
-// annotation and lost it, then neither annotation requests a preservation.
+// yet. The node's annotation has priority over the machine's annotation; a nil node is unknown. If the annotation was
+// removed from the node, no preservation is requested.
 func IsProtectedFromReplacement(m *v1alpha1.Machine, node *corev1.Node) bool {
 	value := m.Annotations[v1alpha1.AnnotationPreserve]
 	if node != nil &&
@@ -104,8 +104,8 @@ func WaitsForGrant(m *v1alpha1.Machine) bool {
 	return over && m.DeletionTimestamp == nil && !IsReplacementGranted(m) && !IsProtectedFromReplacement(m, nil)
 }
 
-// CreationBlocker returns why the provider creates no instance for a machine, as a reason and a sentence; both are
-// empty if nothing blocks the creation.
+// CreationBlocker returns the reason and the message why the provider creates no instance for a machine; both are empty
+// if nothing blocks the creation.
 func CreationBlocker(m *v1alpha1.Machine) (reason, message string) {
 	if m.DeletionTimestamp != nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineCrashLoopBackOff {
 		return "", ""

@@ -130,7 +130,7 @@ func TestPreservation(t *testing.T) {
 	}
 }
 
-// IsProtected must agree with the decision that a failed machine's workflow makes.
+// IsProtectedFromReplacement must agree with the decision of a failed machine's workflow.
 func TestIsProtectedAgreesWithTheDecision(t *testing.T) {
 	values := []string{"", "now", "when-failed", "auto-preserved", "false", "nonsense"}
 	for _, onMachine := range values {

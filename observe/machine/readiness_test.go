@@ -14,8 +14,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// Each row maps a phase to a set's view: whether the node is ready, the node's state, and whether the machine has
-// joined at some time.
+// Each row maps the phase of a machine to three facts for its set: whether the node is ready, the state of the node,
+// and whether the node has ever joined.
 func TestReadinessByPhase(t *testing.T) {
 	for _, row := range []struct {
 		phase  v1alpha1.MachinePhase

@@ -11,8 +11,8 @@ import (
 	"millwright/observe/drain"
 )
 
-// requestAnnotations maps the kind and the command to the key of the annotation that the command writes. Missing
-// commands write no annotation.
+// requestAnnotations maps the kind and the command to the key of the annotation that the command writes. A command that
+// is not in the map writes no annotation.
 var requestAnnotations = map[request.Kind]map[request.Command]string{
 	request.Machine: {
 		request.Extend:          v1alpha1.AnnotationExtend,
@@ -42,8 +42,8 @@ func RequestAnnotation(kind request.Kind, command request.Command) string {
 	return requestAnnotations[kind][command]
 }
 
-// RequestFacts returns the facts from which a command on a machine is decided at the time now. The facts about the node
-// come from the copy in the machine's status.
+// RequestFacts returns the facts for the decision on an operator's command for a machine at the time now. The facts
+// about the node come from the copy in the machine's status.
 func RequestFacts(m *v1alpha1.Machine, command request.Command, now time.Time) request.MachineFacts {
 	f := request.MachineFacts{
 		Name:       m.Namespace + "/" + m.Name,

@@ -58,7 +58,7 @@ func TestMachineRequestOfADrain(t *testing.T) {
 	}
 	for command, value := range map[request.Command]*string{
 		request.Hold: new("bob: wait"), request.Resume: new("bob: wait"), request.Extend: new("2026-11-21T15:00:00Z bob"), request.Retry: nil,
-		request.AbandonInstance: new(""), // an annotation with an empty value counts as set
+		request.AbandonInstance: new(""), // an annotation with an empty value is set
 	} {
 		facts.Annotation, facts.Value = machine.RequestAnnotation(request.Machine, command), value
 		assert.Equal(t, facts, machine.RequestFacts(m, command, observetest.RequestTime))

@@ -61,7 +61,7 @@ func InDeletionStage(stage v1alpha1.MachineDeletionStage, of *v1alpha1.MachineDr
 }
 
 // StartWithDrainCaches returns running caches, including the caches that only drains read, over a target that holds
-// these objects. The caches are filled before the watch of volume attachments opens. StartWithDrainCaches also waits
+// these objects. The caches are synced before the watch of volume attachments opens. StartWithDrainCaches also waits
 // for that watch, because KnowsAttachments is false before.
 func StartWithDrainCaches(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefake.Clientset) {
 	t.Helper()
@@ -92,7 +92,7 @@ func WithDrainTimeout(after time.Duration) *v1alpha1.MachineConfiguration {
 	return &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: after}}
 }
 
-// WithBlockedCreation makes a machine for which the provider creates no instance, with a condition of this type.
+// WithBlockedCreation gives a machine a condition of this type, because of which the provider creates no instance.
 func WithBlockedCreation(kind corev1.NodeConditionType, reason string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
@@ -115,8 +115,8 @@ func MinutesBeforeNoon(minutes int) metav1.Time {
 	return metav1.NewTime(Noon.Add(-time.Duration(minutes) * time.Minute))
 }
 
-// StartCaches returns running caches over fake API servers that hold these objects. The fakes set no resource versions:
-// tests set the resource versions that they need.
+// StartCaches returns running caches over fake API servers that hold these objects. The fakes do not set resource
+// versions, so a test must set those that it needs.
 func StartCaches(t *testing.T, nodes []runtime.Object, objects ...runtime.Object) (*cache.Cluster, *fake.Clientset) {
 	t.Helper()
 	machines := fake.NewSimpleClientset(objects...)
@@ -187,7 +187,7 @@ func WithNodeLabel(name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = name }
 }
 
-// WithOwnNode gives a machine an instance and a node of this name. The node is proven to be the machine's.
+// WithOwnNode gives a machine an instance and a node of this name. The node provably belongs to the machine.
 func WithOwnNode(name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = name, name, "fake:///"+name
@@ -302,7 +302,7 @@ type (
 	DeploymentChange = func(*v1alpha1.MachineDeployment)
 )
 
-// FieldByName returns a field of a struct by name; a nested field has the name Outer.Inner.
+// FieldByName returns the field of a struct with this name; the name of a nested field is Outer.Inner.
 func FieldByName(of any, name string) any {
 	v := reflect.ValueOf(of)
 	for part := range strings.SplitSeq(name, ".") {
@@ -311,9 +311,9 @@ func FieldByName(of any, name string) any {
 	return v.Interface()
 }
 
-// FieldNames lists the names of a struct's exported fields. A nested field has the name Outer.Inner; the fields of an
-// embedded struct count as fields of the struct itself. A struct of a type in whole counts as one fact. Unexported
-// fields are left out, because they are derived from exported fields.
+// FieldNames lists the names of a struct's exported fields. The name of a nested field is Outer.Inner; the fields of an
+// embedded struct have no prefix. A struct whose type is in whole is listed as one field. Unexported fields are left
+// out, because they are derived from exported fields.
 func FieldNames(of reflect.Type, prefix string, whole ...reflect.Type) (names []string) {
 	for f := range of.Fields() {
 		switch {

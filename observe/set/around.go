@@ -23,14 +23,15 @@ import (
 type RelatedObjects struct {
 	Members         []*v1alpha1.Machine // machines that the set controls, unsorted
 	Orphans         []*v1alpha1.Machine // machines of its namespace without an existing controller, unsorted
-	MachinesVersion string              // the machines are at most as new as this resource version; empty: unknown
+	MachinesVersion string              // the machines are at most as new as this resource version; empty means unknown
 	Deployment      *v1alpha1.MachineDeployment
-	Policy          *v1alpha1.RolloutPolicy // policy of the deployment, or of a set without a deployment; nil: none
+	// policy of the deployment, or of the set if it has no deployment; nil without a policy
+	Policy *v1alpha1.RolloutPolicy
 	// NodeOfMachine returns the node of a machine; nil if the machine has no node. A nil function means that nodes are
 	// unknown.
 	NodeOfMachine func(*v1alpha1.Machine) *corev1.Node
-	MissingKinds  []string        // kinds in the template whose objects do not exist
-	Preflight     preflight.Facts // facts for the preflight checks; zero: no control plane is configured
+	MissingKinds  []string        // kinds of missing objects to which the template refers
+	Preflight     preflight.Facts // facts for the preflight checks; zero if no control plane is configured
 	// ControlPlaneVersion is the resource version of the control plane; empty if there is no control plane.
 	ControlPlaneVersion string
 	BehavesAsMCM        bool // the flag --as-mcm; see cache.Cluster
@@ -52,7 +53,7 @@ func ReadRelated(c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
 	}
 	related.MachinesVersion = c.AppliedVersion(
 		cache.Machines,
-	) // read after the machines, so that the version is not older than the machines
+	) // read the version after the machines, so that it is not older than the machines
 	if owner := metav1.GetControllerOf(set); owner != nil {
 		if d, found := c.Deployment(set.Namespace + "/" + owner.Name); found && d.UID == owner.UID {
 			related.Deployment, related.Policy = d, c.PolicyOfObject(d)
@@ -62,26 +63,26 @@ func ReadRelated(c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
 	}
 	class, _ := c.Class(cache.ClassOfSet(set))
 	related.addClass(class)
-	read := c.HasReadControlPlane() // read before the object, in case the cache fills in between
+	read := c.HasReadControlPlane() // read this before the object, because the cache may sync between the two reads
 	related.addPreflight(c, set, c.ControlPlane(), read)
 	return related
 }
 
-// ReadRelatedForWrite does the same as ReadRelated, for a decision that writes. While the cache of the control plane is
-// not filled, ReadRelatedForWrite reads the control plane from the API server, because no event signals that a cache is
-// filled and empty. If that read fails, the set creates no machine.
+// ReadRelatedForWrite is ReadRelated for a decision that writes. If the cache of the control plane is not synced,
+// ReadRelatedForWrite reads the control plane from the API server, because an empty cache sends no event when it has
+// synced. If that read fails, the set creates no machine.
 func ReadRelatedForWrite(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
 	related := ReadRelated(c, set)
 	if !c.HasReadControlPlane() {
-		_ = addLiveControlPlane(ctx, c, set, &related) // after an error, the control plane stays unread
+		_ = addLiveControlPlane(ctx, c, set, &related) // after an error, the control plane counts as unread
 	}
 	return related
 }
 
 // ReadRelatedLive reads the machines related to a set from the API server, and also the set's class if the cache has no
-// such class. Machines that the set controls although its selector no longer matches their labels come from the cache.
-// Without these machines, ReadRelatedLive and ReadRelated would count different members, and each decision would undo
-// the previous decision.
+// such class. If the selector of the set no longer matches a machine that the set controls, the machine comes from the
+// cache. Without these machines, ReadRelatedLive and ReadRelated would count different members, and each decision would
+// undo the previous decision.
 func ReadRelatedLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (RelatedObjects, error) {
 	related := ReadRelated(c, set)
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
@@ -167,8 +168,8 @@ func (a *RelatedObjects) addLiveClass(ctx context.Context, c *cache.Cluster, set
 	return nil
 }
 
-// PreservationNode returns the node whose annotation may preserve a failed machine. PreservationNode returns nil for a
-// machine that has not failed, and for an unknown node.
+// PreservationNode returns the node whose annotation may preserve a failed machine. PreservationNode returns nil if the
+// machine has not failed or its node is unknown.
 func (a RelatedObjects) PreservationNode(m *v1alpha1.Machine) *corev1.Node {
 	if a.NodeOfMachine == nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed {
 		return nil
@@ -220,8 +221,8 @@ func (a *RelatedObjects) addPreflight(
 	}
 }
 
-// controlPlaneFacts reads the fields of Cluster API's contract for control planes. A missing field, or a field of
-// another type, counts as unknown.
+// controlPlaneFacts reads the fields of Cluster API's contract for control planes. A field that is missing or has
+// another type is unknown.
 func controlPlaneFacts(o *unstructured.Unstructured) *preflight.ControlPlane {
 	text := func(fields ...string) string {
 		value, _, _ := unstructured.NestedString(o.Object, fields...)

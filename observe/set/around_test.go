@@ -106,7 +106,8 @@ func newStaleCluster(t *testing.T, cached, live []*v1alpha1.Machine) (*cache.Clu
 	return cluster, setListResponse(client, live)
 }
 
-// answerWith makes an API server list these machines from now on, and returns the selectors of all list requests.
+// setListResponse makes the API server return these machines for each list request, and returns the selectors of these
+// requests.
 func setListResponse(client *fake.Clientset, live []*v1alpha1.Machine) *[]string {
 	list, asked := &v1alpha1.MachineList{}, &[]string{}
 	for _, m := range live {
@@ -202,11 +203,11 @@ func TestReadLiveOfASet(t *testing.T) {
 	assert.Equal(t, []string{"app=web"}, *asked, "one request, for what its selector matches")
 	assert.Equal(t, map[string]string{
 		"mine": "2", "late": "2", "back": "2",
-		"relabelled": "1", // ReadRelatedLive takes an owned machine that the selector does not match from the cache
+		"relabelled": "1", // ReadRelatedLive reads an owned machine from the cache if the selector does not match it
 	}, versionsByName(related.Members), "not what another owns, what is gone, or what does not match any more and shall not be counted from an old look")
 	assert.Equal(t, map[string]string{
 		"orphan": "2", "orphan-late": "2", "released": "2",
-		"stranger": "1", // no selector matches this machine; the set may have released the machine
+		"stranger": "1", // the selector does not match this machine, so the set may have released it
 	}, versionsByName(related.Orphans), "not what another took meanwhile")
 }
 

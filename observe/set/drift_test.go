@@ -24,7 +24,8 @@ func setWithFullTemplate() *v1alpha1.MachineSet {
 	return s
 }
 
-// FollowTemplate copies some parts of a template to a machine. Other parts of the machine stay unchanged.
+// FollowTemplate copies some parts of a template to a machine. FollowTemplate does not change other parts of the
+// machine.
 func TestLiveMachinesFollowTheTemplate(t *testing.T) {
 	label := func(key, value string) observetest.SetChange {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels[key] = value }

@@ -28,8 +28,7 @@ func ExplanationFacts(
 	return s
 }
 
-// ExplanationFactsWithoutMachines does the same as ExplanationFacts, but without the machines, and with the conditions
-// in the set's status.
+// ExplanationFactsWithoutMachines is ExplanationFacts without the machines; it uses the conditions in the set's status.
 func ExplanationFactsWithoutMachines(
 	set *v1alpha1.MachineSet,
 	deployment *v1alpha1.MachineDeployment,
@@ -91,8 +90,8 @@ func StatusShowsBlockers(s *v1alpha1.MachineSetStatus, blocked explain.Summary) 
 	return !blocked.IsBlocked()
 }
 
-// BlockedText returns what blocks a set or one of its machines, which the status of the set's deployment repeats; empty
-// if nothing is blocked.
+// BlockedText returns what blocks a set or one of its machines, or is empty. The status of the set's deployment repeats
+// this text.
 func BlockedText(set *v1alpha1.MachineSet) string {
 	for _, c := range set.Status.Conditions {
 		if c.Type == v1alpha1.MachineSetBlocked {

@@ -19,7 +19,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// ScaleFacts returns the facts from which a set is planned. The parameter seed is the random seed for new names.
+// ScaleFacts returns the facts from which the plan for a set is made. The parameter seed is the random seed for new
+// names.
 func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time, seed uint64) scale.Facts {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	o := scale.Facts{
@@ -115,8 +116,8 @@ func creationStopReasons(set *v1alpha1.MachineSet) []string {
 	return nil
 }
 
-// MinReadyDuration returns how long a machine of a set must have been ready to count as available. MinReadyDuration
-// returns 0 with asMCM, because machine-controller-manager ignores the field minReadySeconds.
+// MinReadyDuration returns how long a machine of a set must be ready before it is available. MinReadyDuration returns 0
+// with asMCM, because machine-controller-manager ignores the field minReadySeconds.
 func MinReadyDuration(set *v1alpha1.MachineSet, asMCM bool) time.Duration {
 	if asMCM {
 		return 0
@@ -133,7 +134,7 @@ func deletionOrder(related RelatedObjects) scale.DeletionOrder {
 	return scale.Oldest
 }
 
-// freezeFacts returns the label freeze of a set, and the conditions that end the freeze.
+// freezeFacts returns the facts about the freeze of a set: its label freeze, and what ends the freeze.
 func freezeFacts(set *v1alpha1.MachineSet, related RelatedObjects) scale.FreezeState {
 	f := scale.FreezeState{Label: set.Labels[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue}
 	_, f.Unfreeze = set.Annotations[v1alpha1.AnnotationUnfreeze]
@@ -146,9 +147,9 @@ func freezeFacts(set *v1alpha1.MachineSet, related RelatedObjects) scale.FreezeS
 // Defaults of machine-controller-manager's flags --machine-safety-up and --machine-safety-down
 const safetyUp, safetyDown = 2, 1
 
-// mcmFreezeEndsAt returns the number of machines at which machine-controller-manager ends a freeze. Source: the
-// overshoot protection of machine-controller-manager, which freezes a set that has safetyUp more machines than the
-// deployment may have. For a set without a deployment, the limit is twice the replicas.
+// mcmFreezeEndsAt returns the number of machines at which machine-controller-manager ends a freeze. The overshoot
+// protection of machine-controller-manager freezes a set that has safetyUp machines more than the deployment allows,
+// and unfreezes it at safetyDown fewer. A set without a deployment may have twice its replicas.
 func mcmFreezeEndsAt(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) int {
 	most := 2 * int(set.Spec.Replicas)
 	if d != nil {
@@ -244,7 +245,7 @@ func MemberFacts(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.
 }
 
 // HealthCheckResult returns the result of a machine's health check, and whether the check requests a replacement by the
-// set. If the check finds the machine healthy, a leftover request does not count: the check removes the request.
+// set. If the machine is healthy again, an old request is ignored; the health check will remove it.
 func HealthCheckResult(m *v1alpha1.Machine) (check scale.ConditionStatus, marked bool) {
 	if c := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineHealthCheckSucceeded); c != nil {
 		check = scale.ConditionStatus(c.Status)

@@ -40,7 +40,7 @@ func finalizedSet(replicas int32, change ...observetest.SetChange) *v1alpha1.Mac
 	}}, change...)...)
 }
 
-// withPlannedStatus gives a set the status that is planned for noon.
+// withPlannedStatus gives a set the status that the plan for noon computes.
 func withPlannedStatus(s *v1alpha1.MachineSet, related set.RelatedObjects) *v1alpha1.MachineSet {
 	set.ApplyStatus(
 		&s.Status,

@@ -11,10 +11,10 @@ type ExplainedPlan struct {
 	scale.PlanResult
 	Facts           scale.Facts     // facts from which scale.PlanSet made the plan
 	BlockedSummary  explain.Summary // blockers of the set and its machines
-	IsShownInStatus bool            // the status of the set shows the blockers
+	IsShownInStatus bool            // whether the set's status already shows BlockedSummary
 }
 
-// ExplainPlan adds the blockers of a set to a plan. The plan was made from the facts o.
+// ExplainPlan adds to a plan what blocks the set. The plan was made from the facts o.
 func ExplainPlan(s *v1alpha1.MachineSet, related RelatedObjects, o scale.Facts, plan scale.PlanResult) ExplainedPlan {
 	blocked := ExplanationFacts(s, related, plan.Status.Conditions, o.Now).BlockedSummary(o.Now)
 	return ExplainedPlan{plan, o, blocked, StatusShowsBlockers(&s.Status, blocked)}

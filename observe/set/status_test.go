@@ -113,7 +113,7 @@ func TestTimesOfConditions(t *testing.T) {
 type statusRow struct {
 	field  string
 	change func(*v1alpha1.MachineSetStatus)
-	same   bool // true: the field is not part of the counts
+	same   bool // true if the field is not one of the counts
 }
 
 func TestWhichStatusFieldsASetReports(t *testing.T) {

@@ -22,7 +22,7 @@ func IsSameTemplate(a, b *v1alpha1.MachineTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(rolloutTemplatePart(a), rolloutTemplatePart(b))
 }
 
-// rolloutTemplatePart returns the part of a template whose change causes a rollout.
+// rolloutTemplatePart returns the part of a template that causes a rollout when it changes.
 func rolloutTemplatePart(t *v1alpha1.MachineTemplateSpec) *v1alpha1.MachineTemplateSpec {
 	c := t.DeepCopy()
 	delete(c.Labels, v1alpha1.LabelMachineTemplateHash)
@@ -36,8 +36,8 @@ func rolloutTemplatePart(t *v1alpha1.MachineTemplateSpec) *v1alpha1.MachineTempl
 // groupOfClass returns the API group of a class; the default group if the class names no group.
 func groupOfClass(class v1alpha1.ClassSpec) string { return cmp.Or(class.APIGroup, v1alpha1.GroupName) }
 
-// TemplateHash returns the label value that distinguishes the sets of a deployment, in MCM's form: a decimal 32-bit FNV
-// hash of the whole template. After a name collision, the hash also covers the collision count.
+// TemplateHash returns the value of the hash label, which distinguishes the sets of a deployment. As in MCM, it is a
+// decimal 32-bit FNV hash of the whole template. After a name collision, the hash also covers the collision count.
 func TemplateHash(t *v1alpha1.MachineTemplateSpec, collisions *int32) (string, error) {
 	text, err := json.Marshal(t)
 	if err != nil {
@@ -51,15 +51,15 @@ func TemplateHash(t *v1alpha1.MachineTemplateSpec, collisions *int32) (string, e
 	return strconv.FormatUint(uint64(h.Sum32()), 10), nil
 }
 
-// NameFromHash returns the name of a deployment's set with this template hash: the deployment's name and the first five
-// characters of the hash, encoded in an alphabet without vowels as in MCM.
+// NameFromHash returns the name of a deployment's set with this template hash. As in MCM, it is the deployment's name
+// and the first five characters of the hash, in an alphabet without vowels.
 func NameFromHash(deployment, hash string) string {
 	encoded := rand.SafeEncodeString(hash)
 	return deployment + "-" + encoded[:min(5, len(encoded))]
 }
 
-// driftedParts returns the names of the parts that change in place and that differ between a machine and its set's
-// template; empty without such a difference.
+// driftedParts returns the parts that can change in place and that differ between a machine and its set's template;
+// empty if there are none.
 func driftedParts(m *v1alpha1.Machine, set *v1alpha1.MachineSet) string {
 	shallow := *m // a shallow copy is enough, because FollowTemplate replaces maps and pointers
 	return strings.Join(FollowTemplate(&shallow, set), ", ")
@@ -76,9 +76,9 @@ func containsAll(all, some map[string]string) bool {
 }
 
 // FollowTemplate copies to a machine the parts of its set's template that change in place, and returns the names of the
-// changed parts. FollowTemplate replaces maps and pointers, and does not modify existing ones. Labels and annotations
-// of other writers stay. A failed machine does not change. A machine that is being deleted gets only the timeouts,
-// because people shorten timeouts to speed up a deletion.
+// changed parts. FollowTemplate replaces maps and pointers instead of modifying them. FollowTemplate keeps the labels
+// and annotations of other writers. FollowTemplate does not change a failed machine. A machine that is being deleted
+// gets only the timeouts, because people shorten timeouts to speed up a deletion.
 func FollowTemplate(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
 	t := &set.Spec.Template
 	var parts []string
@@ -109,9 +109,8 @@ func FollowTemplate(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
 	return parts
 }
 
-// copyEntries copies the entries of one map to another, and reports whether any entry was missing or different.
-// copyEntries does not overwrite annotations by which operators make requests about one machine, for example its
-// priority.
+// copyEntries copies the entries of one map to another, and reports whether an entry was missing or different. It does
+// not overwrite annotations with which an operator makes a request for one machine, for example its priority.
 func copyEntries(to *map[string]string, from map[string]string) (changed bool) {
 	for key, value := range from {
 		was, there := (*to)[key]

@@ -11,8 +11,9 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 )
 
-// PollerTimeout is the time without a poll after which a worker counts as gone. Source: a poll of the SDK lasts at most
-// 1 min, and Temporal keeps a worker in the list of pollers for 5 min. So a worker that was killed counts for as long.
+// PollerTimeout is the time without a poll after which a worker is considered gone. A poll of the SDK lasts at most 1
+// min. Temporal itself lists a worker for 5 min after its last poll. Therefore a killed worker is counted until
+// PollerTimeout has passed.
 const PollerTimeout = 75 * time.Second
 
 // CountPollers returns how many workers have polled a task queue for tasks of this type within PollerTimeout.

@@ -1,5 +1,5 @@
-// Package commandline has the common parts of all command lines: errors of wrong calls with a suggestion, signals and
-// exit codes.
+// Package commandline contains the common parts of all command lines: usage errors with suggestions, signals, and exit
+// codes.
 package commandline
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// usageError is an error of the command line itself.
+// usageError means that the arguments or flags of a command are wrong.
 type usageError struct {
 	error
 
@@ -28,8 +28,8 @@ func (e usageError) Error() string { return e.error.Error() + "\nusage: " + e.us
 
 func (e usageError) Unwrap() error { return e.error }
 
-// Main is the main function of a program: it runs the command with the arguments of the process. The command's context
-// ends with SIGINT or SIGTERM. If the command fails, Main prints the error, and the process exits with ExitCode.
+// Main is the main function of a program: it runs the command with the arguments of the process. SIGINT or SIGTERM
+// cancels the context of the command. If the command fails, Main prints the error, and the process exits with ExitCode.
 func Main(c *cobra.Command) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	RefuseUnknownArguments(c)

@@ -31,14 +31,14 @@ type Flags struct {
 	Address   string
 	Namespace string
 
-	tls         *bool // nil: TLS is used if another setting of TLS or an API key is set
+	tls         *bool // if nil, TLS is used if another TLS setting or an API key is set
 	files       tlsFiles
 	serverName  string
 	apiKeyFile  string
 	payloadKeys string
 
 	profile         envconfig.ClientConfigProfile // settings of environment and configuration file
-	configFileError error                         // why the configuration file is not usable
+	configFileError error                         // error of the configuration file, if it cannot be used
 }
 
 // Register adds the flags to a set. The defaults of the flags come from the environment or the configuration file. If
@@ -151,7 +151,7 @@ func (f *Flags) Options() (client.Options, error) {
 }
 
 // unreadableConfigError returns the error for an unreadable configuration file. For a syntax error, the returned error
-// names only the position: the parser's message shows a part of the file, which may be the API key.
+// contains only the position, because the parser's message quotes the file, which may contain the API key.
 func unreadableConfigError(err error) error {
 	if syntax, ok := errors.AsType[toml.ParseError](err); ok {
 		err = fmt.Errorf("line %d, at the key %q: it is not TOML", syntax.Position.Line, syntax.LastKey)

@@ -8,8 +8,8 @@ import (
 )
 
 // DataConverter returns the data converter of all processes, with or without keys. DataConverter has the converters of
-// the SDK, and a converter for payloads that Keys could not decrypt. The error of the converter for undecrypted
-// payloads names the key.
+// the SDK, and a converter for payloads that Keys could not decrypt. The converter for undecryptable payloads returns
+// an error with the name of the key.
 func DataConverter() converter.DataConverter {
 	return converter.NewCompositeDataConverter( // the SDK's converters in their order, and encryptedConverter
 		converter.NewNilPayloadConverter(),
@@ -21,9 +21,9 @@ func DataConverter() converter.DataConverter {
 	)
 }
 
-// unreadableRecorder is a value that can record why its payload could not be decrypted. The value of a signal
-// implements unreadableRecorder: the SDK drops a signal that it cannot decode, and a run that has dropped a signal
-// could not be replayed when the key is available again.
+// unreadableRecorder is a value that can record why its payload could not be decrypted. The values of signals implement
+// unreadableRecorder. Otherwise, the SDK would drop a signal that it cannot decode, and the run could not be replayed
+// once the key is available again.
 type unreadableRecorder interface{ MarkUndecryptable(why string) }
 
 // encryptedConverter is the converter for payloads that are still encrypted when the SDK decodes them.
@@ -31,7 +31,7 @@ type encryptedConverter struct{}
 
 func (encryptedConverter) Encoding() string { return encodingEncrypted }
 
-// ToPayload encrypts nothing: Keys encrypts payloads, below the client.
+// ToPayload does nothing, because Keys encrypts payloads below the client.
 func (encryptedConverter) ToPayload(any) (*commonpb.Payload, error) { return nil, nil }
 
 func (e encryptedConverter) FromPayload(p *commonpb.Payload, value any) error {

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Metadata of an encrypted payload. Temporal's samples use the same names, so that people and tools know them.
+// Metadata of an encrypted payload. The names are the same as in Temporal's samples, which people and tools know.
 const (
 	encodingEncrypted = "binary/encrypted"
 	keyIDMetadata     = "encryption-key-id"
@@ -36,12 +36,12 @@ type Keys struct {
 	ciphers       map[string]cipher.AEAD
 
 	mu           sync.Mutex
-	reportedKeys map[string]bool // quoted names of the keys of payloads that could not be decrypted
+	reportedKeys map[string]bool // quoted names of the missing keys that were already logged
 }
 
 // ReadKeys reads a file of keys. Each line has the name of a key and 32 random bytes in base64; empty lines and lines
-// that begin with # are ignored. The first key encrypts, and all keys decrypt. An error names the line, and never shows
-// the content of the line.
+// that begin with # are ignored. The first key encrypts payloads; every key can decrypt them. Errors name the line, but
+// never contain the content of the line.
 func ReadKeys(path string) (*Keys, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -71,7 +71,7 @@ func (k *Keys) addKey(fields []string) error {
 	secret, err := base64.StdEncoding.DecodeString(fields[1])
 	switch {
 	case err != nil:
-		return fmt.Errorf("the second word is not base64") // the error's cause would show a part of the key
+		return fmt.Errorf("the second word is not base64") // the cause would contain a part of the key
 	case len(secret) != keySize:
 		return fmt.Errorf("the key has %d bytes, not %d", len(secret), keySize)
 	case k.ciphers[name] != nil:
@@ -109,11 +109,11 @@ func (k *Keys) Encode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error)
 }
 
 // Decode decrypts each payload with the key that the payload names. A payload that is not encrypted is returned
-// unchanged: it was written before keys were used. A payload that cannot be decrypted, because its key is missing or
-// the payload was changed, is also returned unchanged. Any sender of signals can send an undecryptable payload, and an
-// error would keep all tasks of the run from the workers. An undecryptable payload never counts as a value: the
-// converter of DataConverter turns it into an error. The log names each missing key once. Decode never returns an
-// error.
+// unchanged: it was written before keys were used. A payload that cannot be decrypted is also returned unchanged: its
+// key is missing, or the payload was modified. Decode returns no error for an undecryptable payload, because any sender
+// of signals can send one, and the error would block all tasks of the run. Later, DataConverter returns an error for an
+// undecryptable payload, so the payload is never used as a value. The log names each missing key once. Decode never
+// returns an error.
 func (k *Keys) Decode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
 	decrypted := make([]*commonpb.Payload, len(payloads))
 	for i, p := range payloads {
@@ -147,7 +147,7 @@ func (k *Keys) decrypt(p *commonpb.Payload) (*commonpb.Payload, error) {
 }
 
 // maxReportedKeys is the maximum number of keys whose names are logged, because any sender may write any number of
-// names. Source: more keys than any file of keys has.
+// names. No file of keys has so many keys.
 const maxReportedKeys = 100
 
 // reportUndecryptable logs once per key that a payload cannot be decrypted.
@@ -170,9 +170,9 @@ func (k *Keys) reportUndecryptable(name string, err error) {
 }
 
 // interceptors returns interceptors that encrypt requests to Temporal and decrypt its answers: payloads, memos,
-// heartbeats, summaries, and messages and stacks of failures. Names of workflows, queues and signals and search
-// attributes stay readable, because the server needs them. The interceptors work below the SDK's client: answers of the
-// client's raw API are decrypted too.
+// heartbeats, summaries, and messages and stacks of failures. Search attributes and the names of workflows, queues and
+// signals are not encrypted, because the server needs them. The interceptors are below the SDK's client, so they also
+// decrypt responses of the client's raw API.
 func (k *Keys) interceptors() ([]grpc.UnaryClientInterceptor, error) {
 	failures, err := converter.NewFailureGRPCClientInterceptor(
 		converter.NewFailureGRPCClientInterceptorOptions{EncodeCommonAttributes: true},
@@ -207,8 +207,7 @@ func finalErrorInterceptor(
 }
 
 // copyRequestInterceptor passes a copy of the request to the next interceptors, because they change the request. The
-// SDK sends the same request again after some errors: without the copy, the payloads of the second request would be
-// encrypted twice.
+// SDK sends the same request again after some errors. Without the copy, the second request would be encrypted twice.
 func copyRequestInterceptor(
 	ctx context.Context,
 	method string,

@@ -118,7 +118,7 @@ func TestChangedPayloadStaysEncrypted(t *testing.T) {
 	assertEncrypted(t, keys, []*commonpb.Payload{{Metadata: encrypted[0].GetMetadata()}})
 }
 
-// The log names each key of undecryptable payloads once, and never shows content. Any sender may write the names.
+// The log contains each missing key once, and never the content of payloads. Any sender may write the names.
 func TestTheLogNamesEachKeyOnce(t *testing.T) {
 	var lines bytes.Buffer
 	before := slog.Default()
@@ -346,8 +346,8 @@ func TestARequestThatIsSentAgainIsEncryptedOnce(t *testing.T) {
 	assert.Contains(t, string(attributes[0].GetData()), "no capacity")
 }
 
-// undecryptablePayloads returns payloads that a process with the key "a" cannot decrypt: encrypted with an unknown key,
-// encrypted with another key of the same name, changed on the way, or without a payload inside.
+// undecryptablePayloads returns payloads that a process with the key "a" cannot decrypt. They are encrypted with an
+// unknown key, encrypted with another key of the same name, modified in transit, or contain no payload.
 func undecryptablePayloads(t *testing.T, keys *Keys) map[string]*commonpb.Payload {
 	t.Helper()
 	encode := func(k *Keys) *commonpb.Payload {
@@ -368,8 +368,8 @@ func undecryptablePayloads(t *testing.T, keys *Keys) map[string]*commonpb.Payloa
 	}
 }
 
-// Any sender of signals can send a signal that no process can decrypt. The run still gets its tasks, and the signal
-// stays encrypted: encrypted content never counts as a value.
+// Any sender of signals can send a signal that no process can decrypt. The run still gets its tasks. The signal stays
+// encrypted, and is never used as a value.
 func TestTaskWithUndecryptableSignalArrives(t *testing.T) {
 	keys := readKeys(t, keyLine("a", "a"))
 	good, err := keys.Encode([]*commonpb.Payload{newPayload(t, "good")})

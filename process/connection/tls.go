@@ -15,11 +15,11 @@ import (
 // tlsFiles are the paths of PEM files; an empty path means no file.
 type tlsFiles struct{ certificate, key, authority string }
 
-// tlsSettings are the settings of TLS. Each PEM text is given as a file, as a text, or not at all.
+// tlsSettings contains the TLS settings. Each PEM text is given as a file, as a text, or not at all.
 type tlsSettings struct {
 	files                       tlsFiles
 	certificate, key, authority []byte
-	serverName                  string // name in the server's certificate; empty: the host of the address
+	serverName                  string // name in the server's certificate; if empty, the host of the address
 	// skipVerification disables the verification of the server's certificate: TEMPORAL_TLS_DISABLE_HOST_VERIFICATION.
 	skipVerification bool
 }

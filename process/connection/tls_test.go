@@ -131,8 +131,8 @@ func (f *temporalFrontend) closeConnections() {
 	f.openConnections = nil
 }
 
-// useAuthority makes the server present a certificate of this CA, and require client certificates of this CA, from the
-// next handshake on.
+// useAuthority makes the server use this CA from the next handshake on: it presents a certificate of the CA, and
+// requires client certificates of the CA.
 func (f *temporalFrontend) useAuthority(t *testing.T, a testCA) {
 	t.Helper()
 	certificate, key := a.issueCertificate(t, "temporal")

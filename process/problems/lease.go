@@ -24,22 +24,23 @@ type Report struct {
 }
 
 const (
-	// reportAge is how long a Report counts after it was written. Source: four renewals of a Lease.
+	// reportAge is how long a Report counts after it was written. A Report is valid for the time of four renewals of a
+	// Lease.
 	reportAge = time.Minute
-	// maxClockSkew is the largest difference between the clocks of a process and of a reader that hides no Report. Source:
-	// as long as reportAge, and far below the time that a person needs to repair anything.
+	// maxClockSkew is the largest difference between the clocks of a process and of a reader that hides no Report. The
+	// difference is as long as reportAge, and much shorter than the time that a person needs for a repair.
 	maxClockSkew = time.Minute
-	// maxReports and maxShown are the maximum numbers of Reports on a Lease, and of problems in a Report. Source: with
-	// maxWords, 20 KiB of an annotation.
+	// maxReports and maxShown are the maximum numbers of Reports on a Lease, and of problems in a Report. maxReports,
+	// maxShown and maxWords together limit the annotation to 20 KiB.
 	maxReports = 4
 	maxShown   = 10
-	// showInterval is the interval at which a process without a renewal shows its problems. Source: a problem must be
-	// visible after 20 s.
+	// showInterval is how often a process that does not renew its Lease writes its problems. A problem must be visible
+	// within 20 s.
 	showInterval = 10 * time.Second
 )
 
-// ReportsOf returns the Reports on a Lease, each with a problem or more, without the Reports of processes that write no
-// more; nil if the Reports are unreadable. The argument now is the time of the reader's clock.
+// ReportsOf returns the valid Reports on a Lease that contain at least one problem; nil if the annotation does not
+// parse. It drops Reports of processes that no longer update them. The argument now is the time of the reader's clock.
 func ReportsOf(lease *coordinationv1.Lease, now time.Time) []Report {
 	return reportsSince(lease, now.Add(-reportAge-maxClockSkew))
 }
@@ -116,9 +117,9 @@ func (w leaseWriter) noteWrite(has bool, err error) error {
 	return err
 }
 
-// Show writes the problems to a Lease without a renewal: the process is not at work. Show creates the Lease if it does
-// not exist, and writes nothing if there are no problems on the Lease and none to show. The function prepare changes the Lease before it is written.
-// The client leases is one of Leases().
+// Show writes the problems of a process to its Lease without renewing the Lease, because the process is not active.
+// Show creates the Lease if necessary. It writes nothing if there are no problems to show and none on the Lease. The
+// function prepare changes an existing Lease before the update. The client leases must come from the method Leases.
 func (r *Recorder) Show(
 	ctx context.Context,
 	leases typedcoordinationv1.LeaseInterface,
@@ -142,7 +143,7 @@ func (r *Recorder) Show(
 	return nil
 }
 
-// KeepShowing calls show every 10 s until ctx ends. A process calls KeepShowing until it renews its Lease.
+// KeepShowing calls show every 10 s until ctx is done. A process calls KeepShowing until it renews its Lease.
 func KeepShowing(ctx context.Context, show func(context.Context)) {
 	ticks := time.NewTicker(showInterval)
 	defer ticks.Stop()

@@ -35,16 +35,16 @@ func Workload(namespace, name string) System { return System(namespace + "/" + n
 func (s System) IsWorkload() bool { return strings.Contains(string(s), "/") }
 
 const (
-	// maxProblems is the maximum number of problems that a process keeps. Source: two for each of the resources that a
-	// process watches, and as many for writes in several namespaces.
+	// maxProblems is the maximum number of problems that a process keeps. The limit allows two problems per watched
+	// resource, and as many problems with writes in several namespaces.
 	maxProblems = 64
-	// maxWords is the maximum length of the server's words, in bytes. Source: one sentence of an API server, with a name
-	// and a namespace of 63 bytes each.
+	// maxWords is the maximum length, in bytes, of the server's message. The limit allows one sentence of an API server
+	// that contains a name and a namespace of 63 bytes each.
 	maxWords = 300
-	// lastingTime is how long a request must fail before its failure counts as a problem. Source: ADR 0101.
+	// lastingTime is how long a request must fail before the failure is a problem. Source: ADR 0101.
 	lastingTime = 3 * time.Second
-	// forgetTime is how long a problem is kept after it was last seen. Source: a refused write is tried again after at
-	// most five minutes, and a watch after at most one.
+	// forgetTime is how long a problem is kept after it was last seen. The time is longer than the retry interval of a
+	// rejected write (at most five minutes) and of a watch (at most one minute).
 	forgetTime = 6 * time.Minute
 )
 
@@ -57,20 +57,21 @@ const (
 	Unauthenticated Kind = "unauthenticated" // the API server does not accept the credentials of the process
 	Unserved        Kind = "unserved"        // the API server does not serve the resource
 	Failing         Kind = "failing"         // the server answers with an error, or too late
-	Unanswered      Kind = "unanswered"      // no request is answered
+	Unanswered      Kind = "unanswered"      // the server does not respond
 )
 
 // Problem is something that a process may not do or cannot do. The JSON form is part of a Lease.
 type Problem struct {
-	System    System    `json:"system"`
-	Namespace string    `json:"namespace,omitempty"` // of the objects; empty for all namespaces, and for objects without one
-	Others    bool      `json:"others,omitempty"`    // the same problem is in other namespaces, too
-	Resource  string    `json:"resource,omitempty"`  // as kubectl takes it, with the subresource; empty if no resource is concerned
-	Verb      string    `json:"verb,omitempty"`      // verb of an API server, or a method of Temporal
-	Kind      Kind      `json:"kind"`
-	Words     string    `json:"words"` // the server's words
-	First     time.Time `json:"first"` // first failure since the last success
-	Last      time.Time `json:"last"`
+	System    System `json:"system"`
+	Namespace string `json:"namespace,omitempty"` // of the objects; empty for all namespaces, and for objects without one
+	Others    bool   `json:"others,omitempty"`    // the same problem is in other namespaces, too
+	// resource as in kubectl, with the subresource; empty if the problem is about no resource
+	Resource string    `json:"resource,omitempty"`
+	Verb     string    `json:"verb,omitempty"` // verb of an API server, or a method of Temporal
+	Kind     Kind      `json:"kind"`
+	Words    string    `json:"words"` // the server's words
+	First    time.Time `json:"first"` // first failure since the last success
+	Last     time.Time `json:"last"`
 }
 
 // key identifies the requests that have one problem together.
@@ -79,7 +80,7 @@ type key struct {
 	namespace, resource, verb string
 }
 
-// Recorder keeps the newest problem for each key. A Recorder is safe for concurrent use. Create it with New.
+// Recorder keeps the newest problem for each key. A Recorder is safe for concurrent use. Use New to create it.
 type Recorder struct {
 	installation string
 	isOnLease    atomic.Bool // the last write of the Lease has shown a problem
@@ -133,15 +134,16 @@ func (r *Recorder) succeed(keys ...key) {
 	}
 }
 
-// isEmpty reports whether no failure is recorded. A process without failures pays only this check for a request.
+// isEmpty reports whether no failure is recorded. For a process without failures, this check is the only cost per
+// request.
 func (r *Recorder) isEmpty() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.problems) == 0
 }
 
-// List returns the present problems: first the systems that do not answer, then missing permissions, then the others,
-// each in the order of the names. Equal problems of several namespaces are one problem.
+// List returns the current problems, sorted: first the systems that do not respond, then missing permissions, then all
+// other problems, each group by name. Equal problems of several namespaces are one problem.
 func (r *Recorder) List() []Problem {
 	now := time.Now()
 	r.mu.Lock()
@@ -189,7 +191,7 @@ func (p Problem) isLike(other Problem) bool {
 
 func (p Problem) key() key { return key{p.System, p.Namespace, p.Resource, p.Verb} }
 
-// isLasting reports whether the failure is no momentary one. An API server that has just started also refuses requests
+// isLasting reports whether a failure is not only temporary. An API server that has just started also refuses requests
 // that it allows a moment later, and does not serve all resources yet.
 func (p Problem) isLasting() bool { return p.Last.Sub(p.First) >= lastingTime }
 

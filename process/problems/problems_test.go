@@ -251,7 +251,7 @@ func TestProblemsAreBoundedAndForgotten(t *testing.T) {
 	})
 }
 
-// The Roles of two namespaces are bound separately.
+// Each namespace has its own RoleBinding, so its problems are separate.
 func TestProblemsOfNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("prod")
@@ -295,7 +295,7 @@ func TestAnAnswerToAWatchIsNoAnswerToAList(t *testing.T) {
 	})
 }
 
-// A program that gives credentials fails before a request is sent.
+// If a credential plugin fails, no request is sent.
 func TestAProgramWithoutCredentials(t *testing.T) {
 	r := New("prod")
 	config := &rest.Config{

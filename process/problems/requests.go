@@ -61,33 +61,34 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	all := key{system: t.system} // all requests to the system
 	switch {
 	case !ok:
-	case errors.Is(err, context.Canceled): // nobody waits for the answer any more
+	case errors.Is(err, context.Canceled): // the caller no longer waits for the response
 	case errors.Is(err, context.DeadlineExceeded):
 		t.recorder.fail(k, Failing, "no answer in time")
 	case err != nil:
 		t.recorder.fail(all, Unanswered, err.Error())
 	default:
 		switch kind, words := problemOf(k, response); {
-		case kind == Unauthenticated: // the API server accepts no request
+		case kind == Unauthenticated: // the API server rejects all requests
 			t.recorder.fail(all, kind, words)
 		case kind != "":
 			t.recorder.succeed(all)
 			t.recorder.fail(k, kind, words)
 		case response.StatusCode < http.StatusBadRequest, !k.isRead(),
 			k.verb == verbGet && response.StatusCode == http.StatusNotFound:
-			t.recorder.succeed(all, k)                                  // a refused write would have had its problem
+			// any failure of a write that is a problem of the process is handled above
+			t.recorder.succeed(all, k)
 			if request.URL.Query().Get("sendInitialEvents") == "true" { // the watch has taken the place of a list
 				k.verb = verbList
 				t.recorder.succeed(k)
 			}
-		default: // a watch may be too old, or not supported: whether the process may read is not known
+		default: // the watch may be too old or not supported, so it is not known whether the process may read
 			t.recorder.succeed(all)
 		}
 	}
 	return response, err
 }
 
-// Verbs of requests that read. No admission plugin judges them.
+// Verbs of read requests. Admission plugins do not check them.
 const (
 	verbGet   = "get"
 	verbList  = "list"
@@ -137,15 +138,16 @@ func (t transport) keyOf(request *http.Request) (k key, ok bool) {
 // isRead reports whether requests of the key only read.
 func (k key) isRead() bool { return k.verb == verbGet || k.verb == verbList || k.verb == verbWatch }
 
-// isInstalled reports whether people install the resource of the key, and no work is done without it. Millwright does
-// without others: a target may have no budgets, and the kind of a control plane may be installed later.
+// isInstalled reports whether people install the resource of the key, and no work is done without it. Other resources
+// may be missing: a target cluster may not serve budgets, and the kind of a control plane may be installed later.
 func (k key) isInstalled() bool {
 	group := Problem{Resource: k.resource}.Group()
 	return group == v1alpha1.GroupName || group == clusterv1.GroupVersion.Group
 }
 
-// problemOf returns the problem of an answer, with the API server's words; an empty kind if the answer is no problem of
-// the process. An answer that concerns one object is no problem of the process: the object shows it.
+// problemOf returns the problem that a response shows, with the API server's message; the kind is empty if the response
+// is no problem of the process. A response about a single object is no problem of the process, because the object shows
+// it.
 func problemOf(k key, response *http.Response) (kind Kind, words string) {
 	if response.StatusCode < http.StatusBadRequest {
 		return "", ""
@@ -184,27 +186,26 @@ func kindOfWrite(k key, code int, status *metav1.Status) Kind {
 		return ""
 	case code == http.StatusUnauthorized:
 		return Unauthenticated
-	// An admission plugin answers 403, too. Only an authorizer's answer has these words.
+	// An admission plugin may also respond with 403. Only the response of an authorizer contains these words.
 	case code == http.StatusForbidden && strings.Contains(status.Message, " cannot "+k.verb+" resource "):
 		return Refused
 	case strings.HasSuffix(k.resource, "/eviction"): // a budget answers 429
 		return ""
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
 		return Failing
-	default: // the object shows the API server's words
+	default: // the object shows the API server's message
 		return ""
 	}
 }
 
-// maxAnswer is the length of an answer that statusOf reads, in bytes. Source: an answer with an error has some hundred
-// bytes.
+// maxAnswer is the length of an answer that statusOf reads, in bytes. A response with an error has some hundred bytes.
 const maxAnswer = 64 << 10
 
-// statusOf returns the Status of an answer with an error. The message of an answer without a Status is its text. The
-// body of the answer can still be read afterwards.
+// statusOf returns the Status of an answer with an error. If the response contains no Status, the message is the text
+// of the response. The caller can still read the body afterwards.
 func statusOf(response *http.Response) *metav1.Status {
 	body := response.Body
-	data, _ := io.ReadAll(io.LimitReader(body, maxAnswer)) // the reader of the body meets the error, too
+	data, _ := io.ReadAll(io.LimitReader(body, maxAnswer)) // the reader of the body gets this error too
 	response.Body = struct {
 		io.Reader
 		io.Closer
@@ -238,7 +239,8 @@ func (r *Recorder) WatchTemporal(
 		r.fail(k, Failing, status.Message())
 	case code == codes.Unavailable:
 		r.fail(k, Unanswered, status.Message())
-	case code == codes.DeadlineExceeded, code == codes.Canceled: // a request may wait for longer than its sender
+	// the caller may stop waiting before a long request ends
+	case code == codes.DeadlineExceeded, code == codes.Canceled:
 	default:
 		r.succeed(k)
 	}

@@ -6,7 +6,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Text says what a process may not do or cannot do, with the server's words. The parameter process is worker or bridge.
+// Text returns a sentence about what a process cannot do, with the server's message. The parameter process is worker or
+// bridge.
 func (p Problem) Text(process string) string {
 	what := p.Verb + " " + p.Resource +
 		phrase.TextIf(p.Namespace != "", " in namespace %s", p.Namespace) + phrase.TextIf(p.Others, " and others") +
@@ -47,7 +48,7 @@ func (s System) kubeconfig(process string) string {
 	}
 }
 
-// Remedy says what a person can do about the problem.
+// Remedy returns how an operator can solve the problem.
 func (p Problem) Remedy(process string) string {
 	at := phrase.TextIf(p.System != Control, " (%s)", p.System.clusterText("in "))
 	switch {

@@ -21,9 +21,9 @@ type Harness struct {
 	// clean-up of the cloud with t.
 	NewCloud func(t *testing.T) Cloud
 
-	// UsesSynctestBubble makes each test run in a bubble of testing/synctest: waits end at once, and the load of the test
-	// machine does not change durations. UsesSynctestBubble requires a cloud in the memory of the test's process, without
-	// sockets.
+	// UsesSynctestBubble runs each test in a bubble of testing/synctest, so that waits end at once and a busy test
+	// machine does not change durations. UsesSynctestBubble requires a cloud in the memory of the test's process,
+	// without sockets.
 	UsesSynctestBubble bool
 }
 
@@ -57,20 +57,20 @@ type Cloud struct {
 	// SupportedCodes are the codes that FailNextCall supports. Nil means all codes.
 	SupportedCodes []provider.Code
 
-	// IsRegularAnswer reports whether the provider treats a code as a regular answer to a method's request: after
-	// FailNextCall with this code, the method need not fail. If IsRegularAnswer is nil, only NotFound of DeleteInstance is
-	// a regular answer.
+	// IsRegularAnswer reports whether a code from the cloud is not an error for this method, so that the method may
+	// succeed after FailNextCall with the code. If IsRegularAnswer is nil, only NotFound of DeleteInstance is a regular
+	// answer.
 	IsRegularAnswer func(method provider.Method, code provider.Code) bool
 
 	// LacksRetryDelays is true if the cloud's errors contain no retry delay: FailNextCall does not support RetryAfter.
 	LacksRetryDelays bool
 
-	// CannotCancelCreate is true if a create request cannot be cancelled: after a cancellation, CreateInstance waits for
-	// the end of the request or for the deadline of the call.
+	// CannotCancelCreate is true if a create request cannot be cancelled. After a cancellation, CreateInstance then
+	// waits until the request ends or the deadline of the call passes.
 	CannotCancelCreate bool
 
-	// HangCalls makes calls of a method hang until the test ends. The suite calls HangCalls for the methods for which it
-	// calls FailNextCall.
+	// HangCalls makes calls of a method hang until the test ends. The suite calls HangCalls for the same methods as
+	// FailNextCall.
 	HangCalls func(method provider.Method)
 
 	// RequiresUniqueNames is true if the cloud never has two instances with the same name: a second create request with a
@@ -85,8 +85,8 @@ type Cloud struct {
 
 // Timeouts of the suite, and the cluster name in its machines.
 const (
-	// maxReturnTime is the maximum time from the end of a call's context to the return of the call. The time is long
-	// because test machines stall. A long time is sufficient, because a call that ignores its context never returns.
+	// maxReturnTime is the maximum time in which a call must return after its context is done. The time is long because
+	// test machines stall. A long time is sufficient, because a call that ignores its context never returns.
 	maxReturnTime = time.Minute
 
 	// maxActionTime is the maximum wait for a slow action of a cloud, such as the deletion of an instance.
@@ -132,7 +132,7 @@ type conformanceTest struct {
 	suite.Suite // for its assertions; suite.Run cannot run a test in a bubble
 	Cloud
 	harness           Harness
-	hasNamedInstances bool // Traits.Named: instances carry the name of their machine, and no UID tag
+	hasNamedInstances bool // Traits.Named: instances have the name of their machine and no UID tag
 	hasUniqueNames    bool // Traits.Idempotency is ByName: two instances cannot have the same name
 	machineCount      int  // number of generated machines; the next machine's name contains the number
 }

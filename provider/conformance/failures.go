@@ -59,7 +59,8 @@ func (s *conformanceTest) TestRetryAfterIsCarried() {
 	}
 }
 
-// A cloud may quote a request with credentials in an error. The Provider's error must not contain the credentials.
+// An error of the cloud may quote a request that contains credentials. The Provider's error must not contain the
+// credentials.
 func (s *conformanceTest) TestErrorsContainNoSecrets() {
 	s.skipUnlessSupported(s.FailNextCall != nil, "make calls fail")
 	m := s.newMachine()

@@ -29,8 +29,7 @@ func (s *conformanceTest) setUp() {
 	}
 }
 
-// expectedUID returns the value of the UID tag of the machine's instance, or an empty text if instances carry only
-// names.
+// expectedUID returns the UID tag that the machine's instance must have; empty if instances have only names.
 func (s *conformanceTest) expectedUID(m provider.Machine) string {
 	if s.hasNamedInstances {
 		return ""
@@ -59,7 +58,7 @@ func withCanarySecrets(class provider.Class) provider.Class {
 	return class
 }
 
-// newMachine returns a new machine with NeverTried = true: no create call for this machine has begun.
+// newMachine returns a new machine with NeverTried = true: CreateInstance was never called for it.
 func (s *conformanceTest) newMachine() provider.Machine {
 	s.machineCount++
 	return provider.Machine{
@@ -169,7 +168,7 @@ func (s *conformanceTest) requireNoSecrets(err error, result any) {
 func (s *conformanceTest) waitUntilGone(m provider.Machine) {
 	s.T().Helper()
 	s.waitForConsistencyWindow()
-	m.NeverTried = true // a repeated InstanceStatus need not wait for the window
+	m.NeverTried = true // InstanceStatus is called repeatedly, so a single call need not wait for the window
 	s.Eventually(func() bool {
 		_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
 		return provider.CodeOfError(err) == provider.NotFound
@@ -185,7 +184,7 @@ func (s *conformanceTest) skipWithoutUIDTags(instead string) {
 	}
 }
 
-// isRegularAnswer reports whether the provider treats a code as a regular answer; see Cloud.IsRegularAnswer.
+// isRegularAnswer calls Cloud.IsRegularAnswer; it returns false if that field is nil.
 func (s *conformanceTest) isRegularAnswer(method provider.Method, code provider.Code) bool {
 	return s.IsRegularAnswer != nil && s.IsRegularAnswer(method, code)
 }

@@ -79,7 +79,8 @@ func (s *conformanceTest) TestInitialize() {
 
 func (s *conformanceTest) TestInitializeWithoutInitializeStep() {
 	m := s.newMachine()
-	made := s.createWithoutWait(s.Class, m) // no wait for the window: InitializeInstance may follow at once
+	// do not wait for the window, because InitializeInstance may be called at once
+	made := s.createWithoutWait(s.Class, m)
 	done, err := s.Provider.InitializeInstance(s.T().Context(), s.Class, withRecordedInstance(m, made))
 	if err != nil {
 		s.requireCode(err, provider.Unimplemented)
@@ -159,7 +160,7 @@ func (s *conformanceTest) TestAnInstanceOfAnotherMachineIsRefused() {
 		s.Equal([]string{made.ProviderID, m.UID}, []string{refusal.Instance.ProviderID, refusal.Instance.MachineUID})
 	}
 	s.Len(s.listInstances(), 1)
-	stranger.FormerUID = m.UID // like a caller that has proven a restore of the Machine with a new UID
+	stranger.FormerUID = m.UID // as for a caller that knows that the Machine was restored with a new UID
 	adopted, err := s.Provider.CreateInstance(s.T().Context(), s.Class, stranger)
 	s.Require().NoError(err)
 	s.Equal(made.ProviderID, adopted.ProviderID)
@@ -223,7 +224,7 @@ func (s *conformanceTest) TestListIsScopedAndSorted() {
 	otherNamespace.Namespace = "another"
 	for _, other := range []provider.Class{otherClass, otherNamespace} {
 		id := s.createInstance(other, s.newMachine()).ProviderID
-		if s.hasNamedInstances { // instances carry no class, so the list contains all classes' instances
+		if s.hasNamedInstances { // instances have no class tag, so the list contains the instances of all classes
 			want = append(want, id)
 		}
 	}

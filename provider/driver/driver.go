@@ -14,14 +14,14 @@ import (
 // Driver sends single requests to one cloud. A method of a Driver sends its request and returns: the method does not
 // retry, does not wait until an instance is ready, and does not check whether an instance already exists.
 //
-// If the cloud refuses a request, a method returns a *provider.Error with a code; any other error counts as Unknown.
-// The message of an error is one line and may quote the cloud: the Provider removes the values of the Secret, in the
-// forms that Secret.Redact knows. Every method returns when its context ends. Many calls use one Driver at the same
-// time, with the credentials of many classes, so a Driver keeps no data of a class's Secret between calls.
+// If the cloud rejects a request, the method returns a *provider.Error with a code; any other error has the code
+// Unknown. The message of an error is one line and may quote the cloud: the Provider removes the values of the Secret,
+// in the forms that Secret.Redact knows. Every method returns when its context is done. Concurrent calls for many
+// classes use the same Driver, so a Driver must not keep data of a class's Secret between calls.
 //
-// A deletion calls Find and Delete, and must succeed even if the class's Spec has become invalid. Therefore Find and
-// Delete need no valid class.Spec: they read the address of the cloud from the Secret, or from the valid part of the
-// Spec.
+// A deletion calls Find and Delete, and must succeed even if the class's Spec has become invalid. Therefore, Find and
+// Delete do not need a valid class.Spec. They read the address of the cloud from the Secret, or from the valid part of
+// the Spec.
 type Driver interface {
 	// Traits returns the guarantees that the cloud of a class gives. Traits may send a request, so the Provider calls
 	// Traits only if it needs the answer.
@@ -36,8 +36,9 @@ type Driver interface {
 
 	// Create sends one create request. If the cloud is idempotent by token and refuses a second request with one token,
 	// Create reads and returns the instance of the first request. Create returns AlreadyExists if the cloud is
-	// idempotent by name and has an instance with the name. Create returns ExpiredError() if the cloud refused the request
-	// as too late. If Create returns an instance and an error, the caller uses only the instance's LastKnownState.
+	// idempotent by name and has an instance with the name. If the cloud rejects the request because it arrived too
+	// late, Create returns ExpiredError(). If Create returns an instance and an error, the caller uses only the
+	// instance's LastKnownState.
 	Create(
 		ctx context.Context,
 		class provider.Class,
@@ -91,11 +92,11 @@ type SearchResult struct {
 // CreateRequest contains the parameters of a create request that Class and Machine do not contain.
 type CreateRequest struct {
 	// Token is unique to the machine among all machines of all clusters, and equal in all requests for the machine.
-	// Clouds that are idempotent by token use Token. The form of Token is not specified: if the cloud requires a
-	// certain form, such as a UUID, the driver derives the UUID from a hash of Token.
+	// Clouds that are idempotent by token use Token. Token has no special form. If the cloud requires a form such as a
+	// UUID, the driver derives it from a hash of Token.
 	Token string
 
-	// NotAfter is the expiry time of the request by the cloud's clock: the cloud must refuse a later arrival. NotAfter
-	// is zero if SearchResult.Now was zero.
+	// NotAfter is when the request expires by the cloud's clock. If it arrives later, the cloud must reject it.
+	// NotAfter is zero if SearchResult.Now was zero.
 	NotAfter time.Time
 }

@@ -94,8 +94,8 @@ func TestCrashedCreatorLeavesOneInstance(t *testing.T) {
 	})
 }
 
-// The machine's own instance, which stale reads hide, has the machine's name: one CreateInstance call finds the
-// instance.
+// Stale reads hide the machine's own instance, and the cloud allows only one instance with its name. One call of
+// CreateInstance is enough to find the instance.
 func TestCreateFindsTheMachinesHiddenInstanceByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := newSimulatedCloud(provider.Traits{Idempotency: provider.ByName, Window: 10 * time.Second})
@@ -117,8 +117,8 @@ func TestDeletionAfterACrashedCreatorLeavesNoInstance(t *testing.T) {
 	})
 }
 
-// A worker stopped sending heartbeats, and its create call may still run until MayRunUntil. The next create call waits
-// for the instance until MayRunUntil if nothing else bounds the earlier call.
+// A worker stopped sending heartbeats, and its create call may still run until MayRunUntil. If nothing else limits that
+// call, the next create call waits for its instance until MayRunUntil.
 func TestCreateWaitsForAnEarlierCallThatMayStillRun(t *testing.T) {
 	const may = 10 * time.Minute
 	waits := func(traits provider.Traits) bool {

@@ -7,8 +7,8 @@ import (
 	"millwright/provider"
 )
 
-// sharedCreations deduplicates concurrent creations for one UID in this process: the first caller runs the creation,
-// and all other callers receive the result. The zero value is valid.
+// sharedCreations deduplicates concurrent creations for the same UID in this process. The first caller runs the
+// creation, and the other callers get its result. The zero value is valid.
 type sharedCreations struct {
 	mu           sync.Mutex
 	runningByUID map[string]*sharedCreation
@@ -21,9 +21,9 @@ type sharedCreation struct {
 	err      error
 }
 
-// createOnce runs create for a UID, or waits for the run of another caller. A run may fail because the context of its
-// caller has ended. After a failed run, the waiting callers run create themselves, one after the other, with first =
-// false, because an earlier creation was tried.
+// createOnce runs create for a UID, or waits until another caller's run ends. A run may fail because the context of its
+// caller is done. If the first run fails, the waiting callers run create themselves, one after the other, with first =
+// false, because a creation was already tried.
 func (f *sharedCreations) createOnce(
 	ctx context.Context,
 	uid string,
@@ -56,15 +56,15 @@ func (f *sharedCreations) runCreation(
 	first bool,
 	create func(bool) (provider.Instance, error),
 ) (provider.Instance, error) {
-	// mine.err is the result for the waiting callers if create panics.
+	// The waiting callers get mine.err if create panics.
 	mine.err = provider.Errorf(provider.Internal, "the creation broke off")
 	defer f.finishCreation(uid, mine)
 	mine.instance, mine.err = create(first)
 	return mine.instance, mine.err
 }
 
-// joinOrStartCreation returns either a new creation (mine), which the caller must run, or the running creation of
-// another caller (under).
+// joinOrStartCreation returns a new creation (mine), which the caller must run, or the creation that another caller is
+// already running (under).
 func (f *sharedCreations) joinOrStartCreation(uid string) (mine, under *sharedCreation) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 )
 
 // Observer receives the result of each call of a driver's method: the name of the method, the code of the result (OK
-// for a success), and the duration. An Observer receives one result per call, even if the method sends no request, or
-// several requests, such as one request per page of a list. Many goroutines call an Observer at the same time.
+// for a success), and the duration. An Observer is called once per method call, even if the method sends no request or
+// several requests, for example one per page of a list. An Observer must be safe for concurrent use.
 type Observer func(method string, code provider.Code, took time.Duration)
 
 // SetObserver sets the Observer of all later calls. SetObserver must be called before the first call of the Provider.

@@ -11,23 +11,24 @@ import (
 
 // Durations and limits of package driver.
 const (
-	// expiringRequestLife is the lifetime of a create request that expires: the time after a search in which the cloud
-	// may accept the request. Every wait for an earlier creation includes the lifetime of its request, so the lifetime
-	// is short. The cloud refuses a request that arrives later, and the Provider sends the request again.
+	// expiringRequestLife is the lifetime of a create request that expires: the cloud accepts the request only within
+	// this time after the search. The lifetime is short, because each wait for an earlier creation includes the
+	// lifetime of its request. The cloud refuses a request that arrives later, and the Provider sends the request
+	// again.
 	expiringRequestLife = 2 * time.Second
 
-	// unboundedRequestLife is the assumed lifetime of a create request that does not expire: the time after the start
-	// of a search in which a request of an earlier process may still reach the cloud. The real lifetime has no limit.
-	// The assumed lifetime is longer than the heartbeat timeout of 10 s, and shorter than the back-off of 30 s after
-	// ResourceExhausted.
+	// unboundedRequestLife is the assumed lifetime of a create request that does not expire: an earlier process's
+	// request may reach the cloud within this time after the start of a search. In fact, a request that does not expire
+	// may arrive at any time. The assumed lifetime is longer than the heartbeat timeout of 10 s, and shorter than the
+	// back-off of 30 s after ResourceExhausted.
 	unboundedRequestLife = 15 * time.Second
 
 	// defaultSearchInterval is the time between two searches for an earlier creation.
 	defaultSearchInterval = 250 * time.Millisecond
 
 	// maxCreateRequests is the maximum number of create requests that one CreateInstance sends while the cloud refuses
-	// the requests as too late. The refusal proves that the cloud created no instance, so a resend is safe.
-	// CreateInstance fails if the network is so slow that the cloud refuses all requests.
+	// the requests as too late. The rejection proves that no instance was created, so it is safe to send the request
+	// again. CreateInstance fails if the network is so slow that the cloud refuses all requests.
 	maxCreateRequests = 3
 )
 
@@ -44,21 +45,21 @@ type Provider struct {
 
 var _ provider.Provider = (*Provider)(nil)
 
-// Option changes a Provider at construction.
+// Option configures a new Provider.
 type Option func(*Provider)
 
-// WithoutSearch makes CreateInstance send a create request without a search. WithoutSearch is for a single test, which
-// proves that without the search a killed creator leaves two instances.
+// WithoutSearch makes CreateInstance send a create request without a search. Only one test uses WithoutSearch: it
+// proves that, without the search, a killed process can leave two instances.
 func WithoutSearch() Option { return func(p *Provider) { p.searchesFirst = false } }
 
 // WithRequestLife sets the lifetime of a create request: how long after the preceding search the request may still take
-// effect. A life of zero or less means 2 s for a cloud whose requests expire, and 15 s for any other cloud.
+// effect. If life is not positive, the lifetime is 2 s for a cloud whose requests expire, and 15 s for other clouds.
 func WithRequestLife(life time.Duration) Option {
 	return func(p *Provider) { p.configuredRequestLife = life }
 }
 
-// WithSearchInterval sets the time between two searches for an earlier creation. An interval of zero or less means 250
-// ms.
+// WithSearchInterval sets the time between two searches for an earlier creation. If interval is not positive, the
+// interval is 250 ms.
 func WithSearchInterval(interval time.Duration) Option {
 	return func(p *Provider) {
 		if interval > 0 {
@@ -90,8 +91,8 @@ func (p *Provider) readTraits(ctx context.Context, class provider.Class) (provid
 // CreateInstance adopts the machine's existing instance, or creates an instance. CreateInstance returns Aborted while
 // the existing instance is being terminated. Concurrent calls for one UID in this process share one create request.
 //
-// The cloud's Traits determine how CreateInstance makes exactly one instance: see docs/provider.md and
-// docs/adr/0005-create-exactly-once.md.
+// How CreateInstance makes sure that exactly one instance is created depends on the cloud's Traits: see
+// docs/provider.md and docs/adr/0005-create-exactly-once.md.
 func (p *Provider) CreateInstance(
 	ctx context.Context,
 	class provider.Class,
@@ -134,7 +135,7 @@ func (p *Provider) adoptOrCreate(
 		instance, err := p.sendCreateRequest(ctx, class, machine, request)
 		switch {
 		case isExpiredError(err) && sends < maxCreateRequests:
-			// The refused request created no instance, so machine.NeverTried keeps its value.
+			// The rejected request created no instance, so machine.NeverTried does not change.
 		case provider.CodeOfError(err) == provider.AlreadyExists:
 			return p.findInstanceWithName(ctx, class, machine, err)
 		default:
@@ -164,8 +165,8 @@ func (p *Provider) sendCreateRequest(
 }
 
 // findInstanceWithName searches for the instance that has the machine's name, after the cloud refused a create request
-// with AlreadyExists. The search takes up to the cloud's window. findInstanceWithName returns the instance if an
-// earlier request made the instance for this machine; otherwise findInstanceWithName returns the refusal.
+// with AlreadyExists. The search may last as long as the cloud's window. If an earlier request for this machine created
+// the instance, findInstanceWithName returns the instance; otherwise, it returns the rejection.
 func (p *Provider) findInstanceWithName(
 	ctx context.Context,
 	class provider.Class,
@@ -260,8 +261,8 @@ func (p *Provider) InitializeInstance(
 	return initialized, toProviderError(ctx, class, err, "initialize instance of machine %s", machine.Name)
 }
 
-// InstanceStatus searches for the machine's instance. If the machine has a recorded instance that the first search does
-// not show, InstanceStatus repeats the search until the end of the cloud's window.
+// InstanceStatus searches for the machine's instance. If the machine has a recorded instance and the first search does
+// not find it, InstanceStatus repeats the search until the cloud's window ends.
 func (p *Provider) InstanceStatus(
 	ctx context.Context,
 	class provider.Class,
@@ -289,11 +290,11 @@ func (p *Provider) InstanceStatus(
 }
 
 // DeleteInstance deletes the instance with the machine's provider ID and every instance with the machine's UID. If the
-// instance with the provider ID carries the UID of another machine, DeleteInstance returns the error of
+// instance with the provider ID has the UID of another machine, DeleteInstance returns the error of
 // provider.ForeignInstanceError. If the machine has no provider ID, DeleteInstance first waits until no earlier create
-// call can still make an instance. DeleteInstance never deletes an instance because of the name alone: if instances
-// carry no UID and an instance with the machine's name appears, DeleteInstance returns Aborted, and the caller decides
-// which machine owns the instance.
+// call can still make an instance. DeleteInstance never deletes an instance only because of its name. If instances have
+// no UID and an instance with the machine's name appears, it returns Aborted, and the caller decides which machine owns
+// the instance.
 func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
 	if machine.UID == "" && machine.ProviderID == "" {
 		return provider.Errorf(provider.InvalidArgument, "delete instance: the machine has neither a UID nor a provider ID")
@@ -316,8 +317,9 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 }
 
 // instancesToDelete returns the instance with the machine's provider ID and all other instances with the machine's UID.
-// A creation that ran twice may have left several instances. If the provider ID is known, instancesToDelete does not
-// wait for instances that stale reads hide, because the caller repeats the call until no instance exists.
+// There may be several instances with the machine's UID if a creation ran twice. If the provider ID is known,
+// instancesToDelete does not wait for instances that stale reads hide, because the caller repeats the call until no
+// instance exists.
 func (p *Provider) instancesToDelete(
 	ctx context.Context,
 	class provider.Class,

@@ -76,8 +76,8 @@ func matchingInstances(instances []provider.Instance, machine provider.Machine, 
 
 func isTerminated(i provider.Instance) bool { return i.State == provider.Terminated }
 
-// hasUnboundedRequests reports whether the lifetime of an earlier process's create request is unknown: create requests
-// do not expire, and WithRequestLife has not set a lifetime.
+// hasUnboundedRequests reports whether a create request of an earlier process may arrive at any time: create requests
+// do not expire, and WithRequestLife is not used.
 func (p *Provider) hasUnboundedRequests(seen SearchResult) bool {
 	return seen.Now.IsZero() && p.configuredRequestLife <= 0
 }
@@ -98,15 +98,14 @@ func (p *Provider) requestLifetime(seen SearchResult) time.Duration {
 // create call can still create an instance. If no create call has ever begun (NeverTried), searchUntilConclusive
 // searches only once.
 //
-// An earlier create call made a search in the past, and then sent a create request. The cloud accepted the request
-// within the request's lifetime after the search of the earlier call, because the cloud refuses later requests
-// (NotAfter). At the end of the cloud's window, every read shows the instance. Therefore no instance exists if a search
-// that starts at now + lifetime + window finds no instance. If create requests do not expire, the lifetime is an
-// assumption.
+// An earlier create call first searched, and then sent a create request. The cloud accepted the create request only
+// within its lifetime after the search of the earlier call, because it rejects later requests (NotAfter). At the end of
+// the cloud's window, every read shows the instance. Therefore no instance exists if a search that starts at now
+// + lifetime + window finds no instance. If create requests do not expire, the lifetime is an assumption.
 //
-// creating = true means that a create request follows: if the cloud is idempotent, the create request returns the
-// earlier instance, and searchUntilConclusive does not wait. creating = false means that a deletion follows:
-// searchUntilConclusive returns only instances that the caller may delete.
+// With creating = true, a create request follows. If the cloud is idempotent, this request returns the earlier
+// instance, so searchUntilConclusive does not wait. With creating = false, a deletion follows, so it returns only
+// instances that the caller may delete.
 func (p *Provider) searchUntilConclusive(
 	ctx context.Context,
 	class provider.Class,
@@ -148,10 +147,10 @@ func (p *Provider) searchUntilConclusive(
 	return seen, err
 }
 
-// awaitOtherCreateCall searches for the instance of a create call that may still run in another process, until a search
-// finds the instance or the other call can no longer make an instance. Without an instance, awaitOtherCreateCall
-// returns Aborted, and the next CreateInstance makes the instance: a create request of the present attempt would have
-// only the rest of the attempt's time.
+// awaitOtherCreateCall searches for the instance of a create call that may still run in another process. It ends when
+// it finds the instance, or when the other call can no longer create one. If awaitOtherCreateCall finds no instance, it
+// returns Aborted, and the next CreateInstance creates the instance. The current attempt has too little time left for
+// its own create request.
 func (p *Provider) awaitOtherCreateCall(
 	ctx context.Context,
 	class provider.Class,
@@ -170,9 +169,9 @@ func (p *Provider) awaitOtherCreateCall(
 	return seen, err
 }
 
-// searchUntilDeadline repeats the search until a search finds an instance. Parameter until is a deadline: the first
-// search that starts at or after the deadline is the last search. searchUntilDeadline waits for the search interval
-// before each search.
+// searchUntilDeadline repeats the search until it finds an instance or the deadline passes. The parameter until is the
+// deadline: the first search that starts at or after it is the last one. Before each search, searchUntilDeadline waits
+// for the search interval.
 func (p *Provider) searchUntilDeadline(
 	ctx context.Context,
 	class provider.Class,
@@ -184,7 +183,8 @@ func (p *Provider) searchUntilDeadline(
 		err := p.waitSearchInterval(ctx, time.Until(until))
 		var seen SearchResult
 		if err == nil {
-			last = !time.Now().Before(until) // clock is read before the search: the search's start counts
+			// read the clock before the search, because the start of the search must not be before the deadline
+			last = !time.Now().Before(until)
 			seen, err = p.findInstances(ctx, class, machine, by)
 		}
 		switch {

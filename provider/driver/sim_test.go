@@ -13,20 +13,20 @@ import (
 
 // simulatedCloud is a simulated cloud in memory with configurable Traits.
 type simulatedCloud struct {
-	mu              sync.Mutex // create requests arrive on goroutines of their own
+	mu              sync.Mutex // each create request runs in its own goroutine
 	traits          provider.Traits
 	instances       []simulatedInstance
 	instanceOfToken map[string]int // client token to index in instances
 	callsByMethod   map[string]int // name of a Driver's method to number of calls
 
 	createDelay time.Duration // time until a create request arrives
-	callError   error         // error of each call; nil: success
+	callError   error         // error of each call; nil means success
 }
 
 type simulatedInstance struct {
 	provider.Instance
 	cluster, class string
-	visibleFrom    time.Time // time from which reads show the instance
+	visibleFrom    time.Time // time after which reads show the instance
 	isDeleted      bool
 }
 
@@ -59,7 +59,7 @@ func (s *simulatedCloud) Find(_ context.Context, _ provider.Class, m provider.Ma
 	return found, s.recordCall("Find")
 }
 
-// Create sends a create request, which takes effect even if the caller's context ends first.
+// Create sends a create request, which takes effect even if the caller's context is done first.
 func (s *simulatedCloud) Create(
 	ctx context.Context,
 	class provider.Class,

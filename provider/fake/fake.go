@@ -1,6 +1,6 @@
-// Package fake is a Provider in memory that fails, delays and hangs calls on demand, and counts calls. Unit tests of
-// activities and workflows use package fake in place of a cloud. The local stack uses provider/virtual instead, because
-// the state of a fake is lost when its process ends.
+// Package fake is an in-memory Provider that counts calls, and that can be told to fail, delay or hang calls. Unit
+// tests of activities and workflows use package fake in place of a cloud. The local stack uses provider/virtual
+// instead, because the state of a fake is lost when its process ends.
 package fake
 
 import (
@@ -46,7 +46,7 @@ type instance struct {
 	userData []byte
 }
 
-// Option changes a Provider at construction.
+// Option configures a new Provider.
 type Option func(*Provider)
 
 // WithInitialize makes instances of the given classes (namespace/name) wait for InitializeInstance. InitializeInstance
@@ -59,7 +59,7 @@ func WithInitialize(classes ...string) Option {
 	}
 }
 
-// WithNamedInstances makes instances carry the name of their machine and no UID tag (Traits.Named).
+// WithNamedInstances creates instances with the name of their machine and without a UID tag (Traits.Named).
 func WithNamedInstances() Option { return func(p *Provider) { p.hasNamedInstances = true } }
 
 // New returns a cloud without instances, delays and failures.
@@ -213,9 +213,9 @@ func (p *Provider) foreignError(machine provider.Machine) error {
 	return nil
 }
 
-// findInstances returns the instances with the machine's UID tag; if none exists, the instance with the machine's
-// provider ID; if none exists, the instances of the class with the machine's name and without a UID tag. The caller
-// holds the lock.
+// findInstances returns the instances with the machine's UID tag. If there are none, it returns the instance with the
+// machine's provider ID. If there is none either, it returns the instances of the class with the machine's name and
+// without a UID tag. The caller holds the lock.
 func (p *Provider) findInstances(class provider.Class, machine provider.Machine) []*instance {
 	var byUID, byID, byName []*instance
 	for _, i := range p.instances {

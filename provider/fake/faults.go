@@ -21,7 +21,7 @@ type faults struct {
 // failure is an error that a limited number of calls returns.
 type failure struct {
 	err       *provider.Error
-	remaining int // remaining number of failing calls; zero: no limit
+	remaining int // number of calls that will still fail; zero means no limit
 }
 
 func newFaults() faults {
@@ -61,16 +61,16 @@ func (p *Provider) EndFailures(method provider.Method) {
 	delete(p.failuresAfter, method)
 }
 
-// DelayCalls makes each call of a method wait before its effect. The wait ends early if the call's context ends. Zero
-// removes the delay.
+// DelayCalls makes each call of a method wait before its effect. The wait ends early if the context of the call is
+// done. Zero removes the delay.
 func (p *Provider) DelayCalls(method provider.Method, delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delays[method] = delay
 }
 
-// HangCalls makes each call of a method wait before its effect. The wait ends with a call of release or with the call's
-// context.
+// HangCalls makes each call of a method wait before its effect. The wait ends when release is called or the context of
+// the call is done.
 func (p *Provider) HangCalls(method provider.Method) (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,8 +147,8 @@ func (p *Provider) waitDelayAndHang(ctx context.Context, method provider.Method)
 	}
 }
 
-// takeNextFailure consumes the next failure of a method and returns a copy of its error, or nil without a failure.
-// Callers do not share the copy.
+// takeNextFailure consumes the next failure of a method and returns a copy of its error, or nil without a failure. Each
+// caller gets its own copy of the error.
 func takeNextFailure(failures map[provider.Method][]*failure, method provider.Method, secret provider.Secret) error {
 	queue := failures[method]
 	if len(queue) == 0 {

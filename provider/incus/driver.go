@@ -114,9 +114,9 @@ func (Driver) Create(
 }
 
 // toCreateError maps the failure of a creation to an error with a code. The server reports nearly every failure with
-// HTTP status 500 or as a failed operation. Therefore toCreateError queries the server: is the name in use (perhaps by
-// the machine's own instance, which was created but could not be started), is a limit of the project reached, and does
-// the class refer to an object that does not exist?
+// HTTP status 500 or as a failed operation. Therefore, toCreateError queries the server. It checks whether the name is
+// in use (maybe by the machine's own instance, which was created but not started), whether the project has reached a
+// limit, and whether the class refers to a missing object.
 func (s *session) toCreateError(ctx context.Context, machine provider.Machine, failure error) error {
 	said := toProviderError(failure)
 	if ctx.Err() != nil {
@@ -218,7 +218,7 @@ func (Driver) Delete(
 	switch {
 	case err != nil:
 		return err
-	case there.ProviderID != instance.ProviderID: // a newer instance has the name
+	case there.ProviderID != instance.ProviderID: // the name belongs to a newer instance
 		return provider.Errorf(provider.NotFound, "instance %s is gone", instance.ProviderID)
 	case there.cluster != machine.Cluster:
 		return provider.Errorf(provider.FailedPrecondition, "instance %s belongs to another cluster", name)
@@ -313,7 +313,7 @@ func (s *session) toTaggedInstance(i api.Instance) taggedInstance {
 
 // providerID returns the provider ID of an instance. The last part of the ID is derived from the machine's UID, and
 // distinguishes the instance from earlier and later instances with the same name. The IDs of instances that other
-// programs have created lack the last part.
+// programs created do not have the last part.
 func (s *session) providerID(name, uid string) string {
 	id := "incus:///" + s.spec.Project + "/" + name
 	if uid == "" {
@@ -323,8 +323,8 @@ func (s *session) providerID(name, uid string) string {
 	return id + "/" + hex.EncodeToString(sum[:4])
 }
 
-// instanceNameFromProviderID returns the instance's name from a provider ID. A provider ID of another form or project
-// is an error.
+// instanceNameFromProviderID returns the instance's name from a provider ID. instanceNameFromProviderID returns an
+// error if the provider ID has another form or belongs to another project.
 func (s *session) instanceNameFromProviderID(providerID string) (string, error) {
 	rest, ours := strings.CutPrefix(providerID, "incus:///")
 	parts := strings.Split(rest, "/")
@@ -356,7 +356,7 @@ func (s *session) changeInstanceState(ctx context.Context, name string, state ap
 	return toProviderErrorOrNil(err)
 }
 
-// toProviderErrorOrNil maps an error of the server like toProviderError; nil stays nil.
+// toProviderErrorOrNil is toProviderError, but returns nil for nil.
 func toProviderErrorOrNil(err error) error {
 	if err == nil {
 		return nil
@@ -364,8 +364,8 @@ func toProviderErrorOrNil(err error) error {
 	return toProviderError(err)
 }
 
-// toProviderError maps an error of the server to a provider.Error with a code. The message stays, on one line. An
-// operation's failure has no HTTP status and gets the code Internal.
+// toProviderError maps an error of the server to a provider.Error with a code. toProviderError keeps the message, but
+// puts it on one line. An operation's failure has no HTTP status and gets the code Internal.
 func toProviderError(err error) *provider.Error {
 	status, has := api.StatusErrorMatch(err)
 	code := provider.Internal
@@ -445,7 +445,7 @@ func dialServer(ctx context.Context, endpoint string, arguments incus.Connection
 		)
 	}
 	server, err := incus.ConnectIncusWithContext(ctx, endpoint, &arguments)
-	if err != nil { // no request was sent: a certificate or the key is malformed
+	if err != nil { // no request was sent yet, so a certificate or the key is malformed
 		return nil, provider.Errorf(
 			provider.Unauthenticated,
 			"the certificate, the key or the server's certificate in the Secret of the class is malformed",

@@ -29,8 +29,8 @@ const (
 // Spec is the providerSpec of a MachineClass.
 type Spec struct {
 	Endpoint string `json:"endpoint"`          // required; https://HOST:PORT, or unix:///PATH of a local socket
-	Project  string `json:"project,omitempty"` // empty: the project "default"
-	Target   string `json:"target,omitempty"`  // member or @group of a cluster of servers; empty: the server chooses
+	Project  string `json:"project,omitempty"` // if empty, the project "default"
+	Target   string `json:"target,omitempty"`  // member or @group of a cluster of servers; if empty, the server chooses
 
 	Type  string `json:"type,omitempty"` // container (default) or virtual-machine
 	Image Image  `json:"image"`          // required
@@ -40,7 +40,7 @@ type Spec struct {
 	Config   map[string]string            `json:"config,omitempty"` // keys must not begin with "user.millwright-"
 	Devices  map[string]map[string]string `json:"devices,omitempty"`
 	Limits   Limits                       `json:"limits,omitzero"`
-	// Network is the network of the device eth0; empty: the network of the profiles.
+	// Network is the network of the device eth0; if empty, the network of the profiles is used.
 	Network string  `json:"network,omitempty"`
 	Storage Storage `json:"storage,omitzero"`
 }
@@ -50,7 +50,7 @@ type Spec struct {
 type Image struct {
 	Alias       string `json:"alias,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
-	Server      string `json:"server,omitempty"`   // URL of an image server; empty: the Incus server itself
+	Server      string `json:"server,omitempty"`   // URL of an image server; if empty, the Incus server itself
 	Protocol    string `json:"protocol,omitempty"` // simplestreams, incus or oci; only with Server
 }
 
@@ -62,8 +62,8 @@ type Limits struct {
 
 // Storage configures the root volume of an instance.
 type Storage struct {
-	Pool string `json:"pool,omitempty"` // storage pool; empty: the pool of the profiles
-	Size string `json:"size,omitempty"` // size of the disk device, such as "20GiB"; empty: the pool's default
+	Pool string `json:"pool,omitempty"` // storage pool; if empty, the pool of the profiles
+	Size string `json:"size,omitempty"` // size of the disk device, such as "20GiB"; if empty, the default of the pool
 }
 
 // ParseSpec parses and validates a providerSpec. Errors have code InvalidArgument and contain the name of the field.

@@ -21,9 +21,9 @@ const (
 	longRetry   = 10 * time.Minute // after a deletion; LongRetry of MCM
 )
 
-// callDriver makes one call of the driver. callDriver returns at the end of the call or at the end of the context,
-// whichever is earlier. If the driver ignores the end of the context, the call continues and its answer is lost. A
-// panic of the driver becomes an error with code Internal.
+// callDriver makes one call of the driver. It returns when the call returns or the context is done, whichever is first.
+// If the driver ignores the end of the context, the call continues and its answer is lost. A panic of the driver
+// becomes an error with code Internal.
 func callDriver[Q, A any](
 	ctx context.Context,
 	class provider.Class,
@@ -33,8 +33,8 @@ func callDriver[Q, A any](
 	return callDriverWithWaitContext(ctx, ctx, class, method, request)
 }
 
-// callDriverWithWaitContext makes one call of the driver like callDriver, with two contexts: the driver receives ctx,
-// and the end of the context until ends the wait for the driver.
+// callDriverWithWaitContext is callDriver with two contexts: the driver gets ctx, and callDriverWithWaitContext waits
+// for the driver until the context until is done.
 func callDriverWithWaitContext[Q, A any](
 	ctx, until context.Context,
 	class provider.Class,
@@ -86,8 +86,8 @@ func codeOfDriverError(r *driverError) provider.Code {
 
 // quotaExceeded matches the message of OpenStack's Nova for an exhausted quota: "Quota exceeded for cores: Requested 4,
 // but already used 10 of 10 cores". Nova answers with HTTP status 403, and the driver for OpenStack reports
-// PermissionDenied, as for wrong credentials. A driver passes on only the code and the message, so only the message
-// distinguishes an exhausted quota from wrong credentials.
+// PermissionDenied, as for wrong credentials. A driver returns only a code and a message, so only the message
+// distinguishes an exceeded quota from wrong credentials.
 var quotaExceeded = regexp.MustCompile(`\bQuota exceeded\b`)
 
 // toDriverError converts a driver's error to code and message; nil stays nil. As in MCM, the text of the error may
@@ -121,9 +121,9 @@ func toDriverError(class provider.Class, err error) *driverError {
 	return r
 }
 
-// withRetryAfter converts r to an error for package driver. Drivers use some codes also for temporary failures, but
-// Millwright would wait for a change by a person after these codes. For codes of temporary failures, withRetryAfter
-// sets RetryAfter to wait, so that Millwright retries like MCM.
+// withRetryAfter converts r to an error for package driver. Drivers use some codes for temporary failures too, but
+// after these codes Millwright would wait until a person changes something. For codes of temporary failures,
+// withRetryAfter sets RetryAfter to wait, so that Millwright retries like MCM.
 func (r *driverError) withRetryAfter(wait time.Duration) error {
 	err := provider.Error(*r)
 	switch err.Code {
@@ -140,9 +140,8 @@ func (r *driverError) withRetryAfter(wait time.Duration) error {
 	return &err
 }
 
-// runningCreations counts the running create calls of the driver in this process. A create call may still make an
-// instance after its caller has timed out, so no search is conclusive before the end of the call. The zero value is
-// valid.
+// runningCreations counts the running create calls of the driver in this process. A create call may create its instance
+// after its caller has timed out, so a search is not conclusive until the call ends. The zero value is valid.
 type runningCreations struct {
 	mu         sync.Mutex
 	callCounts map[string]int // number of running calls, by namespace/name of the machine

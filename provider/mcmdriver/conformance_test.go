@@ -14,7 +14,7 @@ import (
 	"millwright/provider/mcmdriver/internal/mcmtest"
 )
 
-// testClass returns a class as in installations of MCM: the name of the cluster is a tag in the providerSpec.
+// testClass returns a class as MCM installations have it: the providerSpec contains the name of the cluster as a tag.
 func testClass(t testing.TB, name, cluster string, change func(*ec2test.Spec)) provider.Class {
 	spec := ec2test.Spec{
 		Region: "eu-west-1",

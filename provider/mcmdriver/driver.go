@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// defaultWindow is the consistency window of a cloud without WithWindow. No cloud behind MCM's drivers documents a
-	// limit for stale reads: EC2 recommends repeated reads after a couple of seconds, for up to five minutes. MCM
-	// itself repeats a read after 5 s (ShortRetry), so Millwright waits at least as long as MCM before a decision.
+	// defaultWindow is the consistency window of a cloud without WithWindow. No cloud of MCM's drivers documents how
+	// long reads may be stale. EC2 recommends that a client repeats a read after a couple of seconds, for up to five
+	// minutes. MCM itself repeats a read after 5 s (ShortRetry), so Millwright waits at least as long as MCM before a
+	// decision.
 	defaultWindow = 5 * time.Second
 
 	// searchInterval is the time between two searches for an earlier creation. The value is MCM's ShortRetry:
@@ -137,10 +138,10 @@ func (s *mcmAdapter) findByStatus(
 	return nil, refusal.withRetryAfter(mediumRetry)
 }
 
-// findInList returns the listed instances with the machine's name or provider ID. Parameter status is the error of
-// GetMachineStatus. findInList returns status if the driver has no ListMachines, or if the list does not show the
-// several instances that GetMachineStatus has found. A list contains no node names; drivers without GetMachineStatus
-// give the node the machine's name.
+// findInList returns the listed instances with the machine's name or provider ID. The parameter status is the error of
+// GetMachineStatus. findInList returns it if the driver has no ListMachines, or if GetMachineStatus has found several
+// instances and the list shows none. A list contains no node names. Drivers without GetMachineStatus use the machine's
+// name as the node name.
 func (s *mcmAdapter) findInList(
 	ctx context.Context,
 	class provider.Class,
@@ -172,8 +173,8 @@ func (s *mcmAdapter) findInList(
 // has no initialize step, the state is empty.
 //
 // A driver that ignores a cancellation still makes the instance. So Create ignores a cancellation of its context:
-// Create returns when the driver returns, or at the deadline of the context. No other worker begins a creation for the
-// machine before the deadline of Create's context.
+// Create returns when the driver returns, or at the deadline of the context. Before the deadline of Create's context,
+// no other worker starts a creation for the machine.
 func (s *mcmAdapter) Create(
 	ctx context.Context,
 	class provider.Class,
@@ -182,7 +183,7 @@ func (s *mcmAdapter) Create(
 ) (provider.Instance, error) {
 	end := s.creations.beginCall(machine)
 	create := func(ctx context.Context, request *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
-		defer end() // at the end of the driver's call, even if Create has returned earlier
+		defer end() // when the driver's call ends, even if Create has already returned
 		return s.mcmDriver.CreateMachine(ctx, request)
 	}
 	until, release := contextUntilDeadline(ctx)
@@ -237,8 +238,8 @@ func (s *mcmAdapter) Initialize(
 	return instance, nil
 }
 
-// Delete implements driver.Driver. Unlike other Drivers, drivers of MCM need a valid class.Spec for a deletion. Delete
-// discards the LastKnownState that the driver returns.
+// Delete implements driver.Driver. An MCM driver needs a valid class.Spec for a deletion, which other Drivers do not
+// need. Delete discards the LastKnownState that the driver returns.
 func (s *mcmAdapter) Delete(
 	ctx context.Context,
 	class provider.Class,

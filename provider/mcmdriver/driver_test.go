@@ -274,8 +274,8 @@ func TestAPanicOfADriver(t *testing.T) {
 	assert.Contains(t, r.Message, "the driver panicked: nil map")
 }
 
-// A driver's create call may ignore its context and continue after the caller's timeout. Until the end of the driver's
-// call, a creation or a deletion of the machine returns Aborted.
+// A driver's create call may ignore its context and continue after the caller's timeout. Until the driver's call ends,
+// creating or deleting the machine returns Aborted.
 func TestACreationThatIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{}
@@ -344,8 +344,8 @@ func TestCreationAfterAnAttemptWithoutHeartbeats(t *testing.T) {
 	})
 }
 
-// A worker crashes after its create request and before it records the instance. The next worker finds the instance by
-// name if the cloud shows the instance in time. If the cloud is slower, two instances exist, and InstanceStatus returns
+// A worker crashes after its create request and before it records the instance. If the cloud shows the instance in
+// time, the next worker finds it by its name. If the cloud is slower, two instances exist, and InstanceStatus returns
 // OutOfRange.
 func TestACreatorThatDies(t *testing.T) {
 	for name, row := range map[string]struct {

@@ -47,8 +47,9 @@ const (
 	ec2URLVariable          = "TEST_EC2_URL"
 	lossyHeartbeatsVariable = "TEST_LOSSY"
 
-	// The cloud shows an instance after the time consistency. The consistency window of the worker's Traits is longer.
-	// If a create request never arrives, the next attempt waits for requestLife + consistencyWindow (default: 20 s).
+	// consistency is the time after which the cloud shows a new instance. The consistency window of the worker's Traits
+	// is longer. If a create request never arrives, the next attempt waits for requestLife + consistencyWindow
+	// (default: 20 s).
 	consistency       = 200 * time.Millisecond
 	consistencyWindow = time.Second
 	requestLife       = 3 * time.Second
@@ -94,12 +95,12 @@ func TestMain(m *testing.M) {
 }
 
 // faultyEC2 is EC2 at an HTTP address, with faults for the first six create requests. Requests 1 and 2 succeed.
-// Requests 3 and 4 make an instance without an answer. Request 5 makes an instance after the kill of the worker.
+// Requests 3 and 4 create an instance, but get no response. Request 5 creates an instance after the worker was killed.
 // Request 6 is lost.
 type faultyEC2 struct {
 	*ec2test.Cloud
 
-	workerKilled chan struct{} // closed after the kill of the worker
+	workerKilled chan struct{} // closed after the worker was killed
 
 	mu              sync.Mutex
 	countedRequests int           // number of create requests, except requests while createDuration is set
@@ -198,9 +199,8 @@ func allowSecretReads(t *testing.T) {
 	}
 }
 
-// A MachineDeployment of MCM uses a class of MCM's driver for AWS. The test kills the worker during the creation, then
-// rolls out, scales down and deletes the MachineDeployment. Each machine has exactly one instance, and no instance
-// remains.
+// An MCM MachineDeployment uses a class for MCM's AWS driver. The test kills the worker during the creation, then rolls
+// out, scales down and deletes the MachineDeployment. Each machine has exactly one instance, and no instance remains.
 func TestAPoolOfADriverOfMCM(t *testing.T) {
 	_, err := testRig.Stack.Kubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
 	require.NoError(t, err)
@@ -267,8 +267,8 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 	requireCountedRequests(t)
 }
 
-// Two workers serve the provider. A creation in the cloud takes 20 s, and the driver ignores cancellations. Heartbeats
-// of the second worker get no answer from Temporal during 4 of every 10 seconds.
+// Two workers serve the provider. A creation in the cloud takes 20 s, and the driver ignores cancellations. For 4 of
+// every 10 seconds, Temporal does not answer the heartbeats of the second worker.
 func TestTwoWorkersUnderLostHeartbeatsMakeEachInstanceOnce(t *testing.T) {
 	const many = 200
 	_, err := testRig.Stack.Kubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
@@ -305,7 +305,7 @@ func TestTwoWorkersUnderLostHeartbeatsMakeEachInstanceOnce(t *testing.T) {
 	require.NoError(t, testRig.Stack.StopComponent(t.Context(), component.SecondWorker))
 }
 
-// setCreateDuration sets the duration of create requests.
+// setCreateDuration sets how long a create request takes.
 func (e *faultyEC2) setCreateDuration(slow time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -24,8 +24,8 @@ type session struct {
 	token string
 }
 
-// openSession returns a session for a class. Without a request, openSession returns Unauthenticated if the class's
-// Secret has no token.
+// openSession returns a session for a class. If the class's Secret has no token, openSession returns Unauthenticated
+// without sending a request.
 func (d *Driver) openSession(class provider.Class) (*session, error) {
 	token := strings.TrimSpace(string(class.Secret[SecretToken]))
 	if token == "" {
@@ -87,7 +87,7 @@ func (s *session) sendRequest(ctx context.Context, method, path string, in, out 
 		return errorOfAnswer(answer)
 	}
 	if out == nil {
-		_, _ = io.Copy(io.Discard, answer.Body) // an unread body prevents reuse of the connection
+		_, _ = io.Copy(io.Discard, answer.Body) // if the body is not read, the connection cannot be reused
 		return nil
 	}
 	if err := json.NewDecoder(answer.Body).Decode(out); err != nil {

@@ -82,7 +82,8 @@ func newConformanceCloud(t *testing.T, c testCloud, p provider.Provider) conform
 		},
 		HangCalls: func(method provider.Method) {
 			c.changeBehaviour(t, func(b *admin.Behaviour) {
-				hangs := maps.Clone(b.Hangs) // a removed hang would release the hanging calls, which would then take effect
+				// keep the other hangs: if one were removed, its hanging calls would continue and take effect
+				hangs := maps.Clone(b.Hangs)
 				if hangs == nil {
 					hangs = map[admin.Operation]admin.HangPoint{}
 				}

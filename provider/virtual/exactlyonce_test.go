@@ -104,8 +104,8 @@ func TestKilledCreatorLeavesOneInstance(t *testing.T) {
 	}
 }
 
-// TestKilledCreatorLeavesOneInstance depends on two safeguards of package driver: without client tokens, a creator
-// without the search, or without the wait, makes a second instance.
+// TestKilledCreatorLeavesOneInstance needs two safeguards of package driver. Without client tokens, a creation without
+// the search or without the wait creates a second instance.
 func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
 	lies := testMachine()
 	lies.NeverTried = true
@@ -176,8 +176,8 @@ func TestDeleteAfterAKilledCreatorLeavesNothing(t *testing.T) {
 	}
 }
 
-// A create request that a frozen process or the network has delayed must not create a second instance after another
-// process has taken over.
+// A frozen process or the network delays a create request. When the request arrives, another process has already
+// created the instance, and no second instance may be created.
 func TestDelayedCreateRequestIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)

@@ -47,12 +47,12 @@ func (m inMemoryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// startServer starts an HTTP server for the cloud, which runs until the end of the test, and returns the server's URL.
+// startServer starts an HTTP server for the cloud and returns its URL. The server runs until the test ends.
 func (c testCloud) startServer(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(c.Handler())
 	t.Cleanup(func() {
-		c.Stop() // ends hanging calls, for which server.Close would wait
+		c.Stop() // ends hanging calls, because server.Close would wait for them
 		server.Close()
 	})
 	return server.URL
@@ -81,12 +81,12 @@ func testClass(name string, spec map[string]any) provider.Class {
 	}
 }
 
-// testMachine returns the Machine m with NeverTried = false: an earlier create call may exist.
+// testMachine returns the Machine m with NeverTried = false: CreateInstance may have been called for it.
 func testMachine() provider.Machine {
 	return provider.Machine{Cluster: "c1", Namespace: "shop", Name: "m", UID: "uid-m"}
 }
 
-// untriedMachine returns the Machine m with NeverTried = true: no earlier create call exists.
+// untriedMachine returns the Machine m with NeverTried = true: CreateInstance was never called for it.
 func untriedMachine() provider.Machine {
 	m := testMachine()
 	m.NeverTried = true

@@ -17,19 +17,19 @@ type Spec struct {
 	Zone         string   `json:"zone"`         // required; label of the Node, and key of quotas
 	InstanceType string   `json:"instanceType"` // required; label of the Node, and key of quotas
 	Image        string   `json:"image,omitempty"`
-	Capacity     Capacity `json:"capacity,omitempty"` // capacity of the Node; empty: DefaultCapacity
+	Capacity     Capacity `json:"capacity,omitempty"` // capacity of the Node; if empty, DefaultCapacity
 
-	// The fields below override the cloud's run-time settings for instances of the class; nil: no override.
+	// For instances of the class, these fields override the cloud's run-time settings; nil means no override.
 	CreateLatency *Duration `json:"createLatency,omitempty"` // duration of the create call, during which the instance is pending
-	// CreateSpread is the maximum deviation from createLatency. The deviation depends on the instance's name; nil:
-	// none.
+	// CreateSpread is the maximum deviation from createLatency. The deviation depends on the name of the instance; nil
+	// means none.
 	CreateSpread  *Duration `json:"createSpread,omitempty"`
 	BootLatency   *Duration `json:"bootLatency,omitempty"`   // time from state running until the registration of the Node
 	DeleteLatency *Duration `json:"deleteLatency,omitempty"` // time from the delete call until the instance's removal
 
 	NeverBoots bool `json:"neverBoots,omitempty"` // if true, no Node ever registers
 	Initialize bool `json:"initialize,omitempty"` // if true, instances boot only after InitializeInstance
-	Quota      *int `json:"quota,omitempty"`      // maximum number of instances of the class; nil: no limit
+	Quota      *int `json:"quota,omitempty"`      // maximum number of instances of the class; nil means no limit
 }
 
 // Capacity maps resource names to quantities, as in node.status.capacity.

@@ -30,7 +30,7 @@ func TestParseSpec(t *testing.T) {
 	assert.True(t, spec.Initialize)
 }
 
-// The table of examples/README.md has each field of a providerSpec, and no other field.
+// The table in examples/README.md must list exactly the fields of a providerSpec.
 func TestTheTableOfFieldsIsComplete(t *testing.T) {
 	page, err := os.ReadFile("../../examples/README.md")
 	require.NoError(t, err)

@@ -1,6 +1,6 @@
 // Package virtual is the provider for virtualcloud, the simulated cloud of the devstack. Like the provider for a real
 // cloud, package virtual uses only the cloud's HTTP API. The file wire.go defines the HTTP API for the provider and for
-// the cloud. The cloud, not package virtual, creates Node objects.
+// the cloud. The cloud creates the Node objects, not package virtual.
 package virtual
 
 import (
@@ -75,8 +75,8 @@ func (d *Driver) Traits(ctx context.Context, class provider.Class) (provider.Tra
 }
 
 // Find implements driver.Driver. Find first searches by the UID, and by the name if the provider ID is unknown. If no
-// instance has the UID, Find searches by the provider ID: after a restore from a backup, the Machine has a new UID, and
-// the instance still has the former UID.
+// instance has the UID, Find searches by the provider ID: a Machine that was restored from a backup has a new UID, but
+// its instance still has the former UID.
 func (d *Driver) Find(
 	ctx context.Context,
 	class provider.Class,
@@ -151,7 +151,7 @@ func (d *Driver) Initialize(
 	return toProviderInstance(initialized), err
 }
 
-// Delete implements driver.Driver. The cloud refuses the deletion if the instance belongs to another cluster.
+// Delete implements driver.Driver. If the instance belongs to another cluster, the cloud rejects the deletion.
 func (d *Driver) Delete(
 	ctx context.Context,
 	class provider.Class,
@@ -213,7 +213,7 @@ func parseKnownState(text string) knownState {
 }
 
 func toProviderInstance(w Instance) provider.Instance {
-	state := provider.State("") // the empty state of a pending instance
+	state := provider.State("") // a pending instance has an empty state
 	switch {
 	case w.State == StateTerminating:
 		state = provider.Terminating
@@ -246,7 +246,8 @@ func classTag(class provider.Class) string { return class.Namespace + "/" + clas
 // ProviderID returns the provider ID of an instance.
 func ProviderID(region, id string) string { return fmt.Sprintf("virtual:///%s/%s", region, id) }
 
-// parseProviderID returns the instance's ID (i-N), or an InvalidArgument error for a provider ID of another cloud.
+// parseProviderID returns the ID of an instance (i-N). For a provider ID of another cloud, it returns an error with the
+// code InvalidArgument.
 func parseProviderID(providerID string) (string, error) {
 	rest, ours := strings.CutPrefix(providerID, "virtual:///")
 	_, id, two := strings.Cut(rest, "/")

@@ -101,7 +101,7 @@ func TestForeignProviderIDIsRefused(t *testing.T) {
 	})
 }
 
-// After a restore from a backup, the Machine has a new UID, and its instance still has the former UID.
+// A Machine that was restored from a backup has a new UID, but its instance still has the former UID.
 func TestRestoredMachineFindsItsInstanceByProviderID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newWorkerProvider(startCloud(t))
@@ -112,7 +112,7 @@ func TestRestoredMachineFindsItsInstanceByProviderID(t *testing.T) {
 		seen, err := p.InstanceStatus(t.Context(), testClass("pool", nil), restored)
 		require.NoError(t, err)
 		assert.Equal(t, made.ProviderID, seen.ProviderID)
-		restored.FormerUID = testMachine().UID // the caller has proven the ownership
+		restored.FormerUID = testMachine().UID // as if the caller had proven that the instance belongs to the machine
 		adopted, err := p.CreateInstance(t.Context(), testClass("pool", nil), restored)
 		require.NoError(t, err)
 		assert.Equal(t, made.ProviderID, adopted.ProviderID)

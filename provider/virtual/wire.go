@@ -74,7 +74,7 @@ type ReadAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Limits are the guarantees that the cloud documents.
+// Limits contains what the cloud guarantees in its documentation.
 type Limits struct {
 	// ClientTokens is true if the cloud obeys CreateRequest.ClientToken.
 	ClientTokens bool `json:"clientTokens"`
@@ -89,7 +89,7 @@ type Duration time.Duration
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. A negative duration is an error.
+// UnmarshalText implements encoding.TextUnmarshaler. UnmarshalText returns an error for a negative duration.
 func (d *Duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
 	if err != nil {

@@ -76,7 +76,7 @@ func codeOfStatus(status int) provider.Code {
 	case http.StatusBadGateway, http.StatusServiceUnavailable:
 		return provider.Unavailable
 	default:
-		// 404 is not NotFound: with a wrong address of the cloud, every instance would look deleted.
+		// 404 must not become NotFound: if the address of the cloud is wrong, all instances would seem to be deleted.
 		return provider.Unknown
 	}
 }

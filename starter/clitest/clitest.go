@@ -1,4 +1,4 @@
-// Package clitest has the fakes with which tests of millwright's commands replace a cluster and Temporal.
+// Package clitest contains fakes that replace the cluster and Temporal in the tests of millwright's commands.
 package clitest
 
 import (
@@ -55,10 +55,10 @@ type FakeTemporal struct {
 	TerminatedID      string   // ID of the workflow that was terminated
 	UnpolledQueues    []string // queues that no worker polls; one worker polls every other queue
 
-	UnregisteredAttributes []string // names of search attributes that the namespace lacks
+	UnregisteredAttributes []string // names of the search attributes that are missing in the namespace
 }
 
-// ExecuteWorkflow returns a run that never completes: no worker carries the workflow out.
+// ExecuteWorkflow returns a run that never completes, because there is no worker.
 func (f *FakeTemporal) ExecuteWorkflow(
 	_ context.Context,
 	options client.StartWorkflowOptions,
@@ -74,7 +74,7 @@ func (f *FakeTemporal) TerminateWorkflow(_ context.Context, id, _, _ string, _ .
 	return nil
 }
 
-// openRun is a workflow run that no worker carries out.
+// openRun is a workflow run that no worker executes.
 type openRun struct {
 	client.WorkflowRun
 
@@ -199,7 +199,7 @@ type FakeBackend struct {
 	DiscoveryCount int                  // how many times a command asked whether Cluster API is installed
 }
 
-// NewFakeBackend returns a world with these objects.
+// NewFakeBackend returns a backend with these objects.
 func NewFakeBackend(machines ...runtime.Object) *FakeBackend {
 	return &FakeBackend{Machines: fake.NewSimpleClientset(machines...), Temporal: &FakeTemporal{}}
 }
@@ -207,7 +207,7 @@ func NewFakeBackend(machines ...runtime.Object) *FakeBackend {
 // discovery is a discovery client that can only tell whether Cluster API is installed.
 type discovery struct{ *FakeBackend }
 
-// ServerResourcesForGroupVersion finds the API group if Cluster API is installed in the world.
+// ServerResourcesForGroupVersion finds the API group if Cluster API is installed.
 func (s discovery) ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error) {
 	s.DiscoveryCount++
 	if s.ClusterAPI == nil {
@@ -216,7 +216,7 @@ func (s discovery) ServerResourcesForGroupVersion(version string) (*metav1.APIRe
 	return &metav1.APIResourceList{GroupVersion: version}, nil
 }
 
-// Environment connects commands to the world, at the time Now.
+// Environment returns an environment that connects commands to the fakes, at the time Now.
 func (w *FakeBackend) Environment() kubecli.Environment {
 	return kubecli.Environment{
 		Clients: func(kubecli.Access) (kubecli.Clients, error) {

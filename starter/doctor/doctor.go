@@ -32,7 +32,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// timeout bounds all checks together. Source: a person does not wait longer than 15 s for an answer.
+// timeout bounds all checks together. A user does not wait for more than 15 s.
 const timeout = 15 * time.Second
 
 // doctorCommand is the command `millwright doctor` with its flags.
@@ -73,7 +73,7 @@ type finding struct {
 	problem   string // what is wrong; empty if the check has passed
 	remedy    string // advice for the user if the check has not passed
 	isWarning bool   // the finding is a warning, which does not change the exit code
-	isNote    bool   // the finding is a fact, which is neither right nor wrong: check has the whole text
+	isNote    bool   // whether the finding is only information; check then contains the whole text
 }
 
 func (x *doctorCommand) run(ctx context.Context, out io.Writer) error {
@@ -188,8 +188,7 @@ func (x *doctorCommand) checkControlCluster(
 	return append(findings, x.checkUserAndClock(ctx, clients)...), classes, true
 }
 
-// clusterAPIFinding returns a finding about kubectl's short names if Cluster API is also installed; nil if Cluster API
-// is not installed.
+// clusterAPIFinding returns a finding about kubectl's short names if Cluster API is installed too; otherwise nil.
 func clusterAPIFinding(clients kubecli.Clients) []finding {
 	f := finding{
 		check: "Cluster API is installed, too: `kubectl get machines` may mean either; mc, mcs and mcd are Millwright's, ma, ms and md Cluster API's",
@@ -206,8 +205,8 @@ func clusterAPIFinding(clients kubecli.Clients) []finding {
 	return []finding{f}
 }
 
-// checkHeartbeats checks whether a worker and a bridge renew their Leases. The argument temporal is false if Temporal
-// does not answer; in this case no worker renews its Lease.
+// checkHeartbeats checks whether a worker and a bridge renew their Leases. The parameter temporal is false if Temporal
+// does not answer, because workers then do not renew their Lease.
 func (x *doctorCommand) checkHeartbeats(heartbeats []explain.Heartbeat, temporal bool) []finding {
 	findings := list.Map(
 		heartbeats,
@@ -267,7 +266,7 @@ func problemFindings(h explain.Heartbeat, now time.Time) (findings []finding) {
 // isForbidden reports whether the user may not list the Leases of a heartbeat.
 func isForbidden(h explain.Heartbeat) bool { return apierrors.IsForbidden(h.Err) }
 
-// isMissingWorker reports whether a heartbeat says that no worker is at work.
+// isMissingWorker reports whether the heartbeat is that of the workers and no worker is active.
 func isMissingWorker(h explain.Heartbeat) bool {
 	return h.Process == explain.Worker && h.MissingMessage != ""
 }
@@ -296,7 +295,7 @@ func (x *doctorCommand) leasesWithName(
 func (x *doctorCommand) describeScopes(ctx context.Context, clients kubecli.Clients) (findings []finding) {
 	older := ""
 	for _, lease := range x.leasesWithName(ctx, clients, v1alpha1.LeaseWorkers) {
-		if by := lease.Spec.HolderIdentity; by == nil || *by == "" { // the Lease was released
+		if by := lease.Spec.HolderIdentity; by == nil || *by == "" { // the Lease has no holder
 			continue
 		}
 		name := lease.Annotations[v1alpha1.AnnotationInstallation]
@@ -324,8 +323,8 @@ func (x *doctorCommand) describeScopes(ctx context.Context, clients kubecli.Clie
 	return findings
 }
 
-// maxClockSkew is the largest accepted difference between the clocks of this machine and of the API server. Source: the
-// API server reports its time in whole seconds, and the response needs some time.
+// maxClockSkew is the largest accepted difference between the clocks of this machine and of the API server. The API
+// server reports its time in whole seconds, and its response takes some time.
 const maxClockSkew = 5 * time.Second
 
 // checkUserAndClock asks the API server who the user is and what the user may change, and checks the clock of this
@@ -367,8 +366,8 @@ func (x *doctorCommand) checkUserAndClock(ctx context.Context, clients kubecli.C
 	return append(findings, clock)
 }
 
-// temporalTimeout bounds the first request to Temporal. Source: a third of timeout, so that time is left for the other
-// checks.
+// temporalTimeout bounds the first request to Temporal. The timeout is a third of the total timeout, so that enough
+// time is left for the other checks.
 const temporalTimeout = timeout / 3
 
 // checkTemporal checks Temporal, its namespace and the search attributes. The result ready is true if Temporal answers
@@ -404,8 +403,8 @@ func (x *doctorCommand) temporalRemedy(err error) string {
 	}
 }
 
-// checkQueues checks that workers poll the task queues of the installation and of the classes' providers. isWorkerDown
-// is true if the heartbeats say that no worker of the installation is at work.
+// checkQueues checks that workers poll the task queues of the installation and of its providers. The parameter
+// isWorkerDown is true if no worker of the installation renews its Lease.
 func (x *doctorCommand) checkQueues(
 	ctx context.Context,
 	temporal client.Client,
@@ -438,7 +437,7 @@ func (x *doctorCommand) checkQueues(
 		}
 		served, findings = append(served, name), append(findings, f)
 	}
-	for _, f := range unserved { // the name of a provider may be misspelt in a class
+	for _, f := range unserved { // a class may contain a misspelt provider name
 		f.remedy += phrase.TextIf(len(served) > 0, ", or correct the class (served: %s)", strings.Join(served, ", "))
 		findings = append(findings, f)
 	}

@@ -120,8 +120,8 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// clientsetForUser returns an API server that authenticates the user ann. Ann has the rights in may, each as VERB
-// RESOURCE. The clock of the API server is ahead of the command's clock by behind.
+// clientsetForUser returns an API server that authenticates the user ann. The parameter may contains the permissions of
+// the user ann, each as VERB RESOURCE. The clock of the API server is ahead of the command's clock by behind.
 func clientsetForUser(behind time.Duration, may ...string) *kubefake.Clientset {
 	kube := kubefake.NewClientset()
 	kube.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -182,7 +182,7 @@ func TestDoctorSaysHowToNameTheGroup(t *testing.T) {
 	)
 }
 
-// The Leases show whether worker and bridge are at work, and name the installation. An overdue heartbeat is a warning.
+// The Leases show whether worker and bridge are active, and name the installation. An overdue heartbeat is a warning.
 func TestDoctorReadsTheLeases(t *testing.T) {
 	const look = "        look at its log, and at its Lease: kubectl get leases --all-namespaces --output custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime\n"
 	for name, row := range map[string]struct {
@@ -281,7 +281,7 @@ func TestDoctorReadsTheProblemsOfProcesses(t *testing.T) {
 	assert.Contains(t, out, "ok      heartbeat of the worker", "the worker renews its Lease")
 }
 
-// machine-controller-manager is at work in one namespace, and has stopped in a second namespace.
+// machine-controller-manager is active in one namespace, and has stopped in another namespace.
 func TestDoctorNamesTheNamespacesOfAnotherController(t *testing.T) {
 	w := newInstalledBackend(t, "machines")
 	of := func(namespace string, ago time.Duration) *coordinationv1.Lease {
@@ -362,7 +362,7 @@ func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
 	assert.NotContains(t, out, "ok      heartbeat")
 }
 
-// A class whose provider is misspelt: doctor names the providers that workers serve.
+// If the provider of a class is misspelt, doctor names the providers that workers serve.
 func TestDoctorNamesTheServedProviders(t *testing.T) {
 	w := newInstalledBackend(t, "machines")
 	misspelt := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "typo"}, Provider: "asw"}
@@ -374,7 +374,7 @@ func TestDoctorNamesTheServedProviders(t *testing.T) {
 		"        start a worker with --queues=provider-asw, or correct the class (served: aws)\n")
 }
 
-// A person who may only read gets notes: neither a failed check nor a warning is about what this person may not see.
+// A user who may only read gets notes. What this user may not see causes no failed check and no warning.
 func TestDoctorForAReader(t *testing.T) {
 	w := newInstalledBackend(
 		t,
@@ -404,7 +404,7 @@ func TestDoctorForAReader(t *testing.T) {
 		"note    the queues are not checked: give --cluster-name\n", out)
 }
 
-// Temporal still lists the polls of a worker that was killed: without a heartbeat these polls prove nothing.
+// Temporal still lists the polls of a killed worker, so these polls do not count without a heartbeat.
 func TestDoctorDoesNotBelieveThePollsOfADeadWorker(t *testing.T) {
 	w := newInstalledBackend(t, "machines")
 	w.ClusterClient = kubefake.NewClientset(
@@ -418,7 +418,8 @@ func TestDoctorDoesNotBelieveThePollsOfADeadWorker(t *testing.T) {
 	assert.NotContains(t, out, "ok      queue garden/machines")
 }
 
-// If nobody listens on Temporal's port, doctor answers fast, and advises to check the address, not to run bootstrap.
+// If no server listens on Temporal's port, doctor ends quickly, and advises the user to check the address instead of
+// running bootstrap.
 func TestDoctorWithoutATemporalServer(t *testing.T) {
 	w := newInstalledBackend(
 		t,

@@ -17,8 +17,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// findMachine reads a Machine of Millwright, or else a Machine of Cluster API whose node Millwright drains. A Machine
-// of Cluster API is returned in the form of a Machine of Millwright.
+// findMachine reads a Machine of Millwright, or else a Machine of Cluster API whose node Millwright drains. findMachine
+// returns a Cluster API Machine in the form of a Millwright Machine.
 func findMachine(ctx context.Context, clients kubecli.Clients, key types.NamespacedName) (*v1alpha1.Machine, error) {
 	m, err := kubecli.FindObject(ctx, request.Machine, key, clients.Machines.MachineV1alpha1().Machines(key.Namespace).Get)
 	if !apierrors.IsNotFound(err) {
@@ -87,8 +87,8 @@ func patchMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Mach
 	return err
 }
 
-// noEffectText says why a command would have no effect on a Machine of Cluster API; empty if the command has an effect,
-// and for a Machine of Millwright.
+// noEffectText says why a command has no effect on a Cluster API Machine. It is empty if the command has an effect, and
+// for a Millwright Machine.
 func noEffectText(m *v1alpha1.Machine, command request.Command) string {
 	if !observe.IsOfClusterAPI(m) {
 		return ""

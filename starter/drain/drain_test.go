@@ -24,7 +24,8 @@ var now, beginTime = clitest.Now, clitest.BeginTime
 // machineEdit changes one machine.
 type machineEdit func(*v1alpha1.Machine)
 
-// newDeletedMachine returns machine shop/m-1, whose requested deletion has no record in the status yet.
+// newDeletedMachine returns machine shop/m-1. Its deletion was requested, but its status has no record of the deletion
+// yet.
 func newDeletedMachine(edits ...machineEdit) *v1alpha1.Machine {
 	m := &v1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{

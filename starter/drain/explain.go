@@ -121,8 +121,8 @@ func (s snapshot) explanation() string {
 	return out.String()
 }
 
-// remainder returns what the sentence of the status leaves out. If the sentence has the cause that the pods have, these
-// are the other commands; otherwise it is the whole statement.
+// remainder returns what the sentence of the status leaves out. If the sentence already contains what blocks the pods,
+// remainder returns only the commands that are not in it; otherwise, it returns the whole statement.
 func (s snapshot) remainder(waits string) string {
 	said := s.statement()
 	_, sentence, _ := strings.Cut(waits, ": ")

@@ -53,8 +53,8 @@ type listRow struct {
 	Name      string    `json:"name"`
 	Node      string    `json:"node,omitempty"`
 	Stage     string    `json:"stage"`
-	Since     time.Time `json:"since,omitzero"`    // when the stage began
-	Means     string    `json:"means,omitempty"`   // how pods are removed
+	Since     time.Time `json:"since,omitzero"`    // start of the stage
+	Means     string    `json:"means,omitempty"`   // how the drain removes pods
 	Deadline  time.Time `json:"deadline,omitzero"` // when Means ends
 	BlockedBy []string  `json:"blockedBy,omitempty"`
 }

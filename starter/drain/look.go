@@ -24,20 +24,20 @@ import (
 	"millwright/workflows/run"
 )
 
-// temporalTimeout is how long the command waits for Temporal. Source: after 5 s, a user prefers an answer from the
+// temporalTimeout is how long the command waits for Temporal. After 5 s, a user prefers output that is based on the
 // Machine alone.
 const temporalTimeout = 5 * time.Second
 
-// maxHeartbeatAge is the age of an activity's last heartbeat from which explain warns the user. Source: three times the
-// heartbeat timeout (10 s); after 30 s another worker should have taken the activity over.
+// maxHeartbeatAge is the age of an activity's last heartbeat from which explain warns the user. The age is three times
+// the heartbeat timeout (10 s); within 30 s, another worker should have started the next attempt.
 const maxHeartbeatAge = 30 * time.Second
 
 // snapshot has the known facts about one deletion or drain at one moment.
 type snapshot struct {
 	machine         *v1alpha1.Machine
-	pods            *drain.Overview // the drain's pods; nil if not known
+	pods            *drain.Overview // pods of the drain; nil if unknown
 	volumes         []string        // volumes that stage Detach waits for
-	heartbeatAt     time.Time       // time of the last heartbeat of a worker; zero if not known
+	heartbeatAt     time.Time       // time of the worker's last heartbeat; zero if unknown
 	unknownFactNote string          // one line that says why a fact is not known; empty if all facts are known
 	now             time.Time
 }
@@ -109,8 +109,7 @@ func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 var errWorkflowNotOpen = errors.New("no such workflow is open")
 
 // readHeartbeat decodes the last heartbeat of a pending activity, and reports whether the activity has sent a
-// heartbeat. The ID of an activity is the name of its step; later activities of the same step have a number after the
-// name.
+// heartbeat. The ID of an activity is the name of its step; if the step has several activities, a number follows.
 func (s *snapshot) readHeartbeat(
 	ctx context.Context,
 	t client.Client,

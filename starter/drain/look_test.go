@@ -109,7 +109,7 @@ func TestExplainBeginsWithTheSentenceOfTheStatus(t *testing.T) {
 	assert.True(t, strings.HasPrefix(out, "machine shop/m-1: a budget (since 13:51:07 UTC)\nshop/m-1   node n-1"), out)
 }
 
-// The sentence of the status and the pods have the same cause: it is printed once, and so is each command.
+// If the sentence in the status and the pods have the same cause, the cause and each command are printed only once.
 func TestExplainSaysACauseOnce(t *testing.T) {
 	const cause = "PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3"
 	w := newFakeBackend(

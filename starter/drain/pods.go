@@ -124,8 +124,8 @@ func (s snapshot) waitText() string {
 	return "node " + s.nodeName() + " is being emptied"
 }
 
-// maxRemedies is the maximum number of commands against blockers in one sentence. Further commands appear when the
-// first blockers are gone. Source: two commands and the request commands fit into a readable line.
+// maxRemedies is the maximum number of commands against blockers in one sentence. When the first blockers are gone, the
+// next commands are shown. Two commands and the request commands fit into a readable line.
 const maxRemedies = 2
 
 // remedies returns commands that show or remove the blockers of a drain, misconfigured budgets first. The commands are

@@ -46,7 +46,7 @@ func (w *fakeBackend) runPreserve(
 	err := c.ExecuteContext(ctx)
 	events, listErr := core.CoreV1().Events("").List(ctx, metav1.ListOptions{})
 	if listErr != nil {
-		panic(listErr) // an error of the fake client
+		panic(listErr)
 	}
 	return out.String(), events.Items, err
 }

@@ -80,7 +80,7 @@ func isHeld(m *v1alpha1.Machine) bool {
 	return held
 }
 
-// isQueued reports whether the node of a machine waits for its turn to be drained.
+// isQueued reports whether the node of a machine waits in the drain queue.
 func isQueued(m *v1alpha1.Machine) bool { return observe.IsInDrainQueue(m) && m.Status.Deletion.Queued }
 
 // needsPerson reports whether a person may have to act, because the deletion or drain is held, is overdue, or has a

@@ -79,7 +79,7 @@ command asks before it writes, unless --yes is given.`,
 	}
 }
 
-// outlookOfRequest says what the request causes, and when, if the effect does not begin now.
+// outlookOfRequest says what the request causes; it also says when, if the effect is not immediate.
 func outlookOfRequest(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	text := effectOfRequest(r, m, now, d)
 	switch {

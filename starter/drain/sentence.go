@@ -75,8 +75,8 @@ func (s snapshot) statement() statement {
 	}
 }
 
-// targetUnavailableText describes a deletion that waits for a target cluster that does not answer. The wait began at
-// lastOperation.lastUpdateTime; without this time, or for a Machine of Cluster API, at currentOperation.since.
+// targetUnavailableText describes a deletion that waits for a target cluster that does not answer. The wait started at
+// lastOperation.lastUpdateTime. Without this time, or for a Cluster API Machine, it started at currentOperation.since.
 func (s snapshot) targetUnavailableText() statement {
 	m := s.machine
 	if observe.IsOfClusterAPI(m) {

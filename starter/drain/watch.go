@@ -40,9 +40,9 @@ with the drain. If the output is not a terminal, it prints a line for each chang
 	return c
 }
 
-// watchDrain reads the machine until the machine is gone, until the drain of a machine that is not being deleted has
-// ended, or until ctx ends. An error of the first read ends the watch; later errors are printed, and the watch
-// continues.
+// watchDrain reads the machine repeatedly. It stops when the machine no longer exists, when ctx is done, or when the
+// drain of a machine that is not being deleted has ended. An error of the first read is returned; later errors are only
+// printed.
 func (e reader) watchDrain(ctx context.Context, out io.Writer, interval time.Duration) error {
 	w := kubecli.WatchPrinter{Out: out, IsTerminal: kubecli.IsTerminal(out)}
 	var uid types.UID

@@ -23,8 +23,8 @@ import (
 
 var errMachineMissing = apierrors.NewNotFound(schema.GroupResource{Resource: "machines"}, "m-1")
 
-// returnMachinesInTurn makes each read of the machine return the next machine or error of the list, and the last entry
-// repeatedly.
+// returnMachinesInTurn makes the reads of the machine return these machines or errors one after the other; the last one
+// is repeated.
 func (w *fakeBackend) returnMachinesInTurn(found ...any) {
 	w.Machines.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		next := found[0]

@@ -9,7 +9,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// answer is an object in the output formats JSON and YAML. A field is absent if its value is unknown or empty.
+// answer is an object in the output formats JSON and YAML. Unknown and empty fields are omitted.
 type answer struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -23,7 +23,7 @@ type answer struct {
 
 	Generation int64 `json:"generation,omitempty"` // the generation that the status observed
 	Unseen     bool  `json:"unseen"`               // the object has a newer generation than its status
-	// processes that are not at work, and requests that Temporal did not answer
+	// processes that are down, and requests that Temporal did not answer
 	Notes []string `json:"notes,omitempty"`
 	// the pending activities of the object's workflow
 	Calls    []activityCall   `json:"calls,omitempty"`
@@ -31,16 +31,16 @@ type answer struct {
 	Machines []waitingMachine `json:"machines,omitempty"` // the machines of a deployment or a set that wait
 }
 
-// step is the current step of an object, and its reason to wait. What and Next are absent for a deployment and a set:
-// their sentence sums up the machines, and each machine has its own What and Next.
+// step is the current step of an object, and its reason to wait. For a deployment or a set, What and Next are empty:
+// the sentence summarizes the machines, and each machine has its own What and Next.
 type step struct {
 	Workflow  string    `json:"workflow,omitempty"` // ID of the workflow that does the step
 	Step      string    `json:"step,omitempty"`
-	What      string    `json:"what,omitempty"` // action that is not possible yet
+	What      string    `json:"what,omitempty"` // what cannot be done yet
 	Why       string    `json:"why,omitempty"`
 	BlockedBy []string  `json:"blockedBy,omitempty"`
 	Since     time.Time `json:"since,omitzero"`
-	Next      string    `json:"next,omitempty"`    // next event without a person
+	Next      string    `json:"next,omitempty"`    // what happens next without an operator
 	Deadline  time.Time `json:"deadline,omitzero"` // when Next happens
 	Command   string    `json:"command,omitempty"` // command that a person can use to change the step
 }

@@ -22,7 +22,7 @@ import (
 	"millwright/starter/clitest"
 )
 
-// newBlockedMachine returns a machine whose provider lacks capacity; the status has the sentence that the workers
+// newBlockedMachine returns a machine whose provider has no capacity; its status has the sentence that the workers
 // write.
 func newBlockedMachine() *v1alpha1.Machine {
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{

@@ -18,7 +18,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// temporalTimeout is how long explain waits for Temporal. Source: after 5 s, a user prefers an answer from the API
+// temporalTimeout is how long explain waits for Temporal. After 5 s, a user prefers output that is based on the API
 // server alone.
 const temporalTimeout = 5 * time.Second
 
@@ -88,9 +88,9 @@ func (x *explainCommand) installation(ctx context.Context, clients kubecli.Clien
 	return clients.Installation(ctx)
 }
 
-// unpolledQueues returns a line for each task queue of the object that no worker polls. Without a worker on the queue
-// of the machines' workflows, nobody writes a status. Without a worker of the provider, the object's status also says
-// that the worker is missing.
+// unpolledQueues returns a line for each task queue of the object that no worker polls. If no worker polls the queue of
+// the machines' workflows, the status of the object is not updated. If no worker of the provider runs, the status of
+// the object also says that the worker is missing.
 func (x *explainCommand) unpolledQueues(
 	ctx context.Context,
 	temporal client.Client,
@@ -131,18 +131,18 @@ type activityCall struct {
 	Name    string `json:"name"`
 	Attempt int32  `json:"attempt"`
 	Open    bool   `json:"open"` // a worker executes the attempt
-	// when the open attempt began, or when the call that waits for a worker was scheduled
+	// start of the running attempt; if no attempt runs, the time at which the activity was scheduled
 	Since   time.Time `json:"since,omitzero"`
 	Next    time.Time `json:"next,omitzero"` // when the next attempt begins
 	Failure string    `json:"failure,omitempty"`
 
-	isRepeated bool // the attempt before ended on purpose: it had read old versions of objects
+	isRepeated bool // whether the previous attempt ended early on purpose, because its cache was behind
 }
 
 // newActivityCall returns the call for a pending activity.
 func newActivityCall(of *workflowpb.PendingActivityInfo, now time.Time) activityCall {
 	c := activityCall{Name: of.GetActivityId(), Attempt: of.GetAttempt()}
-	if _, err := strconv.Atoi(c.Name); err == nil { // Temporal's SDK numbers the activities that get no ID
+	if _, err := strconv.Atoi(c.Name); err == nil { // Temporal's SDK uses numbers as IDs if an activity has no ID
 		c.Name = of.GetActivityType().GetName()
 	}
 	started, next := of.GetLastStartedTime(), of.GetNextAttemptScheduleTime()
@@ -177,7 +177,7 @@ func (c activityCall) text(now time.Time) string {
 		return text
 	case c.isRepeated:
 		return text + "; the attempt before ended early: " + c.Failure
-	case strings.Contains(c.Failure, " is forbidden: User "): // the API server's words for a missing right
+	case strings.Contains(c.Failure, " is forbidden: User "): // message of the API server if a permission is missing
 		return text + "; the attempt before failed: " + c.Failure +
 			": is this user's role bound? `kubectl get clusterrolebindings,rolebindings -A -o wide`"
 	default:

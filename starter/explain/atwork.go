@@ -59,7 +59,7 @@ func (x *heartbeatCommand) run(c *cobra.Command) error {
 	return err
 }
 
-// serveProbes serves the probes until ctx ends.
+// serveProbes serves the probes until ctx is done.
 func serveProbes(ctx context.Context, address string, ready func(context.Context) error) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

@@ -180,7 +180,7 @@ func clusterAPIMember(m *clusterv1.Machine, now time.Time) member {
 	}
 }
 
-// valueOrZero dereferences a number in an object of Cluster API; nil means 0.
+// valueOrZero returns the value of a number in a Cluster API object; 0 for nil.
 func valueOrZero(n *int32) int32 {
 	if n == nil {
 		return 0

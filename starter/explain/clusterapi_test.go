@@ -40,9 +40,9 @@ func withSetCondition(kind, reason, message string) capitest.SetChange {
 	}
 }
 
-// newClusterAPIPool returns a set of Cluster API that Millwright reconciles, with three machines: machine pool-a runs,
-// a hook delays the drain of pool-b, and pool-c waits for its instance. Millwright does not reconcile the set theirs
-// and its machine.
+// newClusterAPIPool returns a Cluster API set that Millwright reconciles, with three machines: pool-a runs, pool-b
+// waits for a hook before its drain, and pool-c waits for its instance. newClusterAPIPool also returns the set theirs
+// with a machine, which Millwright does not reconcile.
 func newClusterAPIPool() []runtime.Object {
 	s := capitest.NewSet(
 		"pool",
@@ -90,7 +90,7 @@ func newClusterAPIPool() []runtime.Object {
 	}
 }
 
-// newBackendOfBothGroups returns a world with both API groups.
+// newBackendOfBothGroups returns a backend with objects of both API groups.
 func newBackendOfBothGroups(more ...runtime.Object) *clitest.FakeBackend {
 	w := clitest.NewFakeBackend(append(newStackObjects(), more...)...)
 	w.ClusterClient = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))

@@ -54,7 +54,7 @@ machines. If both API groups have an object with the name, name the group, too: 
   millwright explain machineset.cluster.x-k8s.io/md-0-7f9c4 -n shop
   millwright explain node/ip-10-0-0-7
   millwright explain mcd/web -n shop -o json`,
-		Args:              cobra.RangeArgs(1, 2), // kubectl also takes KIND NAME
+		Args:              cobra.RangeArgs(1, 2), // KIND NAME is accepted too, as in kubectl
 		ValidArgsFunction: x.CompleteKindAndName,
 		RunE: func(c *cobra.Command, args []string) error {
 			return x.run(c.Context(), c.OutOrStdout(), strings.Join(args, "/"))
@@ -85,7 +85,7 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 	if x.output != kubecli.OutputText {
 		return x.output.Encode(out, newAnswer(s, slices.Concat(down, troubles, notes), calls))
 	}
-	if len(down) > 0 { // nobody writes a status: the sentence below may be old
+	if len(down) > 0 { // no process updates the status, so the sentence below may be out of date
 		for _, line := range append(down, downAdvice) {
 			_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.Stuck, line))
 		}
@@ -148,7 +148,7 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 	return nil, missing
 }
 
-// missingError is the error for a name without an object.
+// missingError means that no object has the name.
 type missingError struct {
 	kind      string // kind on the command line; empty if the user named no kind
 	key       types.NamespacedName
@@ -163,8 +163,8 @@ func (e missingError) Error() string {
 	return text + phrase.TextIf(e.isMachine, "%s", kubecli.GoneHint(e.key))
 }
 
-// findFirstSubject reads the first object of the kinds with this name; nil if no such object exists. If both API groups
-// have an object of the kind with the name, findFirstSubject returns an error: the user must choose.
+// findFirstSubject reads the first object of these kinds that has the name; nil if there is none. If an object of the
+// kind with this name exists in both API groups, findFirstSubject returns an error, because the user must choose.
 func (x *explainCommand) findFirstSubject(
 	ctx context.Context,
 	clients kubecli.Clients,
@@ -407,5 +407,5 @@ func (x *explainCommand) addMembers(
 // downAdvice is the line after the lines about processes that are down.
 const downAdvice = "Start what is missing, or look at its log; `millwright doctor` checks the whole installation."
 
-// maxMachineRows is the maximum number of waiting machines in the table. Source: half a screen.
+// maxMachineRows is the maximum number of waiting machines in the table. The table then takes half a screen.
 const maxMachineRows = 12

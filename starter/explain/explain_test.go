@@ -247,7 +247,7 @@ func TestHeartbeats(t *testing.T) {
 	assert.Empty(t, down, "nobody who may read Leases")
 }
 
-// docs/runbook.md, section 17: the worker has no right that the work on an object needs.
+// docs/runbook.md, section 17: the worker does not have a permission that it needs for the object.
 func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
 	w := clitest.NewFakeBackend(newStackObjects()...)
 	w.ClusterClient = kubefake.NewClientset(
@@ -294,7 +294,7 @@ func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
 	}
 }
 
-// Objects of both API groups and of several workload clusters have equal names of resources.
+// Resources have the same name in both API groups and in several workload clusters.
 func TestWhichProblemsConcernAnObject(t *testing.T) {
 	object := &metav1.ObjectMeta{Namespace: "shop", Labels: map[string]string{"cluster.x-k8s.io/cluster-name": "c1"}}
 	both := []run.Kind{run.KindMachineSet, run.KindClusterAPISet}
@@ -322,7 +322,8 @@ func TestWhichProblemsConcernAnObject(t *testing.T) {
 	)
 }
 
-// The workers of another installation say nothing about an object of this one, and a worker that is gone says nothing.
+// The problems of another installation's workers do not apply to an object of this installation; neither do the
+// problems of a worker that has stopped.
 func TestProblemsOfOtherInstallations(t *testing.T) {
 	refused := []problems.Problem{{System: problems.Control, Resource: "nodes", Verb: "get", Kind: problems.Refused}}
 	own := problems.Report{By: "w-1", Installation: "prod", Problems: refused}
@@ -336,7 +337,7 @@ func TestProblemsOfOtherInstallations(t *testing.T) {
 	}
 }
 
-// leaseWithProblems returns the Lease of workers that are at work and have problems.
+// leaseWithProblems returns the Lease of active workers that have problems.
 func leaseWithProblems(t *testing.T, reports ...problems.Report) *coordinationv1.Lease {
 	t.Helper()
 	for i := range reports {

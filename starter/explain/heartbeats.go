@@ -20,23 +20,23 @@ import (
 	"millwright/workflows/run"
 )
 
-// process is a kind of process that renews a Lease while it is at work.
+// process is a kind of process that renews a Lease while it is active.
 type process struct {
 	name           string // name of the process in messages
 	leaseName      string
 	interval       time.Duration // time between two renewals
 	overdueAfter   time.Duration // age of the last renewal from which the next renewal is overdue
-	downAfter      time.Duration // age of the last renewal from which the process counts as down
-	downMessage    string        // message about a process that counts as down; %s is the time of the last renewal
+	downAfter      time.Duration // age of the last renewal after which the process is down
+	downMessage    string        // message about a process that is down; %s is the time of the last renewal
 	missingMessage string        // message if no Lease was ever renewed
 }
 
 // Worker is the value of Heartbeat.Process for the workers.
 const Worker = "worker"
 
-// processes are the kinds of processes of an installation. Sources of the times: a bridge renews its Lease every 15 to
-// 17 s, and a worker every 15 s by a request with a timeout of 5 s; therefore overdueAfter is 20 s. The time downAfter
-// is two to three renewals.
+// processes are the kinds of processes of an installation. A bridge renews its Lease every 15 to 17 s; a worker renews
+// it every 15 s with a request timeout of 5 s. Therefore, overdueAfter is 20 s. The time downAfter is two to three
+// renewals.
 var processes = []process{
 	{
 		Worker, v1alpha1.LeaseWorkers, 15 * time.Second, 20 * time.Second, 45 * time.Second,
@@ -53,17 +53,18 @@ var processes = []process{
 // Heartbeat is the state of the workers or of the bridges according to their Lease.
 type Heartbeat struct {
 	Process        string            // worker or bridge
-	RenewTime      time.Time         // time of the last renewal; zero if there was no renewal, or if the time is not known
-	RenewInterval  time.Duration     // time between two renewals of a process that is at work
-	DownAfter      time.Duration     // age of the last renewal from which the process counts as down
-	IsOverdue      bool              // a renewal is overdue, but the process does not count as down yet
-	MissingMessage string            // sentence that says that no process of this kind is at work; otherwise empty
-	Err            error             // error of reading the Lease; nil if the Lease was read
-	Reports        []problems.Report // what processes of this kind may not or cannot do
+	RenewTime      time.Time         // time of the last renewal; zero if unknown or if there was none
+	RenewInterval  time.Duration     // time between two renewals of an active process
+	DownAfter      time.Duration     // age of the last renewal after which the process is down
+	IsOverdue      bool              // whether a renewal is overdue, but the process is not considered down yet
+	MissingMessage string            // sentence that says that no process of this kind is active; otherwise empty
+	Err            error             // error from reading the Lease, or nil
+	Reports        []problems.Report // problems of the processes of this kind
 }
 
 // Sentences returns a sentence for each problem of the processes of an installation, with what a person can do about
-// it. The sentences are about the problems that concerns selects. A Report without an installation belongs to each.
+// it. Sentences includes only the problems for which concerns returns true. A Report without an installation belongs to
+// each.
 func (h Heartbeat) Sentences(
 	of run.Installation,
 	now time.Time,
@@ -98,8 +99,9 @@ func ReadHeartbeats(
 	return list.Map(processes, func(p process) Heartbeat { return p.readHeartbeat(ctx, leases.Leases(namespace), now) })
 }
 
-// HeartbeatLines returns one line for each kind of process that is not at work, and one for each problem of an
-// installation that concerns selects. An empty installation means all. Leases that cannot be read are ignored, because the user may lack the right to read them.
+// HeartbeatLines returns one line for each kind of process that is down, and one line for each problem of an
+// installation for which concerns returns true. An empty installation means all. HeartbeatLines ignores Leases that
+// cannot be read, because the user may not have permission to read them.
 func HeartbeatLines(
 	ctx context.Context,
 	leases typedcoordinationv1.LeasesGetter,
@@ -117,7 +119,7 @@ func HeartbeatLines(
 	return down, troubles
 }
 
-// CheckProcessesAtWork returns nil if a worker and a bridge with Leases in this namespace are at work. Otherwise the
+// CheckProcessesAtWork returns nil if a worker and a bridge with Leases in this namespace are active. Otherwise the
 // error names the process that is not at work, or the Lease that cannot be read.
 func CheckProcessesAtWork(
 	ctx context.Context,

@@ -39,7 +39,7 @@ type subject struct {
 	members                        []member
 }
 
-// member is a machine with its wait.
+// member is a machine, together with what it waits for.
 type member struct {
 	name, status string
 	operation    *v1alpha1.Operation // nil if the machine is idle
@@ -57,7 +57,8 @@ func newMember(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) me
 }
 
 // sentence returns the sentence of the status, without the command that prints this very sentence. If the status has no
-// sentence, sentence returns the state of the object. isCurrent is false if the status may be out of date.
+// sentence, the method sentence returns the state of the object. The parameter isCurrent is false if the status may be
+// out of date.
 func (s *subject) sentence(isCurrent bool) string {
 	own := fmt.Sprintf("; `millwright explain %s/%s -n %s`", s.kind, s.object.GetName(), s.object.GetNamespace())
 	if said := Sentence(s.kind, s.object, s.operation); said != "" {
@@ -110,7 +111,7 @@ func (s *subject) isStatusOutdated() bool {
 	return s.observedGeneration != 0 && s.observedGeneration != s.generation
 }
 
-// resourcesOf returns the resources whose objects a workflow reads and writes besides those of its children.
+// resourcesOf returns the resources that a workflow of this kind and the workflows of its children read and write.
 func resourcesOf(kind run.Kind) []string {
 	switch kind {
 	case run.KindMachineDeployment, run.KindClusterAPIDeployment:
@@ -161,7 +162,8 @@ func (s *subject) tone() kubecli.Tone {
 	return kubecli.Good
 }
 
-// waitingMembers returns the machines that wait: blocked machines first, and within each group the longest wait first.
+// waitingMembers returns the waiting machines: blocked machines first, then the other machines, each sorted by the
+// length of the wait.
 func (s *subject) waitingMembers() []member {
 	waiting := list.Filter(s.members, func(m member) bool { return m.operation != nil })
 	slices.SortStableFunc(waiting, func(a, b member) int {

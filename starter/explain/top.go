@@ -88,9 +88,10 @@ With --watch it reads again and again until Ctrl-C. If the output is not a termi
 
 // activeObjects are the objects that have work in progress at one moment.
 type activeObjects struct {
-	objects       []activeObject // in the order of the list
-	now           time.Time
-	downSentences []string // sentences that say which process is not at work since when; the statuses are as old as these times
+	objects []activeObject // in the order of the list
+	now     time.Time
+	// sentences that say which process is down and since when; the statuses have not been updated since then
+	downSentences []string
 	doubtClauses  []string // clauses about processes that are down, overdue or unknown, without ages, which always change
 	problemLines  []string // one line for each process that may not or cannot do something
 }
@@ -150,8 +151,8 @@ func (x *explainCommand) readActiveObjects(
 	return found, nil
 }
 
-// addHeartbeats reads the heartbeats of the workers and the bridges. Without a worker and a bridge, nobody writes a
-// status.
+// addHeartbeats reads the heartbeats of the workers and the bridges. If the workers or the bridges are down, no status
+// is updated.
 func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinationv1.LeasesGetter) {
 	if leases == nil {
 		return
@@ -212,8 +213,7 @@ func (m *activeObjects) addProblems(process string, report problems.Report) {
 	)
 }
 
-// downProcessError returns an error if no worker or no bridge keeps the statuses up to date, or if one of them cannot
-// do all of its work.
+// downProcessError returns an error if the workers or the bridges are down, or if a process has problems.
 func (m activeObjects) downProcessError() error {
 	switch {
 	case len(m.downSentences) > 0:

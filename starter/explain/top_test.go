@@ -18,7 +18,8 @@ import (
 	"millwright/starter/clitest"
 )
 
-// Without a worker and a bridge, the statuses are outdated: top must not report that nothing is in motion.
+// If worker and bridge are down, the statuses are out of date, so top must not report that there is no work in
+// progress.
 func TestTopReportsHeartbeats(t *testing.T) {
 	const worker, bridge = "millwright-worker", "millwright-bridge"
 	for name, row := range map[string]struct {

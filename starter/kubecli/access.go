@@ -38,7 +38,7 @@ func (a Access) loadingRules() *clientcmd.ClientConfigLoadingRules {
 	return rules
 }
 
-// configError says why the kubeconfig cannot be used: its path, and the contexts that it has.
+// configError says why the kubeconfig cannot be used. It names the path of the kubeconfig and its contexts.
 func (a Access) configError(err error) error {
 	path := strings.Join(a.loadingRules().GetLoadingPrecedence(), string(filepath.ListSeparator))
 	raw, readErr := a.config().RawConfig()
@@ -57,7 +57,7 @@ func (a Access) configError(err error) error {
 	}
 }
 
-// ContextNamespace returns the namespace that the context names; "default" if the context names no namespace.
+// ContextNamespace returns the namespace of the context, or "default" if the context has none.
 func ContextNamespace(a Access) (string, error) {
 	namespace, _, err := a.config().Namespace()
 	if err != nil {

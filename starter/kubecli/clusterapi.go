@@ -64,9 +64,9 @@ func (c *ClusterAPI) IsServedOrError(meant bool) (bool, error) {
 // Client returns the client, which may be used only if IsServed returns true.
 func (c *ClusterAPI) Client() *capi.Client { return c.client }
 
-// Sets returns the sets that Millwright reconciles in a namespace, or in all namespaces. Sets finds these sets by
-// Millwright's finalizer, because only the worker's flags name the label by which Millwright selects sets. If Cluster
-// API is not installed, Sets returns nil.
+// Sets returns the sets that Millwright reconciles in a namespace, or in all namespaces. Sets selects sets by
+// Millwright's finalizer, because only the flags of the worker contain the label that selects Millwright's sets. If
+// Cluster API is not installed, Sets returns nil.
 func (c *ClusterAPI) Sets(ctx context.Context, namespace string) ([]clusterv1.MachineSet, error) {
 	if served, err := c.IsServed(); err != nil || !served {
 		return nil, err

@@ -18,8 +18,7 @@ import (
 	"millwright/decide/request"
 )
 
-// completionTimeout is how long a shell waits for names. Source: a person who pressed Tab does not wait longer than 2
-// s.
+// completionTimeout is how long a shell waits for names. A user who pressed Tab does not wait for more than 2 s.
 const completionTimeout = 2 * time.Second
 
 // Kinds that the command line has in addition to the kinds of package request.
@@ -51,7 +50,7 @@ func (k NamedKind) HasName(word string) bool {
 // IsOfClusterAPI reports whether the kind belongs to Cluster API.
 func (k NamedKind) IsOfClusterAPI() bool { return k.Group == clusterv1.GroupVersion.Group }
 
-// FullName returns the kind's unique name: the first of Names, followed by the group for a kind of Cluster API.
+// FullName returns the unique name of the kind: the first of its Names, with the group for a Cluster API kind.
 func (k NamedKind) FullName() string {
 	if k.IsOfClusterAPI() {
 		return k.Names[0] + "." + k.Group
@@ -73,8 +72,8 @@ var Kinds = []NamedKind{
 	{KindNode, []string{"node", "nodes", "no"}, ""},
 }
 
-// KindsWithName returns the kinds that a word on the command line can mean: the kinds of both API groups if the word
-// has no group, and nil if the word is no kind.
+// KindsWithName returns the kinds that a word on the command line can mean. Without a group, the word can mean the
+// kinds of both API groups; nil means that it is no kind.
 func KindsWithName(word string) []NamedKind {
 	return list.Filter(Kinds, func(k NamedKind) bool { return k.HasName(word) })
 }
@@ -168,8 +167,8 @@ func completionContext(c *cobra.Command) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(c.Context()), completionTimeout)
 }
 
-// completeNamespace implements cobra.CompletionFunc for the flag --namespace. A user who may not list namespaces gets
-// the namespaces that have a deployment or a machine.
+// completeNamespace completes the flag --namespace; it is a cobra.CompletionFunc. A user who may not list namespaces
+// gets the namespaces that have a deployment or a machine.
 func (o *Objects) completeNamespace(
 	c *cobra.Command,
 	_ []string,

@@ -85,7 +85,7 @@ func TestNamesAreCompleted(t *testing.T) {
 	assert.Empty(t, names)
 }
 
-// completeWords returns the completions that a shell offers after these words, and cobra's directive.
+// completeWords returns the completions of these words and cobra's directive, as the shell gets them.
 func completeWords(
 	t *testing.T,
 	w *clitest.FakeBackend,

@@ -65,8 +65,8 @@ func (o *Objects) ResolveNamespace() (err error) {
 	return err
 }
 
-// ParseKey parses the name of an object, and sets Group. The name is NAMESPACE/NAME, NAME in the namespace of the flag,
-// KIND/NAMESPACE/NAME, which lists print with -o name, or KIND.GROUP/NAME.
+// ParseKey parses the name of an object, and sets Group. The name has the form NAMESPACE/NAME, NAME (in the namespace
+// of the flag), KIND/NAMESPACE/NAME (as lists print it with -o name), or KIND.GROUP/NAME.
 func (o *Objects) ParseKey(c *cobra.Command, text string) (types.NamespacedName, error) {
 	o.Group = ""
 	namespace, name, both := strings.Cut(text, "/")
@@ -110,8 +110,8 @@ func FindObject[T any](
 	return object, nil
 }
 
-// missingError is the error for an object that does not exist. It wraps the error of the API server, whose words would
-// repeat the name.
+// missingError is the error for an object that does not exist. missingError wraps the API server's error, but not its
+// message, which would repeat the name.
 type missingError struct {
 	kind request.Kind
 	key  types.NamespacedName

@@ -14,7 +14,7 @@ import (
 )
 
 // Output is the format of the output. The formats of a list are a table, a table with more columns, JSON, YAML, and one
-// name per line. The formats of a text are plain text, JSON and YAML.
+// name per line. A text can be printed as plain text, JSON or YAML.
 type Output string
 
 // Output formats of the commands.
@@ -86,8 +86,8 @@ type Listing struct {
 	EmptyText   string   // text instead of a table without items
 }
 
-// Write writes a list. JSON and YAML have one object with the field items, which is an empty array, not null, for a
-// list without items.
+// Write writes a list. In JSON and YAML, Write writes one object with the field items, which is an empty array instead
+// of null if there are no items.
 func (o Output) Write(out io.Writer, l Listing) error {
 	switch o {
 	case OutputName:

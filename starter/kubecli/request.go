@@ -152,7 +152,7 @@ type Subject struct {
 	// effect. If there is no such command, the string is empty.
 	Outlook   func(d request.Decision) (next, back, follow string)
 	SendPatch func(ctx context.Context, data []byte) error
-	// BuildPatch returns the merge patch that carries a decision out; if it is nil, the patch is machine.RequestPatch, for
+	// BuildPatch returns the merge patch for a decision. If it is nil, machine.RequestPatch is used, which is for
 	// Millwright's own kinds.
 	BuildPatch func(request.Command, request.Decision) map[string]any
 }
@@ -170,7 +170,7 @@ type subjectReader func(
 ) (Subject, error)
 
 // writeRequest writes a request on its object, if the object's state allows the request, and says what happens next.
-// The write fails if the object has changed since the last read. A second call of write makes a second request.
+// The write fails if the object has changed since the last read. A second call of writeRequest makes a second request.
 func (w requestWriter) writeRequest(ctx context.Context, key types.NamespacedName, r Request) error {
 	var uid types.UID
 	for range 1 + WriteRetries {

@@ -12,7 +12,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// WriteTable writes rows in columns. A cell without text becomes a dash.
+// WriteTable writes rows in columns. An empty cell is written as a dash.
 func WriteTable(out io.Writer, rows [][]any) error {
 	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
@@ -25,7 +25,7 @@ func WriteTable(out io.Writer, rows [][]any) error {
 	return columns.Flush()
 }
 
-// machineTable shows machines: on a terminal by redrawing the table in place, elsewhere by a line for each change.
+// machineTable prints machines. On a terminal, it redraws the table; otherwise, it prints a line for each change.
 type machineTable struct {
 	out          io.Writer
 	isLive       bool
@@ -33,7 +33,7 @@ type machineTable struct {
 	printedLines map[string]string // the last printed line of each machine, by its name
 }
 
-// draw shows the machines as they are now.
+// draw prints the current state of the machines.
 func (t *machineTable) draw(machines []v1alpha1.Machine) {
 	if t.isLive {
 		t.redraw(machines)

@@ -11,7 +11,7 @@ import (
 	"millwright/decide/phrase"
 )
 
-// WatchPrinter shows one object again and again: on a terminal by redrawing the screen, elsewhere by a line for each
+// WatchPrinter prints one object repeatedly. On a terminal, it redraws the screen; otherwise, it prints a line for each
 // change.
 type WatchPrinter struct {
 	Out        io.Writer
@@ -19,8 +19,8 @@ type WatchPrinter struct {
 	lastText   string
 }
 
-// FollowObject reads an object once per interval and passes the result to show, until show reports that the watch is
-// over or returns an error. The end of ctx ends the watch without an error.
+// FollowObject reads an object at each interval and passes it to show. It stops when show reports the end of the watch
+// or returns an error. If ctx is done, FollowObject returns no error.
 func FollowObject[T any](
 	ctx context.Context,
 	interval time.Duration,
@@ -31,7 +31,7 @@ func FollowObject[T any](
 		return fmt.Errorf("--interval %s is not positive", interval)
 	}
 	_ = wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (over bool, _ error) {
-		if found, failed := read(ctx); ctx.Err() == nil { // after the end of ctx, the read was interrupted
+		if found, failed := read(ctx); ctx.Err() == nil { // if ctx is done, the read was interrupted
 			over, err = show(found, failed)
 		}
 		return over, err

@@ -107,7 +107,7 @@ func (o namespaceObjects) deploymentFacts(d *v1alpha1.MachineDeployment) takeove
 	}
 }
 
-// setFacts returns the facts about a set. The seed for the names of new machines is 0, because nobody uses these names.
+// setFacts returns the facts about a set. The seed for new machine names is 0, because the names are not used.
 func (o namespaceObjects) setFacts(s *v1alpha1.MachineSet) takeover.MachineSet {
 	related := set.RelatedObjects{
 		Members:        o.machinesOfSet(s),
@@ -154,7 +154,7 @@ func (o namespaceObjects) machineFacts(m *v1alpha1.Machine) takeover.Machine {
 		NoTargetCluster: o.hasNoNodes,
 	}
 	facts := machine.Facts(m, related, o.now)
-	// Millwright writes the UID on every node, so a missing UID says nothing about this machine
+	// Millwright writes the UID on every node, so a missing UID does not matter here
 	facts.Wanted.MachineUID = ""
 	plan := attention.PlanMachine(facts)
 	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
@@ -171,8 +171,8 @@ func (o namespaceObjects) machineFacts(m *v1alpha1.Machine) takeover.Machine {
 	return f
 }
 
-// nodeByProviderID returns the node with the provider ID of a machine that has no node name yet; nil if no node has
-// this provider ID.
+// nodeByProviderID returns the node with a machine's provider ID if the machine has no node name yet; nil if there is
+// no such node.
 func (o namespaceObjects) nodeByProviderID(m *v1alpha1.Machine) *corev1.Node {
 	id := cache.InstanceWithoutNodeName(m)
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {

@@ -39,7 +39,7 @@ type namespaceObjects struct {
 }
 
 // readFacts reads the namespace, and adds Millwright's decision about each object. A failed read is an entry of
-// Facts.Unreadable. A failed read of indispensable objects, such as the machines, is returned as an error.
+// Facts.Unreadable. If a read of indispensable objects fails, such as the machines, readFacts returns the error.
 func (x *migrateCommand) readFacts(ctx context.Context) (takeover.Facts, error) {
 	if err := x.scopeFlags.Check(); err != nil {
 		return takeover.Facts{}, err
@@ -184,7 +184,7 @@ func (x *migrateCommand) readLeases(
 	return all
 }
 
-// addOtherNamespaces reads which other namespaces have Machines, and whether MCM is at work there.
+// addOtherNamespaces adds the other namespaces with Machines, and whether MCM is active there.
 func (x *migrateCommand) addOtherNamespaces(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	machines := map[string]int{}
 	err := cache.VisitMachines(

@@ -43,7 +43,7 @@ func bootstrapCommand() *cobra.Command {
 }
 
 // bootstrapTemporal creates the namespace and the search attributes if they are missing, does not change existing ones,
-// and returns when Temporal lists every search attribute. A second call of bootstrap is harmless.
+// and returns when Temporal lists every search attribute. It is safe to call bootstrapTemporal again.
 func bootstrapTemporal(ctx context.Context, f kubecli.TemporalFlags, retention time.Duration) error {
 	c, err := kubecli.Dial(f)
 	if err != nil {
@@ -107,7 +107,8 @@ func makeSearchAttributes(ctx context.Context, c client.Client, namespace string
 	return errors.New("the search attributes were added and cannot be read back yet")
 }
 
-// retryUntilSuccess calls try until try returns nil. If ctx ends first, retryUntil returns the last error of try.
+// retryUntilSuccess calls try until try returns nil. If ctx is done first, retryUntilSuccess returns the last error of
+// try.
 func retryUntilSuccess(ctx context.Context, try func() error) (err error) {
 	_ = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
 		err = try()

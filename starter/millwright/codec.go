@@ -44,7 +44,7 @@ answers web pages of the given origins only. It ends with SIGINT or SIGTERM.`,
 	return c
 }
 
-// run serves the codec until ctx ends.
+// run serves the codec until ctx is done.
 func (s codecServer) run(ctx context.Context, out io.Writer) error {
 	host, _, err := net.SplitHostPort(s.address)
 	if err != nil {

@@ -131,9 +131,10 @@ func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, outp
 	return output.Write(out, l)
 }
 
-// countMachines returns the number of machines of a class. The result waiting is the number of machines whose call of
-// the provider is blocked or whose last operation failed, with the reasons, such as "3 (2 ResourceExhausted, 1
-// Unknown)"; empty if there is none. isServed is false if no worker polls the provider's queue: then every call waits.
+// countMachines returns the number of machines of a class. The result waiting is the number of machines whose provider
+// call is blocked or whose last operation failed, with the reasons, such as "3 (2 ResourceExhausted, 1 Unknown)"; it is
+// empty if there are none. The parameter isServed is false if no worker polls the provider's queue, because all calls
+// then wait.
 func countMachines(
 	class *v1alpha1.MachineClass,
 	machines []v1alpha1.Machine,
@@ -169,8 +170,8 @@ func countMachines(
 	return total, phrase.TextIf(blocked > 0, "%d (%s)", blocked, strings.Join(parts, ", "))
 }
 
-// checkTimeout is how long check waits for its workflow. Source: the workflow takes at most a minute after a worker has
-// started it.
+// checkTimeout is how long check waits for its workflow. After a worker has started it, the workflow takes at most one
+// minute.
 const checkTimeout = 90 * time.Second
 
 func (p *providerCommand) checkCommand() *cobra.Command {
@@ -209,8 +210,8 @@ func (p *providerCommand) checkClass(c *cobra.Command, text string) error {
 	if err != nil {
 		return err
 	}
-	// If no worker could decrypt the payloads of the check, the workflow would never end. Therefore the command first
-	// tries its own keys: it decrypts the record of the installation, which every process of the installation can decrypt.
+	// If no worker could decrypt the payloads of the check, the workflow would never end. Therefore, the command first
+	// tests its own keys with the record of the installation, which each process of the installation can decrypt.
 	mark, err := temporal.DescribeWorkflowExecution(ctx, installation.InstallationMarkID(), "")
 	if err == nil {
 		_, err = process.ControlClusterUID(mark)

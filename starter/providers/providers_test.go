@@ -80,8 +80,8 @@ func TestACheckThatNoWorkerCarriesOutEnds(t *testing.T) {
 	})
 }
 
-// check starts no workflow if the command cannot decrypt the record of the installation: either no worker could decrypt
-// the payloads of the check, or the command could not decrypt the result.
+// If the command cannot decrypt the record of the installation, check starts no workflow, because the workers could not
+// decrypt its payloads, or the command could not decrypt its result.
 func TestACheckWithoutTheKeysEndsAtOnce(t *testing.T) {
 	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "virtual"}
 	w := clitest.NewFakeBackend(class)

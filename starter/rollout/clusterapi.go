@@ -25,8 +25,8 @@ import (
 type clusterAPIDeployment struct{ deployment.ObjectTree }
 
 // readClusterAPI reads a deployment of Cluster API with its sets and machines. The argument meant is true if the user
-// named the API group. If meant is true, a deployment that does not exist, or that Millwright does not reconcile, is an
-// error; otherwise readClusterAPI returns nil, nil.
+// named the API group. If the deployment does not exist or Millwright does not reconcile it, readClusterAPI returns an
+// error if meant is true, otherwise nil, nil.
 func (l reader) readClusterAPI(ctx context.Context, meant bool) (deploymentSource, error) {
 	if served, err := l.clients.ClusterAPI.IsServedOrError(meant); err != nil || !served {
 		return nil, err
@@ -130,8 +130,8 @@ func (f clusterAPIDeployment) requestFacts(o rollout.Facts, next rollout.Decisio
 	return deployment.RequestFacts(f.ObjectTree, o, next)
 }
 
-// templateOfSet returns the template of a set in the form of the deployment's template: without the label that
-// distinguishes sets.
+// templateOfSet returns the template of a set without the label that distinguishes sets, so that it can be compared
+// with the deployment's template.
 func (f clusterAPIDeployment) templateOfSet(set int) any {
 	t := f.Sets[set].Spec.Template.DeepCopy()
 	delete(t.Labels, clusterv1.MachineDeploymentUniqueLabel)

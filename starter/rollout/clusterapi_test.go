@@ -19,7 +19,7 @@ import (
 	"millwright/starter/clitest"
 )
 
-// clusterAPIArgument names the deployment of newClusterAPIObjects on the command line.
+// clusterAPIArgument is the command-line argument for the deployment of newClusterAPIObjects.
 const clusterAPIArgument = "machinedeployment.cluster.x-k8s.io/shop/d"
 
 // newClusterAPIObjects returns a deployment of Cluster API with 3 replicas in a rollout to version v1.31.2: two
@@ -62,7 +62,7 @@ func newClusterAPIObjects(change ...capitest.DeploymentChange) []runtime.Object 
 	}
 }
 
-// newBackendWithClusterAPI returns a world with these objects of Cluster API, and with more objects of Millwright's API
+// newBackendWithClusterAPI returns a backend with these Cluster API objects, and with more objects of Millwright's API
 // group.
 func newBackendWithClusterAPI(objects []runtime.Object, more ...runtime.Object) *clitest.FakeBackend {
 	w := clitest.NewFakeBackend(more...)

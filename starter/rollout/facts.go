@@ -13,7 +13,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// factRows returns rows of two cells: the name of a fact and its text. Facts with an empty text are omitted.
+// factRows returns one row for each fact, with its name and its text. factRows omits facts whose text is empty.
 func (s snapshot) factRows() [][]any {
 	lines := [][]any{
 		{"machines", s.countsText()},
@@ -30,7 +30,7 @@ func (s snapshot) factRows() [][]any {
 			lines = append(lines, []any{"failure", c.Reason + ": " + kubecli.OneLine(c.Message)})
 		case string(v1alpha1.MachineDeploymentFrozen):
 			lines = append(lines, []any{"frozen", c.Message})
-		default: // the rows above cover the other conditions
+		default: // other conditions are in the rows above
 		}
 	}
 	if s.lacksNodes() {
@@ -96,7 +96,7 @@ func textOfBound(b rollout.IntOrPercent, n int) string {
 	}
 }
 
-// stepText says which rollout step is in force, and what ends the step; empty if no step is in force.
+// stepText says which rollout step is active and what ends it; empty if no step is active.
 func (s snapshot) stepText() string {
 	o, d := s.facts, s.decision
 	if o.StepCount() == 0 || !d.Rolling {
@@ -167,8 +167,7 @@ func (s snapshot) progressRecord() rollout.Progress {
 	return p
 }
 
-// automaticRollbackText says when the rollout is rolled back automatically; empty if the policy has no automatic
-// rollback.
+// automaticRollbackText says when an automatic rollback happens; empty if the policy has none.
 func (s snapshot) automaticRollbackText() string {
 	o := s.facts
 	var whens []string

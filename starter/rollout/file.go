@@ -13,7 +13,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// errNotInFile is the error for a file that lacks the deployment.
+// errNotInFile means that a file does not contain the deployment.
 var errNotInFile = errors.New("no MachineDeployment")
 
 // readDeployment reads a changed deployment from a file that may also have other objects. The file must have exactly

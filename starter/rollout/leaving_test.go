@@ -8,7 +8,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// A machine of the current template does not count as up to date while the machine is being deleted.
+// A machine of the current template that is being deleted is not up to date.
 func TestLeavingMachinesAreNotUpToDate(t *testing.T) {
 	p := webPool().addSet("web-b", 7, "large", 2).
 		addRunningMachines("b-1", "b-2").

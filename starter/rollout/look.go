@@ -63,7 +63,7 @@ type deploymentSource interface {
 
 	withPolicy(policy *v1alpha1.RolloutPolicy) deploymentSource
 	withReplicas(replicas int32) deploymentSource
-	// withFile returns a copy with the spec in the file; errNotInFile if the file lacks the deployment.
+	// withFile returns a copy with the spec from the file, or errNotInFile if the file does not contain the deployment.
 	withFile(file string) (deploymentSource, error)
 	withoutPauseAndHold() deploymentSource // a copy that is neither paused nor held
 	// withTemplateOfSet returns a copy with the template of the set at this index, and without the rollback request. A
@@ -71,7 +71,7 @@ type deploymentSource interface {
 	withTemplateOfSet(set int, now time.Time) deploymentSource
 
 	patchDeployment(ctx context.Context, data []byte) error
-	// patchBuilder returns the value for the field Change of kubecli.Subject.
+	// patchBuilder returns the function for the field BuildPatch of kubecli.Subject.
 	patchBuilder() func(request.Command, request.Decision) map[string]any
 }
 
@@ -82,7 +82,7 @@ type deploymentTree struct {
 	argument             string // name of the deployment as an argument of millwright
 	resource             string // resource of the deployment, for kubectl
 	machineResource      string // resource of the machines, for kubectl
-	templateWord         string // word for the source of the machines: class or template
+	templateWord         string // what machines are made from: "class" or "template"
 	listDeletionsCommand string // command that lists the deployment's machines that are being deleted
 	strategy             string // name of the strategy in the spec
 	operation            *v1alpha1.Operation
@@ -98,7 +98,8 @@ type treeSet struct {
 	created            time.Time
 	replicas           int32
 	changeCause        string // annotation kubernetes.io/change-cause
-	failure            string // why the revision was pinned to an earlier revision, and since when; empty: it was not
+	// why a pin replaced the revision with an earlier one, and since when; empty if there is no such pin
+	failure string
 }
 
 // treeMachine is one machine of a tree.
@@ -121,7 +122,7 @@ type snapshot struct {
 	decision     rollout.Decision
 	status       rollout.Status
 	now          time.Time
-	overdueSince time.Time // since when the next step has been overdue; zero if no step is overdue
+	overdueSince time.Time // time since which the next step is overdue; zero if no step is overdue
 }
 
 // readSnapshot reads a deployment with its sets, machines and nodes, and computes the decision.

@@ -83,7 +83,7 @@ func (p *pool) addPolicy(spec v1alpha1.RolloutPolicySpec) *pool {
 	return p
 }
 
-// addSet adds a set whose status has the size of the set. A set with the deployment's class is the current set.
+// addSet adds a set whose status shows its wanted size. A set with the deployment's class is the current set.
 func (p *pool) addSet(name string, revision int, class string, replicas int32) *pool {
 	template := *p.deployment.Spec.Template.DeepCopy()
 	template.Spec.Class.Name = class
@@ -123,8 +123,8 @@ func (p *pool) addSet(name string, revision int, class string, replicas int32) *
 	return p
 }
 
-// addMachine adds a machine to the last set. Without an edit, the machine entered its phase when the rollout last made
-// progress.
+// addMachine adds a machine to the last set. By default, the machine entered its phase at the time of the rollout's
+// last progress.
 func (p *pool) addMachine(name string, phase v1alpha1.MachinePhase, edits ...machineEdit) *pool {
 	s := p.sets[len(p.sets)-1]
 	m := &v1alpha1.Machine{

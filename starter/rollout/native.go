@@ -181,8 +181,8 @@ func (f nativeDeployment) requestFacts(o rollout.Facts, next rollout.Decision) r
 	return deployment.RequestFacts(f.Deployment, o, next)
 }
 
-// templateOfSet returns the template of a set in the form of the deployment's template: without the label that
-// distinguishes sets.
+// templateOfSet returns the template of a set without the label that distinguishes sets, so that it can be compared
+// with the deployment's template.
 func (f nativeDeployment) templateOfSet(set int) any { return templateWithoutHash(f.Sets[set]) }
 
 func templateWithoutHash(set *v1alpha1.MachineSet) *v1alpha1.MachineTemplateSpec {

@@ -92,8 +92,8 @@ func (s snapshot) helpCommands() []string {
 	return list
 }
 
-// nextOldMachine returns a machine that a person may delete or select next: a machine of an old set that is neither
-// being deleted nor updated; nil if no old set has such a machine.
+// nextOldMachine returns a machine of an old set that an operator may delete or select next; nil if there is none. The
+// machine is not being deleted or updated yet.
 func (s snapshot) nextOldMachine() *treeMachine {
 	for i, set := range s.facts.Sets {
 		if i == s.currentSetIndex() {

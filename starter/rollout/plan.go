@@ -140,8 +140,7 @@ func (s snapshot) afterRollback() snapshot {
 	return newSnapshot(s.source.withTemplateOfSet(i, s.now), s.now)
 }
 
-// planText returns the plan as text. The text begins with the reason why the first step cannot be taken now, if there
-// is one.
+// planText returns the plan as text. If the first step is not possible now, the text starts with the reason.
 func (s snapshot) planText(w proposal) (string, error) {
 	s, err := s.withProposal(w)
 	if err != nil {

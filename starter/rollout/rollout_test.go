@@ -88,7 +88,7 @@ func newSetWithMachines(name, revision, class string, size int32) []runtime.Obje
 }
 
 // halfUpdatedDeployment returns shop/web with one machine of revision 1 and one machine of revision 2, and a set
-// without an owner, which must not count.
+// without an owner, which must be ignored.
 func halfUpdatedDeployment(changes ...deploymentEdit) []runtime.Object {
 	objects := append([]runtime.Object{newWebDeployment(changes...)}, newSetWithMachines("web-1", "1", "old", 1)...)
 	stranger := newSetWithMachines("web-9", "9", "old", 1)

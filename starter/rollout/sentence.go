@@ -60,7 +60,8 @@ func (s snapshot) stateText(at func(time.Time) string) string {
 	}
 }
 
-// pinText says which revision is pinned to a former one, and how far the machines are.
+// pinText says which revision the pin replaces with an earlier one, and how many machines are already of the earlier
+// revision.
 func (s snapshot) pinText(at func(time.Time) string) string {
 	d := s.decision
 	here := 0
@@ -122,8 +123,8 @@ func pauseText(p *rollout.PausePoint, at func(time.Time) string) string {
 }
 
 // advancesRollout reports whether a decision advances the rollout. Writes of records and annotations alone do not
-// advance a rollout. Of the changes to nodes, only Select counts, because Select starts in-place updates: if the nodes
-// were not read, the command does not know whether other changes to nodes are due.
+// advance a rollout. Of the changes to nodes, only Select counts, because it starts in-place updates. Without reading
+// the nodes, the command does not know whether the other changes are necessary.
 func advancesRollout(d rollout.Decision) bool {
 	lists := len(d.Mark) + len(d.Unmark) + len(d.AllowScaleUp) + len(d.ForbidScaleUp) + len(d.Sync) + len(d.Move) +
 		len(d.Select) + len(d.Delete)

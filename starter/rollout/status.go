@@ -62,8 +62,7 @@ func (s snapshot) statusText(advice []string) string {
 	return out.String()
 }
 
-// barWidth is the number of characters in the progress bar. Source: ten characters are exact enough to read at a
-// glance.
+// barWidth is the number of characters in the progress bar. Ten characters are enough to see the progress at a glance.
 const barWidth = 10
 
 // progressBar returns a bar that shows the share of up-to-date machines.

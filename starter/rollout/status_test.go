@@ -39,8 +39,8 @@ func withAnnotation(key, value string) poolEdit {
 	return func(d *v1alpha1.MachineDeployment) { d.Annotations[key] = value }
 }
 
-// withProgressDeadline gives a rollout a progress deadline. The status already has the present counts, so the rollout
-// has made no progress since the last status.
+// withProgressDeadline sets the progress deadline of a rollout. The status already contains the current counts, so the
+// rollout has made no progress since the status was written.
 func withProgressDeadline(seconds int32) poolEdit {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = &seconds }
 }

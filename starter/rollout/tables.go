@@ -55,8 +55,8 @@ func (s snapshot) writeSetTable(out io.Writer) {
 	}
 }
 
-// maxMachineRows is the maximum number of awaited machines in the table. Source: ten rows fit on a screen below the
-// rest of the output.
+// maxMachineRows is the maximum number of awaited machines in the table. Ten rows fit on a screen below the rest of the
+// output.
 const maxMachineRows = 10
 
 // writeMachineTable writes a row for each machine that the rollout waits for.
@@ -151,7 +151,7 @@ func columnsOfSets(steps []simulate.ForeseenStep) []string {
 	})
 }
 
-// sizeOfSet returns the size of a set; 0 if the list lacks the set.
+// sizeOfSet returns the size of a set; 0 if the set is not in the list.
 func sizeOfSet(row []simulate.SizeOfSet, set string) int {
 	for _, size := range row {
 		if size.Set == set {

@@ -24,8 +24,8 @@ import (
 
 var errNoDeployment = apierrors.NewNotFound(schema.GroupResource{Resource: "machinedeployments"}, "web")
 
-// newBackendWithReads returns a world in which each read finds the next pool or error of the list, and the last entry
-// repeatedly.
+// newBackendWithReads returns a backend whose reads return these pools or errors one after the other; the last one is
+// repeated.
 func newBackendWithReads(found ...any) *fakeBackend {
 	w := newFakeBackend()
 	at := &pool{}
@@ -65,7 +65,7 @@ func newBackendWithReads(found ...any) *fakeBackend {
 	return w
 }
 
-// runWatch runs the command watch in a world with these pools and errors.
+// runWatch runs the command watch with a backend whose reads return these pools and errors.
 func runWatch(t *testing.T, args []string, found ...any) (lines []string, err error) {
 	t.Helper()
 	out, err := runCommandIn(
@@ -88,7 +88,7 @@ func rolledBackPool(edits ...poolEdit) *pool {
 		addRunningMachines("a-1", "a-2").addSet("web-b", 7, "large", 1).addRunningMachines("b-1")
 }
 
-// pinToFormerSet pins the machines to the former set: by an automatic rollback, or by a person.
+// pinToFormerSet pins the machines to the former set, after an automatic rollback or a request by an operator.
 func pinToFormerSet(by string) poolEdit {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Status.Rollout = &v1alpha1.RolloutStatus{
@@ -101,7 +101,7 @@ func pinToFormerSet(by string) poolEdit {
 	}
 }
 
-// A watch after "undo --pin" ends when the machines are back on the former revision.
+// After "undo --pin", a watch ends when all machines have the former revision again.
 func TestWatchOfAPinThatAPersonRequested(t *testing.T) {
 	pin := pinToFormerSet("ann: v7 is slow")
 	returned := webPool(

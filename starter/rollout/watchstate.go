@@ -21,12 +21,12 @@ type watchState struct {
 	formerSetUIDs    map[string]bool   // UIDs of the sets that were old sets in at least one read
 	firstSetUID      map[string]string // by UID of a machine: the UID of the set in which the machine was first seen
 	dueSentence      string            // the sentence of the decision that advances the rollout; empty if no decision does
-	dueDecisionSince time.Time         // time of the first read at which this decision was due
+	dueDecisionSince time.Time         // time of the first read with this decision
 }
 
-// recordSnapshot adds a snapshot to the state. If another revision is being rolled out than at the last read,
-// recordSnapshot returns a line about the change; otherwise an empty text. If a decision has been due for longer than
-// drain.Overdue, recordSnapshot sets overdueSince of the snapshot.
+// recordSnapshot adds a snapshot to the state. If the rolled-out revision is not the same as at the last read,
+// recordSnapshot returns a line about the change; otherwise, the line is empty. If a decision has been due for longer
+// than drain.Overdue, recordSnapshot sets overdueSince of the snapshot.
 func (j *watchState) recordSnapshot(s *snapshot) (change string) {
 	if j.uid == "" {
 		j.startedAt, j.uid = s.now, s.tree.object.GetUID()
@@ -52,12 +52,12 @@ func (j *watchState) recordSnapshot(s *snapshot) (change string) {
 	return change
 }
 
-// isUndoPending reports whether a requested undo has not been carried out yet.
+// isUndoPending reports whether an undo was requested and not executed yet.
 func (s snapshot) isUndoPending() bool {
 	return s.decision.Rollback != nil
 }
 
-// recordDueDecision records the time since which the present decision has been due.
+// recordDueDecision records since when the current decision is due.
 func (j *watchState) recordDueDecision(s *snapshot) {
 	due := ""
 	if advancesRollout(s.decision) {
@@ -117,8 +117,8 @@ func (j *watchState) finalLine(s snapshot) (string, error) {
 	}
 }
 
-// isAsRequested reports whether the machines are as a person wants them: all have the template or, if a person pinned
-// them, the pinned revision.
+// isAsRequested reports whether all machines are in the state that the operator wants: they have the template or, if an
+// operator has pinned them, the pinned revision.
 func (s snapshot) isAsRequested() bool {
 	pin := s.decision.Pin
 	return s.decision.Complete && (pin == nil || pin.By != "")
@@ -146,8 +146,8 @@ func (j *watchState) watchDurationText(s snapshot) string {
 	)
 }
 
-// countReplacedMachines returns the number of machines that were first seen in an old set, and that are now gone or in
-// the current set.
+// countReplacedMachines returns how many of the machines that were first seen in an old set no longer exist, or are now
+// in the current set.
 func (j *watchState) countReplacedMachines(s snapshot) int {
 	now, left := "", map[string]bool{}
 	for i, set := range s.facts.Sets {

@@ -1,6 +1,6 @@
-// Package alerts_test checks the alerts and dashboards against the metrics of the processes: every metric of a query
-// exists, and every alert is tested and explained. devstack/lab/test/alerts runs Prometheus' promtool, which checks
-// whether rules fire and queries are valid.
+// Package alerts_test checks the alerts and dashboards: every metric in a query must exist in a process, and every
+// alert must have tests and an explanation. devstack/lab/test/alerts runs promtool, which checks that queries are valid
+// and that rules fire.
 package alerts_test
 
 import (

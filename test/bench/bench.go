@@ -17,10 +17,10 @@ import (
 
 // Report has the results of one run of the benchmarks.
 type Report struct {
-	Commit string       `json:"commit,omitempty"` // commit of the code; empty: the commit is not known
+	Commit string       `json:"commit,omitempty"` // commit of the code; empty if unknown
 	Time   time.Time    `json:"time"`             // time at which the report was made
 	CPUs   int          `json:"cpus"`             // number of processors of the computer
-	Loads  []LoadResult `json:"loads"`            // in the order of the run
+	Loads  []LoadResult `json:"loads"`            // in the order in which they ran
 }
 
 // LoadResult has the figures of one load.
@@ -29,17 +29,18 @@ type LoadResult struct {
 	Machines int      `json:"machines"` // number of machines by which the figures per machine are divided; never zero
 	Seconds  float64  `json:"seconds"`  // time from the first request of the load until its end
 	Bars     []Target `json:"bars,omitempty"`
-	Ideal    float64  `json:"ideal,omitempty"` // seconds of the critical path; zero: the critical path is not known
+	Ideal    float64  `json:"ideal,omitempty"` // duration of the critical path in seconds; zero if unknown
 	// number of requests of worker and bridge to the API server, by "user verb resource"
 	Requests map[string]int     `json:"requests"`
-	CPU      map[string]float64 `json:"cpu"`              // seconds of processor time, by process of the stack
-	Events   float64            `json:"events,omitempty"` // number of Temporal's events per machine; zero: not counted
+	CPU      map[string]float64 `json:"cpu"` // seconds of processor time, by process of the stack
+	// number of Temporal events per machine; zero if they were not counted
+	Events float64 `json:"events,omitempty"`
 	// number of events in the histories of the machines' runs, by type of event
 	Kept map[string]int `json:"kept,omitempty"`
 	Hops []Interval     `json:"hops,omitempty"`
 	// resident memory at the end of the load, in MiB, by process of the stack
 	Memory map[string]float64 `json:"memory,omitempty"`
-	// size of the largest payload in bytes, by event and type; empty: payloads were not measured
+	// size of the largest payload in bytes, by event and type; empty if payloads were not measured
 	Payloads map[string]int `json:"payloads,omitempty"`
 }
 
@@ -89,7 +90,7 @@ func (l LoadResult) RequestsPerMinute() float64 {
 	return float64(l.TotalRequests()) / l.Seconds * 60
 }
 
-// RatioToIdeal returns the load's time as a multiple of the critical path; 0 if the critical path is not known.
+// RatioToIdeal returns the time of the load divided by the time of the critical path; 0 if the latter is unknown.
 func (l LoadResult) RatioToIdeal() float64 {
 	if l.Ideal == 0 {
 		return 0
@@ -202,8 +203,8 @@ func (r Report) FormatTable() string {
 	return text.String()
 }
 
-// CompareWithReport returns the figures of r as multiples of the figures of before: a line for each load that both
-// reports have. A ratio below 1 means faster or fewer.
+// CompareWithReport divides the figures of r by the figures of before, and returns one line for each load that is in
+// both reports. A ratio below 1 means faster or fewer.
 func (r Report) CompareWithReport(before Report) string {
 	rows := [][]string{{"LOAD", "SECONDS", "REQUESTS", "CPU", "EVENTS"}}
 	for _, now := range r.Loads {

@@ -50,27 +50,27 @@ func sizePromiseOfDeployment(d *v1alpha1.MachineDeployment) sizePromise {
 	return p
 }
 
-// Bounds judges the number of machines of one deployment over time. When the deployment's spec changes, a looser bound
-// is in force at once. A stricter bound is in force from the moment at which the deployment first meets the bound:
-// Millwright does not promise a time for this.
+// Bounds checks the number of machines of one deployment over time. When the spec of the deployment changes, a looser
+// bound applies at once. A stricter bound applies after the deployment has met it for the first time, because
+// Millwright does not guarantee how soon this happens.
 type Bounds struct {
-	upper, lower *sizePromise // promises whose upper and lower bound are in force; nil: no bound is in force yet
+	upper, lower *sizePromise // the promises from which the upper and the lower bound come; nil if no bound applies yet
 	// If JudgesLeavingMachines is true, JudgeSnapshot also counts machines that are being deleted, and instances.
 	// JudgesLeavingMachines must be false if a person deletes machines or machines fail: a machine that is being deleted
 	// or has failed may still exist when its replacement is created.
 	JudgesLeavingMachines bool
-	// If JudgesNodes is true, JudgeSnapshot also judges the number of serving nodes. JudgesNodes must be false while a
+	// If JudgesNodes is true, JudgeSnapshot also checks the number of serving nodes. JudgesNodes must be false while a
 	// fault hits nodes.
 	JudgesNodes bool
-	// If IgnoresBudgets is true, JudgeSnapshot does not judge disruption budgets: drains reach their deadlines and then
+	// If IgnoresBudgets is true, disruption budgets are not checked, because drains reach their deadlines and then
 	// delete pods.
 	IgnoresBudgets bool
-	// If JudgesNodeLoss is true, JudgeSnapshot also judges whether each machine that stays keeps its node and its
-	// instance. JudgesNodeLoss must be false if anybody but Millwright deletes nodes or instances.
+	// If JudgesNodeLoss is true, each machine that is not being removed must also keep its node and its instance.
+	// JudgesNodeLoss must be false if anybody but Millwright deletes nodes or instances.
 	JudgesNodeLoss bool
 }
 
-// IsInForce reports whether the upper and the lower bound in force follow from the deployment's spec.
+// IsInForce reports whether both current bounds already follow from the spec of the deployment.
 func (b *Bounds) IsInForce(d *v1alpha1.MachineDeployment) bool {
 	wanted := sizePromiseOfDeployment(d)
 	return b.upper != nil && b.lower != nil && *b.upper == wanted && *b.lower == wanted
@@ -80,7 +80,7 @@ func (b *Bounds) IsInForce(d *v1alpha1.MachineDeployment) bool {
 // time without snapshots.
 func (b *Bounds) ForgetBounds() { b.upper, b.lower = nil, nil }
 
-// JudgeSnapshot returns the findings about a snapshot, and updates the bounds in force.
+// JudgeSnapshot returns the findings in a snapshot, and updates the current bounds.
 func (b *Bounds) JudgeSnapshot(s Snapshot, d *v1alpha1.MachineDeployment) (found []Finding) {
 	for _, began := range s.DeploymentsAtBegin {
 		if began.UID == d.UID {
@@ -137,7 +137,7 @@ func (b *Bounds) JudgeSnapshot(s Snapshot, d *v1alpha1.MachineDeployment) (found
 	return found
 }
 
-// loosenBounds puts the wanted bounds in force at once if they are looser than the bounds in force.
+// loosenBounds applies a wanted bound at once if it is looser than the current bound.
 func (b *Bounds) loosenBounds(wanted sizePromise) {
 	if b.upper != nil && wanted.maxMachines() >= b.upper.maxMachines() {
 		b.upper = &wanted
@@ -147,7 +147,7 @@ func (b *Bounds) loosenBounds(wanted sizePromise) {
 	}
 }
 
-// tightenBounds puts the wanted bounds in force as soon as the deployment meets the bounds.
+// tightenBounds applies a wanted bound as soon as the deployment meets it.
 func (b *Bounds) tightenBounds(wanted sizePromise, v deploymentView, places int) {
 	if v.setsAreSized && places <= wanted.maxMachines() {
 		b.upper = &wanted
@@ -167,8 +167,8 @@ type deploymentView struct {
 	hasNoSurplus                   bool     // no set has machines that it still has to delete
 }
 
-// viewDeployment reads the status of sets only to learn when a new bound is in force, never to learn which machines
-// exist.
+// viewDeployment uses the status of sets only to find out when a new bound applies, and never to find out which
+// machines exist.
 func viewDeployment(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView {
 	v := deploymentView{setsAreSized: true, hasNoSurplus: true}
 	of := s.InstancesByMachineUID()
@@ -200,9 +200,9 @@ func viewDeployment(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView {
 	return v
 }
 
-// idleReason returns why the node of a machine accepts no pods; empty: the node accepts pods. The cloud's list, which
-// is read before the Machines, may lack the instance: then the Machine's provider ID names the node. The node of a
-// machine that is updated in place is cordoned.
+// idleReason returns why the node of a machine accepts no pods; empty if it accepts pods. The cloud's list is read
+// before the Machines, so the instance may be missing in it. Then the provider ID of the Machine identifies the node.
+// The node of a machine that is updated in place is cordoned.
 func idleReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	var node *corev1.Node
 	for _, id := range append(providerIDs(instances), m.Spec.ProviderID) {

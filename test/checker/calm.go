@@ -14,7 +14,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// WorkflowRun is one run of a workflow as Temporal lists it.
+// WorkflowRun is a workflow run in Temporal's list.
 type WorkflowRun struct {
 	ID     string
 	Type   string
@@ -95,7 +95,7 @@ func findTemporalUnrest(s Snapshot, d WorkflowState, say func(object, format str
 	}
 }
 
-// unrestReason returns why a machine still changes, waits or is incomplete; empty if the machine is calm.
+// unrestReason returns why a machine is still changing, waiting or incomplete; empty if it is none of these.
 func unrestReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	phase := m.Status.CurrentStatus.Phase
 	switch {
@@ -125,8 +125,8 @@ func unrestReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) st
 	}
 }
 
-// findDeploymentUnrest adds findings for a deployment with too few or too many machines, for machines that lack a label
-// of the template, and for sets that the deployment has not adopted.
+// findDeploymentUnrest adds a finding if a deployment has too few or too many machines, if a machine has not all labels
+// of the template, or if the deployment has not adopted a set.
 func findDeploymentUnrest(s Snapshot, md v1alpha1.MachineDeployment, say func(object, format string, values ...any)) {
 	machines := s.MachinesOfDeployment(&md)
 	if len(machines) != int(md.Spec.Replicas) {

@@ -54,8 +54,8 @@ func DuplicateInstances(s Snapshot) (found []Finding) {
 	return found
 }
 
-// OrphanedInstances finds instances whose machine does not exist. OrphanedInstances leaves out instances of the machine
-// UIDs in excused: a person has removed the finalizers of these machines.
+// OrphanedInstances finds instances whose machine does not exist. OrphanedInstances ignores the instances of machines
+// whose UID is in excused, because a person has removed the finalizers of these machines.
 func OrphanedInstances(s Snapshot, excused map[string]bool) (found []Finding) {
 	for _, i := range s.Instances {
 		uid := i.Tags.MachineUID
@@ -77,13 +77,13 @@ const (
 	// defaultCreationTimeout is the creation timeout of a machine whose spec sets no timeout. Source: MCM's default.
 	defaultCreationTimeout = 20 * time.Minute
 	// noInstanceSlack is how long after its creation timeout a machine may have no instance without being Failed. The
-	// slack covers a fault that has not ended, and the time without a running worker, which the creation timeout does not
-	// count.
+	// slack covers a fault that still continues, and the time without a running worker, which does not use up the
+	// creation timeout.
 	noInstanceSlack = 2 * time.Minute
 )
 
 // MissingInstances finds machines that have no instance although their creation timeout is over. MissingInstances
-// leaves out machines whose phase is Failed, and machines whose status says that the provider refuses to create them.
+// ignores machines in the phase Failed, and machines whose status says that the provider rejects their creation.
 func MissingInstances(s Snapshot) (found []Finding) {
 	of := s.InstancesByMachineUID()
 	for _, m := range s.Machines {
@@ -128,7 +128,7 @@ func WronglyDrainedNodes(s Snapshot) (found []Finding) {
 	return found
 }
 
-// VanishedInstances finds machines that stay although their recorded instance does not exist any more.
+// VanishedInstances finds machines that are not being removed, but whose recorded instance no longer exists.
 func VanishedInstances(s Snapshot) (found []Finding) {
 	of := s.InstancesByMachineUID()
 	for _, m := range s.Machines {

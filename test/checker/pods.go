@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// BrokenBudgets finds disruption budgets with fewer ready pods than they must keep. BrokenBudgets counts ready pods by
-// the pods' own conditions. The number of expected pods is from the budget's status, which Kubernetes writes.
+// BrokenBudgets finds disruption budgets with fewer ready pods than they must keep. BrokenBudgets uses the conditions
+// of the pods to count ready pods. The number of expected pods is from the budget's status, which Kubernetes writes.
 func BrokenBudgets(s Snapshot) (found []Finding) {
 	for _, b := range s.Budgets {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
@@ -72,7 +72,7 @@ func isServingPod(p *corev1.Pod) bool {
 type Departure struct {
 	Time      time.Time
 	Pod, Node string
-	Deadline  time.Time // time before which the drain must not delete pods; zero: the Machine is not known
+	Deadline  time.Time // time before which the drain must not delete pods; zero if the Machine is unknown
 }
 
 // Departures returns the departures between two consecutive snapshots.
@@ -81,7 +81,7 @@ func Departures(before, after Snapshot) (left []Departure) {
 	for _, p := range after.Pods {
 		still[p.UID] = p.DeletionTimestamp == nil
 	}
-	leaving := map[string]time.Time{} // deadline of the drain, by name of the node
+	leaving := map[string]time.Time{} // maps the name of a node to the deadline of its drain
 	for _, n := range before.Nodes {
 		for _, i := range before.Instances {
 			if i.ProviderID != n.Spec.ProviderID {

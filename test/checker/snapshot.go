@@ -35,16 +35,16 @@ type Snapshot struct {
 	Budgets     []policyv1.PodDisruptionBudget
 	Instances   []admin.Instance // instances of the namespace's classes; read before the Machines
 
-	// IsSettled is true if no deployment changed while the snapshot was taken. If a deployment changed, bounds cannot be
-	// judged.
+	// IsSettled is true if no deployment changed while the snapshot was taken. If a deployment changed, its bounds
+	// cannot be checked.
 	IsSettled bool
-	// DeploymentsAtBegin are the deployments at the begin of the snapshot: the specs of these deployments may have had
-	// looser bounds.
+	// DeploymentsAtBegin are the deployments at the start of the snapshot, because their specs may have had looser
+	// bounds.
 	DeploymentsAtBegin []v1alpha1.MachineDeployment
 
 	// DeletedMeanwhile are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes after
-	// machines. So a snapshot may show a machine of DeletedMeanwhile without a deletion timestamp, and the machine's node
-	// as cordoned.
+	// machines. For a machine in DeletedMeanwhile, a snapshot may contain no deletion timestamp, although its node is
+	// already cordoned.
 	DeletedMeanwhile map[types.UID]bool
 }
 
@@ -71,7 +71,7 @@ func (s Snapshot) NodeOfInstance(i admin.Instance) *corev1.Node {
 	return s.NodeByProviderID(i.ProviderID)
 }
 
-// NodeByProviderID returns the node with a provider ID; nil if no node has the provider ID.
+// NodeByProviderID returns the node with this provider ID; nil if there is none.
 func (s Snapshot) NodeByProviderID(providerID string) *corev1.Node {
 	at := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Spec.ProviderID == providerID })
 	if at < 0 {
@@ -145,8 +145,8 @@ func (v Violation) String() string {
 // findingKey identifies a finding in several snapshots.
 type findingKey struct{ check, object string }
 
-// PersistentFindings turns findings that last too long into violations. Call NewPersistentFindings: the zero value
-// cannot be used.
+// PersistentFindings turns findings that last too long into violations. Use NewPersistentFindings, because the zero
+// value is not usable.
 type PersistentFindings struct {
 	firstSeen    map[findingKey]time.Time
 	reportedKeys map[findingKey]bool
@@ -157,8 +157,8 @@ func NewPersistentFindings() *PersistentFindings {
 	return &PersistentFindings{firstSeen: map[findingKey]time.Time{}, reportedKeys: map[findingKey]bool{}}
 }
 
-// Add takes all findings of one snapshot, and returns the new violations: findings that were in all snapshots for
-// longer than the limit of their check. Add returns a violation only once while the finding lasts.
+// Add gets all findings of a snapshot and returns the new violations. A violation is a finding that was in every
+// snapshot for longer than the limit of its check. Add returns a violation only once while the finding lasts.
 func (l *PersistentFindings) Add(at time.Time, limits map[string]time.Duration, findings []Finding) []Violation {
 	var out []Violation
 	present := map[findingKey]bool{}

@@ -34,7 +34,7 @@ const (
 	snapshotTimeout = 5 * time.Second
 )
 
-// Sources are the clients with which a watcher reads.
+// Sources contains the clients that a Watcher uses.
 type Sources struct {
 	Machines versioned.Interface
 	Kube     kubernetes.Interface
@@ -48,12 +48,12 @@ type Sources struct {
 type Watcher struct {
 	sources                Sources
 	namespace              string
-	boundsOfEachDeployment Bounds // template of the bounds of each deployment: says which properties JudgeSnapshot judges
+	boundsOfEachDeployment Bounds // template for the Bounds of each deployment, which selects what is checked
 
 	mu                 sync.Mutex
 	nodeNames          map[string]bool // names of nodes that the cloud has reported for the namespace's instances
 	persistentFindings *PersistentFindings
-	bounds             map[string]*Bounds // bounds in force, by name of the deployment
+	bounds             map[string]*Bounds // current bounds by name of the deployment
 	excusedMachines    map[string]bool    // UIDs of machines whose instance a person has orphaned
 	lastSnapshot       Snapshot           // last successful snapshot; compared with the next one
 	isBlind            bool               // no snapshot has succeeded for blindTimeout
@@ -65,7 +65,7 @@ type Watcher struct {
 	violations         []Violation
 }
 
-// NewWatcher returns a watcher. The argument strict says which properties of each deployment are judged.
+// NewWatcher returns a watcher. The parameter strict selects what is checked for each deployment.
 func NewWatcher(sources Sources, namespace string, strict Bounds) *Watcher {
 	return &Watcher{
 		sources:                sources,
@@ -79,7 +79,7 @@ func NewWatcher(sources Sources, namespace string, strict Bounds) *Watcher {
 	}
 }
 
-// Run takes snapshots, and reads the runs in Temporal, until the context ends.
+// Run takes snapshots and reads the workflow runs in Temporal until ctx is done.
 func (w *Watcher) Run(ctx context.Context) {
 	go w.followRuns(ctx)
 	for {
@@ -107,7 +107,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// followRuns reads the runs in Temporal until the context ends.
+// followRuns reads the workflow runs in Temporal until ctx is done.
 func (w *Watcher) followRuns(ctx context.Context) {
 	for {
 		select {
@@ -140,8 +140,8 @@ func (w *Watcher) forgetFindings() {
 	w.isBlind = true
 }
 
-// forgetBounds puts all bounds out of force until the deployments meet the bounds again. A deployment may have promised
-// less since the last snapshot.
+// forgetBounds puts all bounds out of force until the deployments meet the bounds again. Since the last snapshot, a
+// deployment may have had a spec with looser bounds.
 func (w *Watcher) forgetBounds() {
 	for _, b := range w.bounds {
 		b.ForgetBounds()
@@ -198,7 +198,7 @@ func (w *Watcher) ExcusedMachines() map[string]bool {
 	return maps.Clone(w.excusedMachines)
 }
 
-// BeginTeardown records that all objects are being deleted: from then on, numbers, budgets and pods are not judged.
+// BeginTeardown records that all objects are being deleted, so that numbers, budgets and pods are no longer checked.
 func (w *Watcher) BeginTeardown() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -226,7 +226,7 @@ func (w *Watcher) MaxMachines() int {
 	return w.maxMachines
 }
 
-// AreBoundsInForce reports whether the bounds in force of all deployments follow from the deployments' specs.
+// AreBoundsInForce reports whether the current bounds of all deployments already follow from their specs.
 func (w *Watcher) AreBoundsInForce() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package gitops judges the status of MachineDeployments as GitOps tools do: Argo CD with the script
+// Package gitops checks the status of MachineDeployments as GitOps tools do: Argo CD with the script
 // deploy/gitops/argocd-health.lua, and Flux with kstatus.
 package gitops
 
@@ -22,7 +22,8 @@ import (
 
 var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// set returns a set of three machines, of which the first available machines are available.
+// set returns a set with this number of machines. The first of them are available; the parameter available says how
+// many.
 func set(revision int64, current bool, replicas, available int) rollout.MachineSet {
 	name := map[bool]string{true: "new", false: "old"}[current]
 	s := rollout.MachineSet{
@@ -56,7 +57,7 @@ func facts(changes ...func(*rollout.Facts)) rollout.Facts {
 	return o
 }
 
-// rolling makes revision 2 new: one of its machines exists, and two old machines are left.
+// rolling starts the rollout of revision 2: the new set has one machine, and the old set still has three.
 func rolling(available int) func(*rollout.Facts) {
 	return func(o *rollout.Facts) {
 		o.Sets = []rollout.MachineSet{set(1, false, 3, 3), set(2, true, 1, available)}

@@ -98,8 +98,8 @@ type pathRule struct {
 }
 
 // newPathRules returns the rules that find the module path. The path of a package is the module path, a slash, and a
-// top-level folder with Go code. Where the module path stands alone, only the listed places are changed: in all other
-// places the word is a namespace, a label or an image.
+// top-level folder with Go code. If the module path has no such suffix, it is changed only in the listed places,
+// because elsewhere the word is a namespace, a label or an image.
 func newPathRules(from string, names []string) []pathRule {
 	rooms := map[string]bool{"tools": true} // the module of tools.mod
 	for _, name := range names {
@@ -139,7 +139,7 @@ func rewriteFile(path, name, to string, rules []pathRule) (bool, error) {
 		return false, fmt.Errorf("read %s: %w", name, err)
 	}
 	if !info.Mode().IsRegular() || strings.HasPrefix(name, "workflows/testdata/replay/") {
-		return false, nil // the file is a link, or a recorded history, which never changes
+		return false, nil // skip links and recorded histories, which must not change
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {

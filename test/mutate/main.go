@@ -4,7 +4,7 @@
 //	go run ./test/mutate               all mutations
 //	go run ./test/mutate --run '^A|D8' mutations whose ID matches
 //
-// Mutate writes no file of the repository: the go command reads the broken file through its flag -overlay.
+// Mutate does not change files of the repository: the go command reads the broken file because of its flag -overlay.
 package main
 
 import (
@@ -27,18 +27,19 @@ import (
 
 // mutation is one way to break the product.
 type mutation struct {
-	id              string
-	file            string // path of the file, relative to the root of the repository
-	oldText         string // text that the mutation replaces; the file contains the text exactly once
-	newText         string
-	tests           string // flags of go test, and packages of which at least one must fail, separated by spaces
+	id      string
+	file    string // path of the file, relative to the root of the repository
+	oldText string // text that the mutation replaces; the file contains the text exactly once
+	newText string
+	// flags of go test, and packages, separated by spaces; tests of at least one package must fail
+	tests           string
 	brokenBehaviour string // description of the broken behaviour
 }
 
 // verdict is the result of one mutation.
 type verdict string
 
-// The verdicts of a mutation. Only killed is good: a test has failed because of the mutation.
+// The verdicts of a mutation. Only killed is good, because then a test has failed.
 const (
 	killed       verdict = "killed"
 	survived     verdict = "SURVIVED"
@@ -65,7 +66,7 @@ func main() {
 	commandline.Main(c)
 }
 
-// runMutations tries the mutations whose ID matches, one after the other, and returns how many were not killed.
+// runMutations runs the mutations whose ID matches, one after the other, and returns how many were not killed.
 func runMutations(which string, limit time.Duration) (bad int, err error) {
 	matches, err := regexp.Compile(which)
 	if err != nil {

@@ -13,12 +13,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// CommandCall is a place in a text that names a command of one of Millwright's programs: in a block, in a sentence or
-// in a table.
+// CommandCall is a command of one of Millwright's programs in a text: in a block, in a sentence or in a table.
 type CommandCall struct {
 	Page       string // path from the root of the repository, or another name of the text
 	Line       int
-	Words      []string // words of the command after the name of the program
+	Words      []string // words of the command without the program's name
 	IsComplete bool     // the call is in a block and has all arguments; in a sentence, arguments may be missing
 }
 
@@ -75,7 +74,7 @@ var (
 
 // quotedSpans returns the texts in backticks outside of blocks.
 func quotedSpans(text string) (found []quotedSpan) {
-	// the numbers of the lines must not change
+	// keep the line numbers
 	text = blockPattern.ReplaceAllStringFunc(
 		text,
 		func(block string) string { return strings.Repeat("\n", strings.Count(block, "\n")) },
@@ -89,8 +88,8 @@ func quotedSpans(text string) (found []quotedSpan) {
 	return found
 }
 
-// commandPrefix matches the text that may stand before the name of a program: the begin of a command, words of the
-// shell, variables, and a program such as xargs that runs another program.
+// commandPrefix matches text that may precede the name of a program: the start of a command, shell keywords, variables,
+// and a program such as xargs that runs another program.
 const commandPrefix = `(?m)(?:^|[;&|(])[ \t]*(?:(?:if|then|do|while|until|!|exec|time|sudo) )*(?:\w+=\S* )*(?:xargs (?:-\S+ (?:\d+ )?)*)?(?:bin/)?`
 
 // CallsInScript returns the calls of a program in a script. The argument line is the number of the script's first line
@@ -105,7 +104,7 @@ func CallsInScript(page string, line int, script string, whole bool, program ...
 		start := at + found[2]
 		completed := strings.Contains(script[at+found[0]:start], "xargs ") // xargs adds arguments
 		call := CommandCall{page, line + strings.Count(script[:start], "\n"), shellWords(script[start:]), whole && !completed}
-		// `millwright COMMAND --help` stands for any command
+		// `millwright COMMAND --help` means any command
 		general := !whole && len(call.Words) > 0 && strings.ToUpper(call.Words[0]) == call.Words[0]
 		if !commentPattern.MatchString(script[strings.LastIndex(script[:start], "\n")+1:start]) && !general {
 			calls = append(calls, call)
@@ -117,7 +116,7 @@ func CallsInScript(page string, line int, script string, whole bool, program ...
 // commentPattern matches a line whose end is a comment of the shell.
 var commentPattern = regexp.MustCompile(`(^|\s)#`)
 
-// placeholderPattern matches text that stands for a value, such as <machine>.
+// placeholderPattern matches a placeholder for a value, such as <machine>.
 var placeholderPattern = regexp.MustCompile(`^<[a-z][^<>|&;\n]*>`)
 
 // shellWords splits the first command of a script into words, as a shell does. The command ends at a pipe, a
@@ -138,7 +137,7 @@ func shellWords(script string) (found []string) {
 			i += length - 1
 		case c == ' ' || c == '\t':
 			end()
-		case c == '>' && (word == "1" || word == "2"): // the number is part of the redirection
+		case c == '>' && (word == "1" || word == "2"): // the number belongs to the redirection
 			return found
 		case strings.IndexByte("|&;()<>\n", c) >= 0, c == '#' && !inWord:
 			end()
@@ -202,9 +201,9 @@ func CallsInExamples(c *cobra.Command, program ...string) []CommandCall {
 // has more arguments.
 const maxMissingArguments = 4
 
-// CheckSyntax parses the call as the program does, and runs nothing. CheckSyntax returns an error if the program would
-// refuse the subcommand, a flag, the value of a flag or the number of arguments. Each call of CheckSyntax needs a new
-// command root, because the flags of a command keep their values.
+// CheckSyntax parses the call like the program, but does not run the command. CheckSyntax returns an error if the
+// program would refuse the subcommand, a flag, the value of a flag or the number of arguments. Each call of CheckSyntax
+// needs a new command root, because the flags of a command keep their values.
 func (c CommandCall) CheckSyntax(root *cobra.Command) error {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -233,8 +232,7 @@ func (c CommandCall) CheckSyntax(root *cobra.Command) error {
 	return nil
 }
 
-// parseFlags parses the flags. In a sentence, a flag may stand without its value. A value may be a placeholder or a
-// variable.
+// parseFlags parses the flags. In a sentence, a flag may have no value. A value may be a placeholder or a variable.
 func (c CommandCall) parseFlags(command *cobra.Command, words []string) error {
 	err := command.ParseFlags(words)
 	if _, valueless := errors.AsType[*pflag.ValueRequiredError](err); valueless && !c.IsComplete {

@@ -81,7 +81,7 @@ func TestCallsAreParsedAsTheProgramDoes(t *testing.T) {
 	)
 }
 
-// A sentence may name a command without its arguments, but only with arguments that the command accepts.
+// A sentence may omit the arguments of a command. If it has arguments, the command must accept them.
 func TestCallsInASentence(t *testing.T) {
 	for text, fails := range map[string]string{
 		"`tool drain hold`":              "",

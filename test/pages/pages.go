@@ -15,9 +15,9 @@
 //
 //	<!-- not run: why -->
 //
-// Other blocks of commands, such as indented blocks, are not allowed. If a page needs a state that the test's stack
-// lacks, such as a blocked pool, a script in an HTML comment makes this state. The comment has the line
-// "<!-- run first", the script, and the line "-->".
+// Other blocks of commands, such as indented blocks, are not allowed. A page may need a state that the stack of the
+// test does not have, such as a blocked pool. A script in an HTML comment then creates this state. The comment has the
+// line "<!-- run first", the script, and the line "-->".
 package pages
 
 import (
@@ -32,7 +32,7 @@ import (
 // Block is a block of commands.
 type Block struct {
 	Line       int    // number of the line with its first fence; the first line is 1
-	SkipReason string // why the block cannot be run on the local stack; empty: the block can be run
+	SkipReason string // reason why the block cannot be run on the local stack; empty if it can be run
 	Commands   []Command
 }
 
@@ -40,7 +40,7 @@ type Block struct {
 type Command struct {
 	Line          int
 	Text          string
-	ExpectedLines []string // lines that the output must have, in this order; empty: any output is right
+	ExpectedLines []string // lines that the output must contain in this order; if empty, any output is accepted
 	IsRepeated    bool     // the command is repeated until its output has the lines
 }
 
@@ -62,7 +62,7 @@ var (
 	notRunPattern = regexp.MustCompile(`^ *<!-- not run: (.+) -->$`)
 )
 
-// runFirstComment is the begin of a comment that contains a script.
+// runFirstComment is the start of an HTML comment that contains a script.
 const runFirstComment = "<!-- run first"
 
 // repeatComment is the comment of a command that is repeated until its output has the lines below the command.
@@ -103,8 +103,8 @@ func parsePage(text string) ([]Block, error) {
 	return blocks, nil
 }
 
-// readBlock returns the block whose first fence is at the index begin and that has length lines. readBlock returns no
-// block if the block has another language than sh and console.
+// readBlock returns the block that starts with the fence at the index begin and has length lines. readBlock returns
+// nothing if the language of the block is not sh or console.
 func readBlock(lines []string, begin, length int, indent, language string) ([]Block, error) {
 	var content []string
 	for _, line := range lines[begin+1 : begin+1+length] {
@@ -178,8 +178,8 @@ func consoleCommands(content []string, number int) ([]Command, error) {
 	return commands, nil
 }
 
-// MissingLine returns the first line that the output of the command lacks; empty: the output has all lines in their
-// order.
+// MissingLine returns the first expected line that the output does not contain. The result is empty if the output
+// contains all lines in their order.
 func (c Command) MissingLine(output string) string {
 	lines := strings.Split(output, "\n")
 	for _, wanted := range c.ExpectedLines {
@@ -200,7 +200,7 @@ func (c Command) MissingLine(output string) string {
 // spacesPattern matches several spaces, as in a table.
 var spacesPattern = regexp.MustCompile(`\s{2,}`)
 
-// linePattern returns the pattern of a line that a command prints.
+// linePattern returns the pattern for an expected line of output.
 func linePattern(wanted string) *regexp.Regexp {
 	var cells []string
 	for _, cell := range spacesPattern.Split(strings.TrimSpace(wanted), -1) {
@@ -209,8 +209,8 @@ func linePattern(wanted string) *regexp.Regexp {
 	return regexp.MustCompile(`^\s*` + strings.Join(cells, `\s{2,}`) + `\s*$`)
 }
 
-// ListPages returns the pages with commands in a clone of the repository, as paths from the root. These pages are all
-// documents except the ADRs, which describe the past.
+// ListPages returns the pages with commands in a clone of the repository, as paths from the root. The result has no
+// ADRs, because ADRs describe the past.
 func ListPages(repo string) ([]string, error) {
 	var all []string
 	for _, pattern := range []string{"README.md", "examples/README.md", "docs/*.md", "docs/tutorials/*.md", "docs/how-to/*.md"} {

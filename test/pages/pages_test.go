@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pageText joins lines to a page. The lines have ”' in place of ```, which a raw string of Go cannot contain.
+// pageText joins lines to a page. The lines contain ”' instead of ```, because a raw string of Go cannot contain
+// backticks.
 func pageText(lines ...string) string {
 	return strings.ReplaceAll(strings.Join(lines, "\n"), "'''", "```")
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// UnknownFlags returns the flags of a command line that the program does not have. If a subcommand stands before the
-// flags, UnknownFlags checks the flags of the subcommand. UnknownFlags runs the program with --help.
+// UnknownFlags returns the flags of a command line that the program does not have. If a subcommand precedes the flags,
+// UnknownFlags checks the flags of this subcommand. UnknownFlags runs the program with --help.
 func UnknownFlags(ctx context.Context, program string, arguments []string) ([]string, error) {
 	isFlag := func(a string) bool { return strings.HasPrefix(a, "-") }
 	first := slices.IndexFunc(arguments, isFlag)

@@ -1,5 +1,5 @@
 // Package queries returns the Prometheus queries in the alerts of deploy/alerts and the dashboards of
-// deploy/dashboards. Tests use the package. The package does not check or execute queries.
+// deploy/dashboards. Only tests import the package. The package does not check or execute queries.
 package queries
 
 import (
@@ -60,7 +60,8 @@ type Target struct {
 	Expr string `json:"expr"`
 }
 
-// Query returns the query for Prometheus: 5m replaces Grafana's variable for the window of rates.
+// Query returns the query in a form that Prometheus accepts, with 5m in place of Grafana's variable for the rate
+// interval.
 func (t Target) Query() string { return strings.ReplaceAll(t.Expr, "$__rate_interval", "5m") }
 
 // Dashboards returns all dashboards of a clone of the repository.
@@ -84,7 +85,7 @@ func Dashboards(repo string) ([]Dashboard, error) {
 	return all, nil
 }
 
-// Query is one query of a rule or of a panel.
+// Query is one query of an alerting rule or of a panel.
 type Query struct{ Location, Expr string }
 
 // ReadAllQueries returns the queries of all rules and dashboards of a clone of the repository.

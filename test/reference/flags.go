@@ -12,8 +12,9 @@ import (
 	"strings"
 )
 
-// programs are the programs whose commands, flags and exit codes a version promises. The arguments failing make the
-// program fail. devstack is missing because it is for developers, and a version promises nothing about it.
+// programs are the programs whose commands, flags and exit codes a version promises. The arguments failing make a
+// program fail. The list does not contain devstack, because no version promises anything about this tool for
+// developers.
 var programs = []struct{ name, folder, failing string }{
 	{"worker", "./worker", "--cluster-name=/"},
 	{"k8sbridge", "./k8sbridge", "--cluster-name=/"},
@@ -57,7 +58,7 @@ func commandsOfPrograms(ctx context.Context, repo string) (names []string, err e
 // runProgram runs a program, and returns its output and its exit code.
 func runProgram(ctx context.Context, program string, arguments []string) (text string, code int, err error) {
 	command := exec.CommandContext(ctx, program, arguments...)
-	// The environment of this computer is left out, so that none of its settings becomes a default.
+	// The program runs without this computer's environment, because a variable could change a default.
 	command.Env = []string{"HOME=/nonexistent"}
 	out, err := command.CombinedOutput()
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {

@@ -18,7 +18,7 @@ Written by ` + "`make generate`" + ` from ` + "`api/v1alpha1`" + `: the keys tha
 Millwright's own are those of the project whose tools read and write them.
 `
 
-// keysPage returns the page of the keys of api/v1alpha1/vocabulary.go: a table for each group of constants.
+// keysPage returns the page about the keys in api/v1alpha1/vocabulary.go, with one table for each group of constants.
 func keysPage(repo string) (string, error) {
 	folder := filepath.Join(repo, "api")
 	words, err := os.ReadDir(filepath.Join(folder, "vocabulary"))
@@ -73,8 +73,8 @@ func constantGroups(file *ast.File) (groups []*ast.GenDecl) {
 	return groups
 }
 
-// constantText returns the text of a constant, also of a constant that is defined by another constant. The result is
-// empty if the constant is not a text.
+// constantText returns the string value of a constant, even if another constant defines the value. The result is empty
+// if the constant is not a text.
 func constantText(spec *ast.ValueSpec, values map[string]string) string {
 	if len(spec.Values) != 1 {
 		return ""

@@ -60,7 +60,7 @@ func (r *metricRecorder) Unregister(prometheus.Collector) bool { return false }
 // metricType returns the type of the metrics of a collector.
 func metricType(c prometheus.Collector) string {
 	switch c.(type) {
-	case prometheus.Gauge: // a Gauge also has the methods of a Counter
+	case prometheus.Gauge: // check Gauge first, because a Gauge also has the methods of a Counter
 		return "gauge"
 	case *prometheus.CounterVec, prometheus.Counter:
 		return "counter"
@@ -88,14 +88,15 @@ func parseDesc(d *prometheus.Desc) (metric, error) {
 	return m, nil
 }
 
-// metricsSection is a section of the page: a process, or a part of one, and the function that registers its metrics.
+// metricsSection is a section of the page. A section has the metrics that one function registers, for a process or for
+// a part of a process.
 type metricsSection struct {
 	title    string
 	register func(prometheus.Registerer)
 }
 
 func metricsSections() ([]metricsSection, error) {
-	cluster, err := cache.NewCluster(nil, nil, nil) // the cache is never read: no metric is collected
+	cluster, err := cache.NewCluster(nil, nil, nil) // the cache may be empty, because no metric is collected
 	if err != nil {
 		return nil, fmt.Errorf("make empty caches: %w", err)
 	}

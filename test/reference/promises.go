@@ -18,9 +18,9 @@ import (
 	"millwright/activities/cloud"
 )
 
-// A version promises names: of flags and commands, metrics, search attributes, messages, words, keys, exit codes and
-// fields. Later versions add names. Later versions remove or rename a name only if docs/changelog.md allows it.
-// testdata has the names of each version, one name a line. A test compares them with the current names.
+// A version promises the names of flags, commands, metrics, search attributes, messages, words, keys, exit codes and
+// fields. Later versions add names. Later versions may remove or rename a name only if docs/changelog.md allows it.
+// testdata has a list of names for each version, with one name per line. A test compares them with the current names.
 
 // promisedNames returns the names of this clone, sorted. promisedNames reads the files that `make generate` has
 // written, and builds the programs.
@@ -100,7 +100,7 @@ func activityNames(repo string) (names []string, err error) {
 	return names, nil
 }
 
-// rowCells returns the cells of a row of a table, without backticks; nil: the line is not a row of a table.
+// rowCells returns the cells of a table row without backticks. The result is nil if the line is not a table row.
 func rowCells(line string) []string {
 	line, is := strings.CutPrefix(line, "| `")
 	if !is {
@@ -113,7 +113,7 @@ func rowCells(line string) []string {
 	return all
 }
 
-// metricInRow returns the metric of a line. The labels are part of the name because another label changes the time
+// metricInRow returns the metric of a line. The name includes the labels, because an additional label changes the time
 // series.
 func metricInRow(_, line string) []string {
 	row := rowCells(line)
@@ -185,7 +185,7 @@ type crd struct {
 	}
 }
 
-// fieldSchema is the schema of a field and of the fields below it.
+// fieldSchema is the schema of a field, including its subfields.
 type fieldSchema struct {
 	Type                 string
 	IntOrString          bool `json:"x-kubernetes-int-or-string"`
@@ -220,8 +220,8 @@ func crdFields(path string) (names []string, err error) {
 	return names, nil
 }
 
-// promisedNames returns the promised names of a field and of the fields below it. A version promises that an optional
-// field stays optional: users' objects would break if the field became required.
+// promisedNames returns the promised names of a field and of the fields below it. A version also promises that an
+// optional field stays optional, because a new required field would make existing objects invalid.
 func (s *fieldSchema) promisedNames(path string) (names []string) {
 	if s == nil {
 		return nil
@@ -272,8 +272,8 @@ func versionTags(ctx context.Context, repo string) ([]string, error) {
 	return strings.Fields(string(out)), nil
 }
 
-// releaseTagOfVersion returns the tag that released a version first; empty if the version was not released. For
-// example, v0.1.0 and v0.1.0-rc.1 release v0.1, and v0.10.0 does not.
+// releaseTagOfVersion returns the first tag that released a version. The result is empty if the version is not
+// released. For example, v0.1.0 and v0.1.0-rc.1 release v0.1, and v0.10.0 does not.
 func releaseTagOfVersion(version string, tags []string) string {
 	i := slices.IndexFunc(tags, func(tag string) bool {
 		return tag == version || strings.HasPrefix(tag, version+".") || strings.HasPrefix(tag, version+"-")
@@ -284,7 +284,7 @@ func releaseTagOfVersion(version string, tags []string) string {
 	return tags[i]
 }
 
-// missingLines returns the lines of a list that the other list lacks.
+// missingLines returns the lines of from that are missing in the list in.
 func missingLines(from string, in []string) (lines []string) {
 	has := map[string]bool{}
 	for _, line := range in {

@@ -36,7 +36,8 @@ func TestPromisedNamesStay(t *testing.T) {
 	}
 }
 
-// The list has names of each kind. Without this test, a page with a changed format would promise nothing.
+// The list has names of each kind. Without this test, names would be missing in the list if the format of a page
+// changed.
 func TestPromisesOfEachKind(t *testing.T) {
 	today, err := currentPromises()
 	require.NoError(t, err)
@@ -99,8 +100,8 @@ func runGit(t *testing.T, repo string, arguments ...string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// No line of the lists of a released version is missing: neither in a list of names nor in a list of recorded
-// histories. A version is released if the clone has its tag. Before the first tag, nothing is released.
+// The lists of names and of recorded histories still have all lines of the released versions. A version is released if
+// the clone has its tag. Before the first tag, nothing is released.
 func TestWhatWasReleasedIsStillPromised(t *testing.T) {
 	tags, err := versionTags(t.Context(), "../..")
 	require.NoError(t, err)

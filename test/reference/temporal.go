@@ -76,7 +76,7 @@ func temporalPage(repo string) (string, error) {
 	order := reflect.TypeFor[request.CommandOrder]()
 	for field := range order.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "-" || name == "unread" { // the page does not show this field
+		if name == "-" || name == "unread" { // the page omits this field
 			continue
 		}
 		fmt.Fprintf(&page, "| `%s` | %s |\n", name, comments["CommandOrder."+field.Name])
@@ -111,7 +111,8 @@ func requestArguments(spec request.CommandSpec) string {
 	return strings.Join(names, ", ")
 }
 
-// trailingComments returns the comments at the ends of lines: of constants by name, and of fields by type and name.
+// trailingComments returns the comments at the ends of lines. The keys are the names of constants, and the types and
+// names of fields.
 func trailingComments(file *ast.File) map[string]string {
 	found := map[string]string{}
 	ast.Inspect(file, func(node ast.Node) bool {

@@ -18,7 +18,8 @@ Written by ` + "`make generate`" + ` from ` + "`api/vocabulary`" + `. These are 
 hold. ` + "`kubectl explain`" + ` describes the fields that hold them.
 `
 
-// wordsPage returns the page of the vocabulary: a section for each file, and a table for each group of constants.
+// wordsPage returns the page about the vocabulary, with one section for each file and one table for each group of
+// constants.
 func wordsPage(repo string) (string, error) {
 	folder := filepath.Join(repo, "api", "vocabulary")
 	entries, err := os.ReadDir(folder)
@@ -46,8 +47,8 @@ func wordsPage(repo string) (string, error) {
 	return page.String(), nil
 }
 
-// wordsSection returns the comment of a group of constants, and a table of their values. The comment of a single
-// constant is the meaning of its value.
+// wordsSection returns the comment of a group of constants, and a table of their values. The comment of a constant
+// describes its value.
 func wordsSection(group *ast.GenDecl) string {
 	comment := strings.Join(strings.Fields(group.Doc.Text()), " ")
 	rows := []string{"| word | meaning |", "|---|---|"}

@@ -1,8 +1,8 @@
 //go:build integration
 
-// Command tiers runs one tier of the tests, and prints a table of packages with their seconds and results. The command
-// runs all steps, also after a step has failed. make test and make test-all call the command. steps.go defines the
-// steps of a tier.
+// Command tiers runs one tier of the tests, and prints a table with the duration and the result of each package. The
+// command runs all steps, also after a step has failed. make test and make test-all call the command. steps.go defines
+// the steps of a tier.
 //
 //	go run -tags integration ./test/tiers --out bin/test.json test
 //	go run -tags integration ./test/tiers --only 'integration/drain|vulncheck' all
@@ -66,14 +66,14 @@ func main() {
 	commandline.Main(command)
 }
 
-// startBusyLoops starts busy loops, each in its own process, and returns a function that stops the busy loops. The busy
-// loops also stop when this process ends.
+// startBusyLoops starts busy loops in separate processes. The returned function stops them. The busy loops also stop
+// when this process ends.
 func startBusyLoops(loops int) (end func(), err error) {
 	var running []*exec.Cmd
 	end = func() {
 		for _, loop := range running {
 			_ = loop.Process.Kill()
-			_ = loop.Wait() // the error says only that the loop was killed
+			_ = loop.Wait() // the error only says that the process was killed
 		}
 	}
 	for range loops {
@@ -126,7 +126,7 @@ func runTier(ctx context.Context, name string, o options) error {
 	return errors.Join(err, ctx.Err(), printTable(os.Stdout, r.rows, time.Since(began)), saveTable(o.out, r.rows))
 }
 
-// tableRow is one line of the table.
+// tableRow is one row of the table.
 type tableRow struct {
 	Name    string  `json:"name"` // a package as path from the root, or a command
 	Seconds float64 `json:"seconds"`
@@ -141,7 +141,7 @@ const (
 
 func (r tableRow) hasFailed() bool { return r.Result == resultFail }
 
-// printTable prints the table. Failed rows are at the end, where people look first.
+// printTable prints the table. Failed rows come last, because people look there first.
 func printTable(to io.Writer, rows []tableRow, took time.Duration) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "\nPACKAGE\tSECONDS\tRESULT")
@@ -156,7 +156,7 @@ func printTable(to io.Writer, rows []tableRow, took time.Duration) error {
 	return table.Flush()
 }
 
-// saveTable writes the table as JSON, unless path is empty.
+// saveTable writes the table as JSON to path. If path is empty, saveTable does nothing.
 func saveTable(path string, rows []tableRow) error {
 	if path == "" {
 		return nil

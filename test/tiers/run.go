@@ -25,7 +25,7 @@ import (
 type runner struct {
 	repo          string
 	chosenPattern *regexp.Regexp // matches the packages and commands to run
-	ignoresCache  bool           // the cache of go test is not used
+	ignoresCache  bool           // go test runs without its cache
 
 	mu   sync.Mutex
 	rows []tableRow
@@ -40,7 +40,7 @@ func (r *runner) addRows(rows ...tableRow) {
 // runStep runs the chosen packages of a step, or the command of the step, and adds their rows.
 func (r *runner) runStep(ctx context.Context, s step) {
 	began := time.Now()
-	fail := func(err error) { // adds a row for a failure outside of all packages
+	fail := func(err error) { // adds a row for a failure that belongs to no package
 		r.addRows(tableRow{Name: s.name, Seconds: time.Since(began).Seconds(), Result: resultFail})
 		_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", s.name, err)
 	}
@@ -91,7 +91,7 @@ func (r *runner) runGoTest(ctx context.Context, s step, packages []string) (err 
 		defer func() { err = errors.Join(err, stack.EndStack(ctx)) }() // err is the named result
 		environment = append(environment, stack.Environment())
 	}
-	// The whole output is stored, so that people can search for the cause of a failure.
+	// Store the whole output, so that people can find the cause of a failure.
 	path := filepath.Join(r.repo, "bin", strings.NewReplacer(" ", "-", "/", "-").Replace(s.name)+".json")
 	arguments := []string{
 		"go",
@@ -121,8 +121,8 @@ func (r *runner) runGoTest(ctx context.Context, s step, packages []string) (err 
 	return err
 }
 
-// runCommand runs a command in the folder of a module until the command ends or ctx ends. The command writes to the
-// output of this program.
+// runCommand runs a command in the folder of a module until the command ends or ctx ends. The output of the command
+// goes to the output of this program.
 func (r *runner) runCommand(ctx context.Context, module string, environment []string, arguments ...string) error {
 	command := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	command.Dir, command.Env = filepath.Join(r.repo, module), environment

@@ -11,16 +11,17 @@ import (
 	"millwright/test/tiers/core"
 )
 
-// step is one call of go test, or of one other command.
+// step is one run of go test or of another command.
 type step struct {
-	name             string   // name in the table, if the step is not a package
+	name             string   // name in the table if the step runs a command
 	module           string   // folder of the step's module, relative to the root; empty: the root module
-	packages         []string // patterns of go test; empty: the step runs command
+	packages         []string // package patterns for go test; if empty, the step runs command
 	excludedPackages []string // packages that match the patterns, and that another step runs
 	tags             string   // build tags of go test
 	flags            []string // other flags of go test
-	usesSharedStack  bool     // the packages run one after the other on one stack, which this program starts and stops
-	command          []string
+	// the packages share one stack, which this program starts and stops; they run one after the other
+	usesSharedStack bool
+	command         []string
 }
 
 const integrationFolder = "test/integration/"
@@ -31,7 +32,7 @@ var sharedStackPackages = []string{"chain", "life", "rollouts", "drain", "explai
 
 // phasesOfTier returns the phases of a tier, which run one after the other. A phase has lanes. The lanes of a phase run
 // at the same time because integration tests mostly wait. The steps of a lane run one after the other. Only make
-// test-all tests the nested modules: a nested module has heavy dependencies, or needs root, a container engine or a
+// test-all tests the nested modules, because they have heavy dependencies, or need root, a container engine or a
 // daemon.
 func phasesOfTier(name string, nested []string) (phases [][][]step, err error) {
 	switch name {

@@ -3,7 +3,7 @@ package serve
 import "github.com/prometheus/client_golang/prometheus"
 
 // NewHeartbeat registers the metric of a worker's last heartbeat. Call NewHeartbeat once per registry. If several
-// workers run, only some renewals come from each worker: the newest time counts.
+// workers run, each worker makes only some of the renewals, so use the maximum of the metric.
 func NewHeartbeat(registry prometheus.Registerer) prometheus.Gauge {
 	heartbeat := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "millwright_worker_heartbeat_timestamp_seconds",

@@ -13,8 +13,8 @@ import (
 
 // CloudMetrics count the calls and requests of a process to clouds.
 type CloudMetrics struct {
-	calls    callMetrics // counter and durations of calls of a provider
-	requests callMetrics // counter and durations of requests of a driver: one call may send several
+	calls    callMetrics // count and durations of provider calls
+	requests callMetrics // count and durations of driver requests; one call may send several requests
 
 	// The metrics below count the calls under the names of machine-controller-manager (ADR 0077).
 	mcmDurations *prometheus.HistogramVec
@@ -111,9 +111,9 @@ func (m CloudMetrics) countCall(name string, method provider.Method, code provid
 	m.mcmDurations.WithLabelValues(name, operation).Observe(took.Seconds())
 }
 
-// MeasureProvider returns a provider that counts its calls, except VolumeIDs and Traits, which need no request. If the
-// provider is derived from a driver, the driver's requests are also counted. Call MeasureProvider before the first call
-// of the provider.
+// MeasureProvider returns a provider that counts its calls. VolumeIDs and Traits are not counted, because they send no
+// request. If the provider uses a driver, the requests of the driver are also counted. Call MeasureProvider before the
+// first call of the provider.
 func (m CloudMetrics) MeasureProvider(name string, of provider.Provider) provider.Provider {
 	if derived, is := of.(*driver.Provider); is {
 		derived.SetObserver(func(method string, code provider.Code, took time.Duration) {

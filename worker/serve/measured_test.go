@@ -53,7 +53,8 @@ func TestCallsOfAProviderAreCounted(t *testing.T) {
 	assert.Empty(t, metricValues(t, registry, "millwright_provider_requests_total"), "it has no driver")
 }
 
-// singleInstanceDriver is a driver of a cloud that holds one instance, for any machine, and creates no other instance.
+// singleInstanceDriver is a driver for a cloud that has one instance, which belongs to every machine.
+// singleInstanceDriver creates no instance.
 type singleInstanceDriver struct{ deleted bool }
 
 func (*singleInstanceDriver) Traits(context.Context, provider.Class) (provider.Traits, error) {
@@ -98,7 +99,7 @@ func (*singleInstanceDriver) Initialize(
 	return provider.Instance{}, provider.Errorf(provider.Internal, "no")
 }
 
-// A provider that is derived from a driver also counts the driver's requests: one call may send several requests.
+// If a provider uses a driver, the driver's requests are also counted, because one call may send several requests.
 func TestRequestsOfADriverAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p := serve.NewCloudMetrics(registry).MeasureProvider("one", driver.New(&singleInstanceDriver{}))
@@ -108,12 +109,12 @@ func TestRequestsOfADriverAreCounted(t *testing.T) {
 	require.NoError(t, err)
 	_, err = p.InitializeInstance(t.Context(), class, m) // Find, Initialize
 	require.Error(t, err)
-	// requests of the driver: Find, Delete
+	// this call sends the driver's requests Find and Delete
 	require.NoError(
 		t,
 		p.DeleteInstance(t.Context(), class, provider.Machine{Cluster: "c", Name: "m", UID: "uid-m", ProviderID: "one"}),
 	)
-	// requests of the driver: Find, Traits, Create
+	// this call sends the driver's requests Find, Traits and Create
 	_, err = p.CreateInstance(t.Context(), class, m)
 	require.Error(t, err)
 	_, err = p.ListInstances(t.Context(), class, "c") // List
@@ -137,7 +138,8 @@ func TestRequestsOfADriverAreCounted(t *testing.T) {
 	}, metricValues(t, registry, "millwright_provider_calls_total"))
 }
 
-// metricValues returns the values of a counter, or the counts of a histogram, by labels without the provider.
+// metricValues returns the values of a counter or the counts of a histogram. The keys are the labels without the
+// provider.
 func metricValues(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()

@@ -22,15 +22,17 @@ import (
 	"millwright/workflows/run"
 )
 
-// defaultCloudCalls is the default of --max-cloud-calls. Source: a call of a cloud waits most of the time.
+// defaultCloudCalls is the default of --max-cloud-calls. Source: a cloud call mostly waits.
 const defaultCloudCalls = 200
 
-// CloudFlags are the flags of a process that calls clouds. The zero CloudFlags is invalid: Register sets the defaults.
+// CloudFlags are the flags of a process that calls clouds. The zero value is invalid, because Register sets the
+// defaults.
 type CloudFlags struct {
-	Exhausted                  time.Duration // longest back-off after ResourceExhausted
-	Calls                      int           // maximum number of concurrent calls to each provider
-	Rate                       float64       // maximum calls per second of all workers of a provider; zero: no limit
-	AllowSecretsWithoutConsent bool          // classes may use other namespaces' Secrets without consent
+	Exhausted time.Duration // longest back-off after ResourceExhausted
+	Calls     int           // maximum number of concurrent calls to each provider
+	// maximum number of calls per second for all workers of a provider together; zero means no limit
+	Rate                       float64
+	AllowSecretsWithoutConsent bool // classes may use other namespaces' Secrets without consent
 }
 
 // Register adds the flags to a set.
@@ -73,12 +75,12 @@ func (f *CloudFlags) Check() error {
 	return nil
 }
 
-// cloudPolls is the number of open polls of a worker for the calls of one provider. Source: the calls for all
-// machines that one decision of a set deletes begin at the same time. The calls for created machines follow one after
-// the other.
+// cloudPolls is the number of open polls of a worker for the calls of one provider. Source: if a decision of a set
+// deletes several machines, the calls for all these machines start at the same time. The calls for created machines
+// start one after the other.
 const cloudPolls = scale.MaxBatch
 
-// Options returns the options of a worker that calls a cloud.
+// Options returns the options of an SDK worker that makes cloud calls.
 func (f *CloudFlags) Options() worker.Options {
 	options := Options()
 	options.MaxConcurrentActivityExecutionSize, options.TaskQueueActivitiesPerSecond = f.Calls, f.Rate
@@ -113,16 +115,16 @@ func StartCloudWorker(
 	)
 }
 
-// Provider is a process that serves only the queue of one provider. Provider has no caches. A Provider lists no objects
-// of a cluster except Machines.
+// Provider is a process that polls only the task queue of one provider. Provider has no caches. The only objects that
+// Provider lists in a cluster are Machines.
 type Provider struct {
 	Name          string // value of provider in a MachineClass, in upper or lower case letters
 	Cloud         provider.Provider
 	NodeTemplates bool // the provider reads the annotations of a Machine's spec.nodeTemplate; see cloud.Provider
 }
 
-// Main is the main function of the process: it reads the flags and serves until SIGINT or SIGTERM. After an error, Main
-// prints the error and exits with code 2 for a usage error, and with code 1 for any other error.
+// Main is the main function of the process. Main parses the flags and polls until SIGINT or SIGTERM. If there is an
+// error, Main prints the error. The exit code is 2 for a usage error and 1 for any other error.
 func (p Provider) Main() { commandline.Main(p.Command()) }
 
 // providerFlags are the flags of a provider's process.
@@ -131,8 +133,8 @@ type providerFlags struct {
 	CloudFlags
 }
 
-// Command returns the command of the process, which serves until its context ends. The command also has the flags of
-// pflag.CommandLine: a provider adds its own flags there.
+// Command returns the command of the process, which polls until its context is done. The command also has the flags of
+// pflag.CommandLine, so a provider can add its own flags to pflag.CommandLine.
 func (p Provider) Command() *cobra.Command {
 	var flags providerFlags
 	c := &cobra.Command{
@@ -147,7 +149,7 @@ func (p Provider) Command() *cobra.Command {
 	return c
 }
 
-// run serves until ctx ends. run waits for Temporal and the API server.
+// run polls until ctx is done. At the start, run waits for Temporal and the API server.
 func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	name := strings.ToLower(p.Name)
 	if err := provider.ValidateName(name); err != nil {
@@ -195,8 +197,8 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 }
 
 // ConnectProvider gives the activities of a provider clients of the control cluster and the target cluster. No other
-// code of the process uses the clients that ConnectProvider makes: with --kube-api-qps, a call does not wait for the
-// reports of other machines. ConnectProvider sends no request.
+// code of the process uses these clients. A cloud call therefore does not wait because status writes of other machines
+// use up --kube-api-qps. ConnectProvider sends no request.
 func ConnectProvider(flags process.Flags, agent string, calls *cloud.Provider) error {
 	control, err := flags.KubernetesConfig(agent)
 	if err != nil {

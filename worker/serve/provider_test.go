@@ -33,8 +33,8 @@ func TestASecretOfAnotherNamespaceNeedsConsentByDefault(t *testing.T) {
 	}
 }
 
-// The reads of class and Secret for a cloud call have their own rate limit: reports of other machines do not delay a
-// call.
+// Reads of a class and its Secret for a cloud call have their own rate limit, so that status writes of other machines
+// do not delay the call.
 func TestCallsHaveARateOfTheirOwn(t *testing.T) {
 	api := httptest.NewServer(http.NotFoundHandler())
 	defer api.Close()
@@ -43,12 +43,14 @@ func TestCallsHaveARateOfTheirOwn(t *testing.T) {
 		api.URL + `"}}],` +
 		`"contexts":[{"name":"a","context":{"cluster":"a"}}]}`
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(text), 0o600))
-	flags := process.Flags{Kubeconfig: kubeconfig, QPS: 1e-6, Burst: 1} // QPS 1e-6 allows one request in eleven days
+	// with QPS 1e-6, the client sends one request in eleven days
+	flags := process.Flags{Kubeconfig: kubeconfig, QPS: 1e-6, Burst: 1}
 	var calls, reports cloud.Provider
 	require.NoError(t, ConnectProvider(flags, "test", &calls))
 	require.NoError(t, ConnectProvider(flags, "test", &reports))
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // the client refuses at once a wait longer than an hour
+	// the client fails at once if the rate limiter would make it wait longer than this hour
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	answered := func(p *cloud.Provider) bool {
 		_, err := p.Secrets.CoreV1().Secrets("shop").Get(ctx, "keys", metav1.GetOptions{})

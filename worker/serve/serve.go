@@ -1,5 +1,4 @@
-// Package serve polls task queues. The main of package worker uses package serve, and so do the mains of providers in
-// other modules.
+// Package serve polls task queues. Package worker's main and the mains of providers in other modules use this package.
 package serve
 
 import (
@@ -21,15 +20,16 @@ const (
 	// sends one or two requests to the API server.
 	clusterSlots = 100
 
-	// workflowSlots is the maximum number of concurrent workflow tasks of a worker, each with its local activities.
-	// Further tasks wait at Temporal's server, where tasks of other deployments can have priority. Source: ADR 0089.
+	// workflowSlots is the maximum number of concurrent workflow tasks of an SDK worker. Each workflow task may run
+	// local activities. Further tasks wait at Temporal's server, where tasks of other deployments can have priority.
+	// Source: ADR 0089.
 	workflowSlots = 40
 
 	stopTimeout = 30 * time.Second
 )
 
-// Options returns the options of a worker. If Temporal's worker controller has set its environment variables, the
-// worker is versioned; otherwise the worker is unversioned.
+// Options returns the options of a worker. The worker is versioned if Temporal's worker controller has set its
+// environment variables.
 func Options() worker.Options {
 	options := worker.Options{
 		MaxConcurrentActivityExecutionSize:     clusterSlots,
@@ -38,8 +38,8 @@ func Options() worker.Options {
 		WorkflowTaskPollerBehavior:             pollerBehavior(leastPolls),
 		ActivityTaskPollerBehavior:             pollerBehavior(leastPolls),
 		DisableRegistrationAliasing:            true,
-		// Without the throttle intervals below, the SDK would send heartbeats at 0.8 times the heartbeat timeout. A
-		// cancellation arrives with the answer to a heartbeat.
+		// Without the throttle intervals below, the SDK would send heartbeats at 0.8 times the heartbeat timeout. An
+		// activity learns of its cancellation only from the response to a heartbeat.
 		MaxHeartbeatThrottleInterval:     kube.HeartbeatEvery,
 		DefaultHeartbeatThrottleInterval: kube.HeartbeatEvery,
 	}
@@ -54,13 +54,13 @@ func Options() worker.Options {
 	return options
 }
 
-// leastPolls is the minimum number of open polls of a worker for each queue and kind of task. One poll fetches one task
-// and is then sent again. An open poll costs one request per minute.
+// leastPolls is the minimum number of open polls of a worker for each queue and kind of task. A poll returns one task,
+// and the worker then sends the next poll. An open poll costs one request per minute.
 const leastPolls = 16
 
-// pollerBehavior returns a behaviour that adapts the number of polls to the load, between least and twice least.
-// Temporal's server returns each poll that has waited for a second: after an idle time, a burst of tasks finds only
-// least polls.
+// pollerBehavior returns a poller behavior that adapts the number of polls to the load. The number stays between least
+// and twice least. Temporal's server answers each poll that has waited for a second. Therefore only least polls are
+// open when a burst of tasks follows an idle time.
 func pollerBehavior(least int) worker.PollerBehavior {
 	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{
 		InitialNumberOfPollers: least, MinimumNumberOfPollers: least, MaximumNumberOfPollers: 2 * least,
@@ -81,8 +81,8 @@ func (f FatalErrors) StoreFirstError(err error) {
 	}
 }
 
-// StartWorker starts a worker that polls a task queue. An SDK worker stops polling permanently after Temporal has
-// refused its polls for two minutes, for example because the namespace is gone: fatal gets this error.
+// StartWorker starts a worker that polls a task queue. If Temporal has refused the polls of an SDK worker for two
+// minutes, for example because the namespace is gone, the SDK worker stops polling forever. fatal then gets the error.
 func StartWorker(
 	temporal client.Client,
 	queue string,
@@ -99,8 +99,8 @@ func StartWorker(
 	return w, nil
 }
 
-// WaitUntilStopped stops the workers when ctx ends, or at a fatal error. WaitUntilStopped returns the fatal error, so
-// that the process ends and can be restarted. Running activities get stopTimeout to finish.
+// WaitUntilStopped waits until ctx is done or a fatal error is stored, and then stops the workers. WaitUntilStopped
+// returns the fatal error. The process then exits and can be restarted. Running activities get stopTimeout to finish.
 func WaitUntilStopped(ctx context.Context, workers []worker.Worker, fatal FatalErrors) (err error) {
 	select {
 	case <-ctx.Done():
@@ -108,7 +108,7 @@ func WaitUntilStopped(ctx context.Context, workers []worker.Worker, fatal FatalE
 	}
 	var stopping sync.WaitGroup
 	for _, w := range workers {
-		stopping.Go(w.Stop) // each Stop waits for its activities; all Stops share one grace period
+		stopping.Go(w.Stop) // each Stop waits for its activities, so all Stops run in parallel
 	}
 	stopping.Wait()
 	return err

@@ -8,7 +8,7 @@ import (
 	"millwright/activities/kube"
 )
 
-// A cancellation arrives with the answer to a heartbeat.
+// An activity learns of its cancellation only from the response to a heartbeat.
 func TestHeartbeatsAreNotThrottled(t *testing.T) {
 	options := Options()
 	assert.Equal(t, kube.HeartbeatEvery, options.MaxHeartbeatThrottleInterval)

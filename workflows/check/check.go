@@ -19,16 +19,16 @@ type Input struct {
 	Provider string
 }
 
-// Result is the answer of the provider's worker.
+// Result is the result of the provider's check.
 type Result struct {
 	cloud.CheckResult
 
-	NoWorker bool   // no worker took the question: no worker serves the provider's task queue, or all are busy
-	Failure  string // reason for the missing answer; empty: there is an answer
+	NoWorker bool   // no worker started the check: no worker polls the provider's task queue, or all workers are busy
+	Failure  string // reason why there is no answer; empty if there is an answer
 }
 
-// Provider asks a worker of the class's provider once whether the provider can use the class. Provider takes at most a
-// minute and changes nothing.
+// Provider runs one check by a worker of the class's provider: can the provider use the class? The check takes at most
+// a minute and changes nothing.
 func Provider(ctx workflow.Context, in Input) (Result, error) {
 	var result Result
 	asked := run.ShortQuestionOptions(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")

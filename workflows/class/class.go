@@ -17,16 +17,18 @@ type machineClass struct {
 }
 
 // MachineClass keeps Millwright's finalizers on the class and on the Secrets that the class references in its
-// namespace. A class that is being deleted waits until no machine uses it; then its Secrets lose the finalizer, and
-// after them the class. The run ends when the class is calm or gone.
+// namespace. If a class is being deleted, the workflow waits until no machine uses the class. Then the workflow removes
+// the finalizer from the Secrets, and after that from the class. The run ends when the class is gone or nothing is left
+// to do.
 func MachineClass(ctx workflow.Context, in run.Input) (run.Result, error) {
 	c := &machineClass{run.NewWorkflowState(ctx, run.KindMachineClass, class.ClassesResource, in)}
 	c.Live, c.IdleBeforeEnd = !in.Continued, true
 	return run.ExecuteLoop(ctx, c)
 }
 
-// Decide returns the missing finalizers and the finalizers to remove. Decide decides removals only from a live read,
-// because a cache may lack a machine that uses the class, or a class that uses the Secret.
+// Decide returns the finalizers that are missing and the finalizers that must be removed. A decision to remove a
+// finalizer needs a live read, because a cache may lack a machine that uses the class, or another class that uses the
+// Secret.
 func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 	live := c.Live
 	d, err := decideClass.RunLocalFirst(
@@ -60,7 +62,7 @@ func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result
 	case len(secrets) > 0:
 		changes := class.SecretChanges{Class: c.Ref, Secrets: secrets}
 		made, err := finalizeSecrets.RunLocalFirst(ctx, c.WorkflowState, "finalizers of Secrets: "+d.Why, changes)
-		c.Live = len(made) == 0 // without versions the Secrets are gone: only a live read shows that
+		c.Live = len(made) == 0 // without written versions the Secrets may be gone, which only a live read shows
 		c.RaiseMinVersions(made)
 		return nil, err
 	case d.Serving != nil:
@@ -82,7 +84,7 @@ func (c *machineClass) stepForDecision(d class.Decision) run.Step {
 		return run.Step{Name: vocabulary.StepReleaseSecrets, Why: d.Why}
 	case d.Need == attention.Deletion && !d.Release:
 		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Why}
-	default: // the class is calm, or only its own finalizer must be written
+	default: // nothing is left to do, or only the finalizer of the class must be written
 		return run.Step{Why: d.Why}
 	}
 }

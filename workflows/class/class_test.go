@@ -23,7 +23,7 @@ import (
 type classWorld struct {
 	env                *testsuite.TestWorkflowEnvironment
 	facts              attention.ClassFacts
-	cacheLacksMachines bool // true: a cached read shows no machine
+	cacheLacksMachines bool // if true, a cached read returns no machine
 	isClassGone        bool
 	decisionReads      []kube.ReadInput
 	activityLog        []string
@@ -94,7 +94,7 @@ func (w *classWorld) decideClass(live bool) class.Decision {
 	return d
 }
 
-// changeAfterDelay changes the world after the time d, and signals the change.
+// changeAfterDelay calls change after the duration d, and sends the signal of a change.
 func (w *classWorld) changeAfterDelay(d time.Duration, change func()) {
 	w.env.RegisterDelayedCallback(func() {
 		w.logActivity("signal")
@@ -149,7 +149,7 @@ func TestMachineClassWaitsForItsMachines(t *testing.T) {
 	require.Equal(t, []string{"**await-machines**: deletion was asked for; 2 machines refer to it"}, shown)
 }
 
-// A class must not lose its finalizer because a cache lacks a machine.
+// A class must not lose its finalizer only because a machine is missing in the cache.
 func TestMachineClassRemovesFinalizersOnlyAfterALiveRead(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts, w.cacheLacksMachines = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 1}, true

@@ -10,16 +10,16 @@ import (
 	"millwright/workflows/run"
 )
 
-// hasOnlyMarks reports whether a decision's node writes are only marks: taints, and annotations that protect nodes from
-// the cluster autoscaler. The sizes of sets do not depend on marks.
+// hasOnlyMarks reports whether a decision writes only marks to nodes. Marks are taints, and annotations for the cluster
+// autoscaler. The sizes of sets do not depend on marks.
 func hasOnlyMarks(d rollout.Decision) bool {
 	return len(d.FinishUpdate)+len(d.ClearUpdateLabels)+len(d.Candidates)+len(d.Select) == 0
 }
 
-// startNodeWrites starts the node writes of a decision, and returns the writes that must be awaited. Marks are
-// written in the background and resizes run concurrently, because no signal is processed during a local attempt (at
-// most 2 s). While marks are being written, and for RefusedAgain after a failure, startNodeWrites starts no further
-// marks: a later decision lists the missing marks again.
+// startNodeWrites starts the node writes of a decision, and returns the writes that must be awaited. Marks are written
+// in the background and in parallel with resizes, because the workflow processes no signal while a local activity runs
+// (at most 2 s). While marks are being written, and for RefusedAgain after a failure, startNodeWrites does not start to
+// write more marks. A later decision contains the missing marks again.
 func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (awaited []run.PendingWrite) {
 	n := d.NodeChanges.Len()
 	if n == 0 || w.openMarks != nil || w.marksRetryTime.After(workflow.Now(ctx)) && hasOnlyMarks(d) {
@@ -28,7 +28,7 @@ func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (a
 	summary := "nodes: " + d.Why
 	options := run.QuickBatchOptions(ctx, summary, n)
 	if len(d.Select) > 0 {
-		n = run.ManyWrites // forces a regular activity: a second local run might select other nodes
+		n = run.ManyWrites // forces a regular activity, because a second local attempt could select different nodes
 	}
 	write := w.changeNodes.Start(
 		ctx,
@@ -51,8 +51,8 @@ func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (a
 	return nil
 }
 
-// awaitMarks waits until the open marks are written. After a refusal or a timeout, the marks are written again after
-// RefusedAgain. After another failure the next decision reads from the API server.
+// awaitMarks waits until the marks in progress are written. After a refusal or a timeout, the workflow writes the marks
+// again when RefusedAgain has passed. After another failure the next decision reads from the API server.
 func (w *setWriter) awaitMarks(ctx workflow.Context) {
 	if w.openMarks == nil {
 		return
@@ -69,9 +69,9 @@ func (w *setWriter) awaitMarks(ctx workflow.Context) {
 	}
 }
 
-// timeoutAsRefusal turns a timeout of awaited node writes into a refusal. A timeout would cause a new decision at
-// once, which is unnecessary, because the sizes of the sets are already written. The returned error has no cause:
-// with the timeout as its cause, it would still be a timeout.
+// timeoutAsRefusal replaces the timeout of a node write by a refusal. After a timeout the workflow would decide again
+// at once, which is unnecessary, because the replicas of the sets are already written. The returned error does not wrap
+// the timeout, because it would then still be handled as a timeout.
 func timeoutAsRefusal(err error) error {
 	if run.IsTimeout(err) {
 		return temporal.NewNonRetryableApplicationError("nodes cannot be written now", kube.TypeRefused, nil)

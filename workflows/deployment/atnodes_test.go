@@ -15,15 +15,15 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// withNodeMarks returns the decision with 40 node marks. 40 marks are more than FewWrites, so a regular activity
-// writes the marks: a local activity would delay signals.
+// withNodeMarks returns the decision with 40 node marks. 40 is more than FewWrites, so a regular activity writes the
+// marks and does not delay signals.
 func withNodeMarks(d deployment.Decision) deployment.Decision {
 	d.Rollout.Taint, d.Rollout.ProtectFromAutoscaler = slices.Repeat(oneTarget, 20), slices.Repeat(oneTarget, 20)
 	return d
 }
 
-// Marks do not delay other writes and are never written twice concurrently. A rollout ends only after its marks are
-// written.
+// Marks do not delay other writes, and never two activities write marks at the same time. A rollout ends only after all
+// its marks are written.
 func TestNodeMarksDoNotDelayLaterDecisions(t *testing.T) {
 	w := newDeploymentWorld(t, withNodeMarks(waitDecision(rollout.HeldByMachines)))
 	w.mockWrites(10 * time.Second)
@@ -51,7 +51,7 @@ func TestSelectionOfNodesIsAwaited(t *testing.T) {
 	require.Equal(t, []time.Duration{0, 10 * time.Second}, w.decisionTimes)
 }
 
-// Only one workflow writes nodes at a time: a rollout that ends waits for its last marks.
+// Only one workflow at a time may write nodes, so a rollout waits for its last marks before it ends.
 func TestRolloutEndsAfterItsNodeMarksAreWritten(t *testing.T) {
 	for name, ends := range map[string]func(*deploymentWorld){
 		workflows.OutcomeSuperseded: func(w *deploymentWorld) {
@@ -70,7 +70,7 @@ func TestRolloutEndsAfterItsNodeMarksAreWritten(t *testing.T) {
 	}
 }
 
-// A deployment starts its rollout after its own marks are written.
+// A deployment starts a rollout only after the deployment's own marks are written.
 func TestRolloutStartsAfterItsDeploymentsNodeMarksAreWritten(t *testing.T) {
 	w := newDeploymentWorld(
 		t,

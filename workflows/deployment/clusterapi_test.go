@@ -31,8 +31,8 @@ func newClusterAPIWorld(t *testing.T, script ...deployment.Decision) *deployment
 	}, script...)
 }
 
-// A Cluster API deployment runs the same procedure with the activities of its own API: the first set, a rollout of
-// its own kind, a rollback.
+// A deployment of Cluster API goes through the same steps with the activities of its own API: it creates its first set,
+// starts a rollout of its own workflow type, and rolls back.
 func TestADeploymentOfClusterAPIHasItsOwnActivities(t *testing.T) {
 	create := withChange(resizeDecision("the first set"), func(d *deployment.Decision) {
 		d.Rollout.Create, d.Rollout.Resize, d.Report = &rollout.SetCreation{Revision: 7}, nil, true

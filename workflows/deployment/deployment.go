@@ -16,13 +16,13 @@ import (
 
 type machineDeployment struct {
 	setWriter
-	hasActed bool // this run has carried out a step: its history has grown
+	hasActed bool // this run has executed a step, so its history has grown
 }
 
-// MachineDeployment creates the set for its template, sets the set's size and writes the deployment's status. While
-// machines of another template exist, MachineDeployment runs a rollout, and only the rollout writes the sets. The
-// workflow stays open as long as its object exists, and continues as new after each settled change to keep its
-// history short.
+// MachineDeployment creates the set for its template, sets the set's size and writes the deployment's status. If
+// machines of another template exist, MachineDeployment starts a rollout. While the rollout is open, only the rollout
+// writes the sets. The workflow stays open as long as its object exists. After each completed change, the workflow
+// continues as new to keep its history short.
 func MachineDeployment(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return runDeployment(ctx, millwrightAdapter(), in)
 }
@@ -168,7 +168,7 @@ func (m *machineDeployment) stepForDecision(d deployment.Decision) run.Step {
 			BlockedBy: []string{vocabulary.ReasonInvalid},
 			Stuck:     true,
 		}
-	default: // the deployment is calm, or only its status must be written
+	default: // nothing is left to do, or only the status must be written
 		return run.Step{Why: d.Pending.WaitText(), Table: tableOfSets(d.Picture)}
 	}
 }

@@ -20,7 +20,8 @@ import (
 
 var rolloutID = run.Installation("").ID(run.KindRollout, workflowstest.ObjectRef, 7)
 
-// mockRollout mocks the rollout that the deployment starts. run gets the input and the number of starts.
+// mockRollout mocks the child workflow of the rollout. The function run gets the rollout's input and the number of
+// starts so far.
 func (w *deploymentWorld) mockRollout(
 	run func(ctx workflow.Context, in workflows.RolloutInput, start int) (workflows.RolloutResult, error),
 ) {

@@ -21,24 +21,24 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// deploymentWorld returns the scripted decisions of one deployment: each decision once, the last decision repeatedly.
-// deploymentWorld records the activity calls in order.
+// deploymentWorld returns a script of decisions for one deployment. Each decision is returned once, and the last one
+// repeatedly. deploymentWorld records the activity calls in order.
 type deploymentWorld struct {
 	mu             sync.Mutex
 	env            *testsuite.TestWorkflowEnvironment
-	activityNames  map[string]string // activity names that differ from those of Millwright's own kinds
+	activityNames  map[string]string // names of activities that differ from the names for machine.sapcloud.io
 	startTime      time.Time
 	decisionScript []deployment.Decision
-	// script of a rollout that runs beside the deployment's workflow; nil: only one script
+	// decisions of a rollout that runs in parallel with the deployment's workflow; if nil, there is only one script
 	rolloutScript    []deployment.Decision
 	decisionInputs   []deployment.Input
-	rolloutInputs    []deployment.Input   // inputs of the rollout's decisions
+	rolloutInputs    []deployment.Input   // inputs of the activity that decides for the rollout
 	decisionTimes    []time.Duration      // time of each decision
 	activityLog      []string             // names of all activities that ran, except decisions
 	activityInputs   []any                // inputs of the activities in activityLog
 	nextErrors       map[string]error     // by activity name: error of the activity's next call
 	failsTwice       bool                 // the local activity and the regular activity both fail
-	checkTime        func(kube.ReadInput) // checks the time of a write of the deployment
+	checkTime        func(kube.ReadInput) // checks when a write of the deployment happens
 	searchAttributes map[string]any       // the last value of each search attribute, after recordSearchAttributes
 }
 
@@ -99,7 +99,7 @@ func (w *deploymentWorld) recordSearchAttributes() {
 	})).Return(nil).Maybe()
 }
 
-// mockWrites mocks the activities that change sets, machines and nodes. Each call takes the time takes.
+// mockWrites mocks the activities that change sets, machines and nodes. Each call has the duration takes.
 func (w *deploymentWorld) mockWrites(takes time.Duration) {
 	sets, machines := kube.MinVersions{kube.SetsResource: "31"}, kube.MinVersions{kube.MachinesResource: "32"}
 	for name, answer := range map[string]any{
@@ -139,7 +139,7 @@ func (w *deploymentWorld) nextError(name string) error {
 	return err
 }
 
-// lock guards the world: under load, a local activity may still run after the workflow has cancelled it.
+// lock locks the world, because under load a local activity may still run after the workflow has cancelled it.
 func (w *deploymentWorld) lock() (unlock func()) {
 	w.mu.Lock()
 	return w.mu.Unlock
@@ -150,7 +150,7 @@ func (w *deploymentWorld) logActivity(what string) {
 	w.activityLog = append(w.activityLog, what)
 }
 
-// changeAfterDelay changes the script after the time d, and signals the change.
+// changeAfterDelay replaces the script after the duration d, and sends the signal of a change.
 func (w *deploymentWorld) changeAfterDelay(d time.Duration, script ...deployment.Decision) {
 	w.env.RegisterDelayedCallback(func() {
 		unlock := w.lock()
@@ -172,7 +172,7 @@ func (w *deploymentWorld) runRollout(t *testing.T) workflows.RolloutResult {
 	return result
 }
 
-// conflictError returns the error of a write after a concurrent write of another client.
+// conflictError returns the error of a write that conflicts with a write of another client.
 func conflictError() error {
 	return temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
 }
@@ -218,7 +218,7 @@ func goneDecision() deployment.Decision {
 	return deployment.Decision{Pending: attention.Decision{Why: "the object is gone"}, Gone: true}
 }
 
-// withChange returns the decision after a change.
+// withChange applies change to a copy of the decision and returns the copy.
 func withChange(d deployment.Decision, change func(*deployment.Decision)) deployment.Decision {
 	change(&d)
 	return d

@@ -12,10 +12,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// followRollout waits for a rollout that an earlier run of this workflow started, and makes no decisions meanwhile.
-// followRollout forwards each signal to the rollout until the rollout reports its end. Requests are not forwarded:
-// they are written on the deployment and arrive as a change. If the rollout has already ended, followRollout returns
-// at once.
+// followRollout waits for a rollout that an earlier run of this workflow has started, and makes no decisions while it
+// waits. followRollout forwards each signal to the rollout until the rollout reports its end. followRollout does not
+// forward requests: the workflow writes them to the deployment, and this change causes a signal. If the rollout has
+// already ended, followRollout returns at once.
 func (m *machineDeployment) followRollout(ctx workflow.Context, id string, d deployment.Decision) error {
 	defer m.CancelTimer("follow")
 	m.Live, m.Ended = true, "" // the next decision reads from the API server
@@ -74,8 +74,9 @@ func (m *machineDeployment) cancelFollowedRollout(ctx workflow.Context, id strin
 	m.CancelTimer("cancel")
 }
 
-// followCheckTimer returns a timer that fires one minute after the next known due time, or after 61 minutes without a
-// due time. Temporal informs a parent when its child is terminated, but not a follower, so the follower must check.
+// followCheckTimer returns a timer that fires one minute after the next known due time. Without a due time, the timer
+// fires after 61 minutes. Temporal tells a parent that its child was terminated, but tells nobody else. A run that did
+// not start the rollout must therefore check.
 func (m *machineDeployment) followCheckTimer(ctx workflow.Context, d deployment.Decision) workflow.Future {
 	var at time.Time
 	for _, t := range []time.Time{d.ReplaceHeldUntil, d.Rollout.Recheck} {

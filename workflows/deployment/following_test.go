@@ -23,7 +23,7 @@ import (
 
 var deploymentID = run.Installation("").ID(run.KindMachineDeployment, workflowstest.ObjectRef)
 
-// withRollout makes the status in a decision name the rollout to revision 7.
+// withRollout sets the rollout to revision 7 in the status of a decision.
 func withRollout(d deployment.Decision) deployment.Decision {
 	d.Operation = rolloutID
 	return d
@@ -84,7 +84,7 @@ func (w *deploymentWorld) signalDeployment(t *testing.T, after time.Duration, ma
 	}, after)
 }
 
-// setScripts changes the decisions of the rollout and of the deployment's workflow.
+// setScripts replaces the scripts of the rollout and of the deployment's workflow.
 func (w *deploymentWorld) setScripts(beside deployment.Decision, script ...deployment.Decision) func() {
 	return func() {
 		defer w.lock()()
@@ -190,7 +190,8 @@ func TestCancellingAMachineDeploymentCancelsTheRolloutThatItFollows(t *testing.T
 	require.Empty(t, w.activityLog)
 }
 
-// mockSignals answers signals to workflows that do not run in the test: each answer once, the last answer repeatedly.
+// mockSignals mocks signals to workflows that do not run in the test. Each answer is used once, and the last answer
+// repeatedly.
 func (w *deploymentWorld) mockSignals(answers ...error) *[]run.ChangeSignal {
 	var told []run.ChangeSignal
 	w.env.OnSignalExternalWorkflow(mock.Anything, rolloutID, "", run.SignalChanged, mock.Anything).Return(
@@ -246,7 +247,7 @@ func TestMachineDeploymentSignalsNoRolloutThatItStartedItself(t *testing.T) {
 }
 
 // No signal reports that a rollout was terminated. Work that is due without a change must not wait for that rollout
-// forever. Every other change comes with a signal, and forwarding the signal fails.
+// forever. Any other change causes a signal, and the attempt to forward the signal shows that the rollout is not open.
 func TestMachineDeploymentNoticesThatTheRolloutItFollowsWasTerminated(t *testing.T) {
 	t.Run("by the clock", func(t *testing.T) {
 		w := newDeploymentWorld(t)

@@ -9,8 +9,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// adapter contains the activities for the deployments and sets of one API, and the kinds of their workflows. An
-// activity of type run.LocalActivity may run as a local activity: run.LocalActivity has the rule.
+// adapter has the activities for the deployments and sets of one API, and the types of their workflows. An activity of
+// type run.LocalActivity may run as a local activity: run.LocalActivity has the rule.
 type adapter struct {
 	deploymentKind, rolloutKind run.Kind
 	resource                    kube.Resource // the cache of the deployments
@@ -21,14 +21,15 @@ type adapter struct {
 
 	// Writes of sets and nodes may run as local activities if they are few. A resize applies only if the set still
 	// has the size in the decision, and every worker writes the same node marks.
-	changeSets  run.LocalActivity[deployment.SetChanges, kube.MinVersions]
-	changeNodes run.LocalActivity[deployment.NodeChanges, kube.MinVersions] // unset for an API whose deployments write no nodes
+	changeSets run.LocalActivity[deployment.SetChanges, kube.MinVersions]
+	// unset if the deployments of the API do not write nodes
+	changeNodes run.LocalActivity[deployment.NodeChanges, kube.MinVersions]
 
 	// unset for an API whose sets replace machines on their own
 	grantReplacements             run.LocalActivity[kube.ReadInput, deployment.GrantResult]
 	createSet, rollBackDeployment any
 	askExtension                  any // nil for an API without extensions that update machines in place
-	markMachines, changeMachines  any // nil for an API whose deployments write no machines
+	markMachines, changeMachines  any // nil if the deployments of the API do not write machines
 }
 
 // millwrightAdapter returns the adapter for deployments of machine.sapcloud.io.

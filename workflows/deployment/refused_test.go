@@ -24,7 +24,7 @@ func refusedError() error {
 	return temporal.NewNonRetryableApplicationError("quota exceeded", kube.TypeRefused, nil)
 }
 
-// resizeOnlyDecision returns a decision with one resize, for the workflow of a deployment or of its rollout.
+// resizeOnlyDecision returns a decision for a deployment or its rollout that only resizes one set.
 func resizeOnlyDecision() deployment.Decision {
 	return withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })
 }
@@ -106,8 +106,7 @@ func TestARefusedWriteIsShown(t *testing.T) {
 	})
 }
 
-// If nodes cannot be marked, the sets are still resized. Later decisions are carried out, and the marks are written
-// later.
+// If nodes cannot be marked, the sets are still resized. Later decisions are executed, and the marks are written later.
 func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
 	for name, failure := range map[string]error{"it took too long": temporal.NewTimeoutError(3, nil), "refused": refusedError()} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +130,7 @@ func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
 	}
 }
 
-// After a refused or timed-out node write that is awaited, the workflow waits before it repeats the write.
+// If a node write for which the workflow waits is refused or times out, the workflow waits before it retries the write.
 func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
 		w.decisionScript = []deployment.Decision{
@@ -186,7 +185,8 @@ func TestARolloutThatIsCancelledDoesNotWaitForARefusedWrite(t *testing.T) {
 	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
 }
 
-// The deployment's status has the reason why the set of its template is missing, until the set exists.
+// If the API server refuses the set of the current template, the deployment's status contains the reason until the set
+// exists.
 func TestASetThatIsRefusedIsReported(t *testing.T) {
 	making := withChange(resizeOnlyDecision(), func(d *deployment.Decision) {
 		d.Rollout.Create, d.Rollout.Resize = &rollout.SetCreation{Revision: 7}, nil
@@ -202,7 +202,7 @@ func TestASetThatIsRefusedIsReported(t *testing.T) {
 	require.Empty(t, w.activityInputs[3].(deployment.Report).NoSet)
 }
 
-// A deployment that is being deleted needs no set: its status drops the refusal.
+// A deployment that is being deleted needs no set, so its status no longer contains the refusal.
 func TestADeploymentThatIsDeletedAfterItsSetWasRefused(t *testing.T) {
 	making := withChange(resizeOnlyDecision(), func(d *deployment.Decision) {
 		d.Rollout.Create, d.Rollout.Resize = &rollout.SetCreation{Revision: 7}, nil
@@ -221,7 +221,7 @@ func TestADeploymentThatIsDeletedAfterItsSetWasRefused(t *testing.T) {
 	require.Empty(t, w.activityInputs[2].(deployment.Report).NoSet)
 }
 
-// The time of the first refusal stays the same with each further attempt.
+// The status keeps the time of the first refusal when further attempts fail.
 func TestStartTimeOfARefusalStays(t *testing.T) {
 	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
 		w.decisionScript = []deployment.Decision{resizeOnlyDecision()}

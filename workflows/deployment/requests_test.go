@@ -112,7 +112,7 @@ func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 
 func TestInvalidRolloutRequestIsRefusedWithoutAnActivity(t *testing.T) {
 	for want, in := range map[string]any{
-		// force is a command for machines
+		// only machines accept the command force
 		`there is no command "force": the commands are start, pause`:             workflowstest.NewForceRequest("ann"),
 		"cancel needs a reason: reason TEXT":                                     workflowsrun.RequestInput{Command: "cancel"},
 		`pause does not take "steps": it is for approve`:                         workflowsrun.RequestInput{Command: "pause", Steps: 1},
@@ -163,8 +163,8 @@ func TestRolloutRequestBySignal(t *testing.T) {
 	})
 }
 
-// A rollout that is cancelled in Temporal counts as a request: the deployment is held, and the hold records the
-// actor.
+// If a rollout is cancelled in Temporal, the deployment is held, as after a request. The hold records who has cancelled
+// the rollout.
 func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 	for name, row := range map[string]struct {
 		decision deployment.Decision

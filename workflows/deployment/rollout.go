@@ -21,21 +21,21 @@ type RolloutInput struct {
 	run.Input
 	Revision int64          // the revision to roll out
 	Tally    rolloutFigures // figures of the earlier runs, after continue-as-new
-	Tell     string         // ID of a workflow that follows the rollout and must be signaled at its end; empty: none
+	Tell     string         // ID of the workflow that the rollout must signal when it ends; may be empty
 }
 
-// RolloutResult is the result of a rollout. Durations are Go durations as text.
+// RolloutResult is the result of a rollout. All durations have the text format of Go.
 type RolloutResult struct {
 	Outcome  string // Completed, Cancelled, RolledBack, Superseded, Stopped or Gone
 	Why      string
 	Revision int64
-	Replaced int    // deleted machines of former templates
+	Replaced int    // number of deleted machines of earlier templates
 	Machines int    // machines of the revision at the end
 	Took     string // duration from the first step to the end
-	Slowest  string // the step with the longest wait for the following step
+	Slowest  string // step after which the rollout waited longest for the next step
 	SlowTook string
 	Waited   []RolloutWait    // waits by cause, longest first
-	Versions kube.MinVersions // the next decision needs caches with these versions
+	Versions kube.MinVersions // the caches must have these versions before the next decision
 }
 
 // RolloutWait is the total time for which a rollout waited for one cause.
@@ -47,13 +47,13 @@ type RolloutWait struct {
 // The outcomes of a rollout, in addition to run.OutcomeGone.
 const (
 	OutcomeCompleted  = "Completed"  // all machines have the revision and are available
-	OutcomeCancelled  = "Cancelled"  // a request holds the rollout
-	OutcomeRolledBack = "RolledBack" // a former template was restored
+	OutcomeCancelled  = "Cancelled"  // a request has put the deployment on hold
+	OutcomeRolledBack = "RolledBack" // the template of an earlier revision was restored
 	OutcomeSuperseded = "Superseded" // the template changed again, or the deployment is being deleted
 	OutcomeStopped    = "Stopped"    // the workflow was cancelled, and there was no rollout to hold
 )
 
-// IsCalm returns false: a rollout that has ended does not continue.
+// IsCalm returns false, because a rollout that has ended does not start again.
 func (RolloutResult) IsCalm() bool { return false }
 
 type rolloutState struct {
@@ -62,10 +62,10 @@ type rolloutState struct {
 	figures  rolloutFigures
 }
 
-// Rollout brings the machines of a deployment to one revision, and scales the deployment meanwhile. Rollout is a
-// child of the deployment's workflow. While it is open, only Rollout writes the deployment's sets and status. Each
-// step is decided from the current facts, so a run may be terminated at any time: the deployment starts another
-// rollout, which continues the work.
+// Rollout replaces or updates the machines of a deployment until all have one revision, and scales the deployment
+// meanwhile. Rollout is a child of the deployment's workflow. While the rollout is open, no other workflow writes the
+// deployment's sets and status. Each decision uses the current state, so a run may be terminated at any time. The
+// deployment then starts a new rollout, which continues the work.
 func Rollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
 	return runRollout(ctx, millwrightAdapter(), in)
 }
@@ -95,8 +95,9 @@ func (r *rolloutState) NextInput() any {
 	return RolloutInput{Input: in, Revision: r.revision, Tally: r.figures, Tell: r.Tell}
 }
 
-// FinishOpenWork signals the end of this rollout to its follower. A follower that asks at the last moment is also
-// signaled: the workflow does not yield between the last receive and the return.
+// FinishOpenWork signals the end of this rollout to the workflow that has asked for this signal. A workflow that asks
+// at the last moment also gets the signal, because this workflow does not yield between its last receive and its
+// return.
 func (r *rolloutState) FinishOpenWork(ctx workflow.Context, again bool) {
 	r.awaitMarks(ctx)
 	if again {
@@ -107,12 +108,13 @@ func (r *rolloutState) FinishOpenWork(ctx workflow.Context, again bool) {
 	for r.ReceiveSignals(); r.Tell != ""; r.ReceiveSignals() {
 		id, ended := r.Tell, run.ChangeSignal{UID: r.Ref.UID, Versions: r.Versions, Ended: r.ID}
 		r.Tell = ""
-		_ = workflow.SignalExternalWorkflow(ctx, id, "", run.SignalChanged, ended).Get(ctx, nil) // the follower may be closed
+		// the other workflow may already be closed
+		_ = workflow.SignalExternalWorkflow(ctx, id, "", run.SignalChanged, ended).Get(ctx, nil)
 	}
 }
 
-// holdDeployment handles a rollout that was cancelled in Temporal like an operator's cancel request: the deployment
-// is held.
+// holdDeployment puts the deployment on hold after its rollout was cancelled in Temporal, as after a cancel request of
+// an operator.
 func (r *rolloutState) holdDeployment(ctx workflow.Context) (*RolloutResult, error) {
 	r.awaitMarks(ctx)
 	order := request.CommandOrder{Command: request.Cancel, Reason: "its workflow was cancelled", Revision: &r.revision}
@@ -129,7 +131,7 @@ func (r *rolloutState) holdDeployment(ctx workflow.Context) (*RolloutResult, err
 	}
 }
 
-// Decide returns an empty decision once the rollout is cancelled: Step then writes the hold, which needs no facts.
+// Decide returns an empty decision when the rollout is cancelled, because Step can write the hold without a decision.
 func (r *rolloutState) Decide(ctx workflow.Context) (d deployment.Decision, err error) {
 	if ctx.Err() == nil {
 		d, err = r.setWriter.Decide(ctx)
@@ -176,8 +178,8 @@ func (r *rolloutState) carryOutDecision(ctx workflow.Context, d deployment.Decis
 	}
 }
 
-// finalOutcome returns the rollout's outcome if no work is left for this revision, or "". The deployment's workflow
-// does the remaining work.
+// finalOutcome returns the rollout's outcome if nothing is left to do for this revision. Otherwise it returns "". The
+// deployment's workflow does the remaining work.
 func (r *rolloutState) finalOutcome(d deployment.Decision) string {
 	switch {
 	case d.Pending.Need == attention.Deletion,
@@ -185,7 +187,8 @@ func (r *rolloutState) finalOutcome(d deployment.Decision) string {
 		d.Rollout.NoSet,
 		d.Rollout.Revision != 0 && d.Rollout.Revision != r.revision && d.Rollout.RollsTo() != r.revision:
 		return OutcomeSuperseded
-	case d.Rollout.Pin != nil && d.Rollout.RollsTo() != r.revision: // a former run of this rollout began the pin
+	// an earlier run of this rollout has written the pin
+	case d.Rollout.Pin != nil && d.Rollout.RollsTo() != r.revision:
 		return OutcomeRolledBack
 	case d.Rollout.HoldBy == rollout.HeldBy:
 		return OutcomeCancelled
@@ -195,7 +198,9 @@ func (r *rolloutState) finalOutcome(d deployment.Decision) string {
 }
 
 func (r *rolloutState) endRollout(ctx workflow.Context, outcome string, d deployment.Decision) (*RolloutResult, error) {
-	r.awaitMarks(ctx) // the next writer of nodes must know which marks are missing
+	// before the rollout ends, wait for its marks, because the next workflow that writes nodes must know which marks
+	// are missing
+	r.awaitMarks(ctx)
 	why := d.Rollout.Why
 	switch {
 	case d.Gone:
@@ -219,19 +224,19 @@ func (r *rolloutState) newResult(ctx workflow.Context, outcome, why string) (*Ro
 	return &result, run.SetOutcome(ctx, outcome)
 }
 
-// rolloutFigures contains the figures for the result of a rollout. A run that continues as new passes its tally to the
-// next run.
+// rolloutFigures has the numbers from which a rollout computes its result. A run that continues as new passes its tally
+// to the next run.
 type rolloutFigures struct {
 	Began    time.Time
 	Seen     time.Time // time of the last decision
-	Old      int       // machines of former templates at the last decision
+	Old      int       // number of machines of earlier templates at the last decision
 	Replaced int
-	Step     string    // the last step that changed the size of a set
+	Step     string    // last step that resized a set
 	Since    time.Time // start time of Step
 	Slowest  string
 	SlowTook time.Duration
 	For      string      // cause for which the rollout waits
-	Waits    []waitTotal // waits by cause, in the order of their first occurrence
+	Waits    []waitTotal // total waits by cause, in the order in which the causes first occurred
 }
 
 type waitTotal struct {
@@ -239,7 +244,7 @@ type waitTotal struct {
 	Took time.Duration
 }
 
-// addDecision adds the figures of one decision.
+// addDecision updates the figures after a decision.
 func (t *rolloutFigures) addDecision(now time.Time, d deployment.Decision) {
 	t.Replaced += max(t.Old-d.Picture.Old, 0)
 	t.Old = d.Picture.Old
@@ -266,7 +271,7 @@ func (t *rolloutFigures) addWait(took time.Duration) {
 	t.Waits[i].Took += took
 }
 
-// endStep ends the last step.
+// endStep adds the duration of the last step to the figures.
 func (t *rolloutFigures) endStep(now time.Time) {
 	if took := now.Sub(t.Since); t.Step != "" && took > t.SlowTook {
 		t.Slowest, t.SlowTook = t.Step, took
@@ -291,7 +296,8 @@ func (t *rolloutFigures) newResult(now time.Time) RolloutResult {
 	return result
 }
 
-// formatDuration formats a duration for people: rounded to 0.1 s, or to 1 s from one minute on.
+// formatDuration formats a duration for people. The duration is rounded to 0.1 s if it is less than a minute, and to 1
+// s otherwise.
 func formatDuration(d time.Duration) string {
 	if d >= time.Minute {
 		return phrase.DurationText(d.Round(time.Second))

@@ -19,8 +19,7 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// withCounts returns the decision with old machines of former templates and updated machines of the new
-// template.
+// withCounts returns the decision with old machines of earlier templates and updated machines of the new template.
 func withCounts(d deployment.Decision, old, updated int) deployment.Decision {
 	d.Picture.Old, d.Picture.Counts.Updated, d.Picture.Counts.Replicas = old, updated, old+updated
 	return d
@@ -110,7 +109,8 @@ func TestRolloutWritesItsCountsOnceASecond(t *testing.T) {
 			require.Len(t, w.activityLog, n, "after %s", at)
 		}, at)
 	}
-	written(1, 200*time.Millisecond) // first write at once; test time also passes while an activity runs
+	// the first write is immediate; the clock of the test also advances while an activity runs
+	written(1, 200*time.Millisecond)
 	w.changeAfterDelay(250*time.Millisecond, counts)
 	w.changeAfterDelay(400*time.Millisecond, counts)
 	w.changeAfterDelay(600*time.Millisecond, counts, counts, calm)
@@ -118,7 +118,7 @@ func TestRolloutWritesItsCountsOnceASecond(t *testing.T) {
 	written(2, 1500*time.Millisecond)
 	written(2, 30*time.Second)
 	w.changeAfterDelay(time.Minute, counts, calm)
-	written(3, time.Minute+300*time.Millisecond) // the last report is longer ago than ReportEach
+	written(3, time.Minute+300*time.Millisecond) // more than ReportEach has passed since the last report
 	w.changeAfterDelay(
 		time.Minute+400*time.Millisecond,
 		withChange(completeDecision(), func(d *deployment.Decision) { d.Report = true }),
@@ -161,7 +161,7 @@ func TestEndedRolloutWritesNothing(t *testing.T) {
 	}
 }
 
-// rollbackDecision returns a decision to roll back to the template of a former set.
+// rollbackDecision returns a decision that rolls back to the template of an earlier set.
 func rollbackDecision() deployment.Decision {
 	d := deployment.Decision{
 		Pending: attention.Decision{Need: attention.Scale, Why: "go back"},
@@ -207,7 +207,7 @@ func TestRolloutEndsWithARollback(t *testing.T) {
 	)
 }
 
-// The rollout records the pin with the failed machines, and ends. The rollout of the former revision follows.
+// The rollout records the pin with the failed machines, and ends. Then the rollout to the earlier revision starts.
 func TestRolloutEndsWithAPin(t *testing.T) {
 	w := newDeploymentWorld(t, pinDecision())
 	w.mockWrites(0)
@@ -218,7 +218,8 @@ func TestRolloutEndsWithAPin(t *testing.T) {
 	require.Equal(t, workflowstest.ObjectRef.UID, w.activityInputs[0].(deployment.Report).Step.RolloutOf)
 }
 
-// A run that was terminated after it recorded the pin is followed by one that only says so.
+// If a run is terminated after it has written the pin, the next run ends with the outcome of the pin and does nothing
+// else.
 func TestRolloutEndsIfItsRevisionIsPinned(t *testing.T) {
 	d := pinDecision()
 	d.Rollout.Pin, d.Rollout.Record = d.Rollout.Record.Pin, nil
@@ -263,7 +264,7 @@ func TestRolloutReadsLiveAfterAnUnexpectedError(t *testing.T) {
 				w.mockWrites(0)
 				w.nextErrors[activity] = failure
 				log := []string{activity}
-				if name == "timed out" && activity == "ChangeSets" { // the local activity ran before
+				if name == "timed out" && activity == "ChangeSets" { // the local activity has already run
 					w.failsTwice, log = true, append(log, activity)
 				}
 				result := w.runRollout(t)
@@ -286,7 +287,7 @@ func TestRolloutFailsAfterANonRetryableError(t *testing.T) {
 	require.ErrorContains(t, w.env.GetWorkflowError(), "Odd")
 }
 
-// A step of the rollout is recorded before the resulting set sizes are written.
+// A rollout writes the record of a step before it resizes the sets for this step.
 func TestRolloutRecordsBeforeItResizes(t *testing.T) {
 	record := &rollout.Progress{Revision: 7, Step: 1}
 	w := newDeploymentWorld(
@@ -320,7 +321,7 @@ func TestRolloutResizesNothingWhenItCannotRecord(t *testing.T) {
 	require.Equal(t, []string{"ReportDeployment"}, w.activityLog)
 }
 
-// No signal reports the end of a pause point or the progress deadline.
+// No signal tells the workflow that a pause between steps or the progress deadline has ended.
 func TestRolloutDecidesAgainAtTheRecheckTime(t *testing.T) {
 	w := newDeploymentWorld(t)
 	at := func(d time.Duration) deployment.Decision {

@@ -22,16 +22,16 @@ import (
 type setWriter struct {
 	*run.WorkflowState
 	adapter
-	rolloutInStatus string // workflow ID that the status must name; empty: any
-	endedRollout    string // ID of an ended rollout that the status may still name; empty: none
+	rolloutInStatus string // workflow ID that the status must name; if empty, the status may name any ID
+	endedRollout    string // ID of a rollout that has ended but that the status may still name; may be empty
 	// minimum time between two reports of counts and conditions; zero: each change is reported at once
 	reportInterval time.Duration
 	lastReportTime time.Time       // time of the last status write
-	reportedStep   string          // the step in this run's last status write; empty: none
-	openMarks      workflow.Future // marks that are being written on nodes; nil: none
-	marksRetryTime time.Time       // retry time of marks that could not be written
-	// reason of the API server's refusal to create the set of the current template; empty: not refused, or no set is
-	// needed
+	reportedStep   string          // step in the last status write of this run; may be empty
+	openMarks      workflow.Future // marks that are being written to nodes; may be nil
+	marksRetryTime time.Time       // time of the next attempt after marks could not be written
+	// reason why the API server has refused to create the current template's set; empty if it has not refused, or if no
+	// set is needed
 	refusalOfSet string
 }
 
@@ -97,14 +97,15 @@ func (w *setWriter) isStatusWriteDue(d deployment.Decision, now time.Time) bool 
 	return w.isStatusStale(d) && d.Rollout.Record == nil && !w.earliestReportTime(d).After(now)
 }
 
-// isStatusStale reports whether the status is out of date or, for a waiting rollout, shows another step.
+// isStatusStale reports whether the status is out of date. If the rollout waits, the status is also stale when it shows
+// another step.
 func (w *setWriter) isStatusStale(d deployment.Decision) bool {
 	waits := w.rolloutInStatus != "" && d.Pending.Need != attention.Nothing && !d.Rollout.HasActions()
 	return d.Report || waits && w.reportedStep != "" && w.reportedStep != w.Shown.Name
 }
 
-// earliestReportTime returns the earliest time for a status write in which only counts and conditions change. A
-// complete rollout is reported at once.
+// earliestReportTime returns the earliest time for a status write in which only counts and conditions change. If the
+// rollout is complete, this write is due at once.
 func (w *setWriter) earliestReportTime(d deployment.Decision) time.Time {
 	if d.Rollout.Complete || w.lastReportTime.IsZero() {
 		return time.Time{}
@@ -129,7 +130,7 @@ func (w *setWriter) writeReport(ctx workflow.Context, d deployment.Decision, rec
 	return nil
 }
 
-// restoreTemplate restores a former template in the deployment.
+// restoreTemplate writes the template of an earlier revision to the deployment.
 func (w *setWriter) restoreTemplate(ctx workflow.Context, d deployment.Decision) error {
 	if err := w.SetSearchAttributes(ctx); err != nil {
 		return err
@@ -206,7 +207,7 @@ func (w *setWriter) FinishOpenWork(ctx workflow.Context, _ bool) { w.awaitMarks(
 func (w *setWriter) reportRefusal(ctx workflow.Context, d deployment.Decision, err error) error {
 	if run.IsFailureOfType(err, kube.TypeRefused) {
 		w.ShowRefusal(ctx, err)
-		_ = w.writeReport(ctx, d, nil) // ignore the error: the API server may refuse the status as well
+		_ = w.writeReport(ctx, d, nil) // ignore the error, because the API server may also refuse the status
 	}
 	return err
 }
@@ -289,8 +290,8 @@ func rolloutStep(d deployment.Decision) run.Step {
 	return s
 }
 
-// futuresToAwait returns the futures that a deployment or rollout awaits besides signals: the end of node writes, and
-// timers for times at which something is due without a change.
+// futuresToAwait returns the futures for which a deployment or rollout waits besides signals: the end of node writes,
+// and timers for work that becomes due without a change.
 func (w *setWriter) futuresToAwait(ctx workflow.Context, d deployment.Decision) (futures []workflow.Future) {
 	switch {
 	case w.openMarks != nil:
@@ -311,7 +312,7 @@ func (w *setWriter) futuresToAwait(ctx workflow.Context, d deployment.Decision) 
 			w.CancelTimer(at.name)
 			continue
 		}
-		soon := workflow.Now(ctx).Add(time.Second) // a due time in the past must not cause a busy loop
+		soon := workflow.Now(ctx).Add(time.Second) // add a second, so that a due time in the past causes no busy loop
 		futures = append(
 			futures,
 			w.EnsureTimer(ctx, at.name, "then it looks again: "+d.Pending.Why, phrase.LaterTime(at.time, soon)),

@@ -52,7 +52,7 @@ func TestAllWritesAreAwaitedIfOneFails(t *testing.T) {
 	}
 }
 
-// Each list of a decision goes to its own activity.
+// Each list in a decision is written by its own activity.
 func TestEachListOfADecisionHasItsActivity(t *testing.T) {
 	resize, move := []rollout.SetResize{
 		{Name: "s-7", From: 1, To: 2},
@@ -162,7 +162,7 @@ func TestStepOfARollout(t *testing.T) {
 				t,
 				withChange(waitDecision(rollout.HeldByMachines), row.change),
 				goneDecision(),
-			) // the last decision shows no step
+			) // without a step in the last decision
 			w.mockWrites(0)
 			w.recordSearchAttributes()
 			w.env.RegisterDelayedCallback(func() { workflowstest.SignalChange(w.env) }, time.Minute)

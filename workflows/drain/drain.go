@@ -40,23 +40,24 @@ type Result struct {
 	LeftBehind []string // pods that were still on the node, as namespace/name
 
 	// Versions are the lowest resource versions that contain the drain's writes. The machine's next decision waits
-	// until the caches have reached Versions. Empty: the next decision reads from the API server.
+	// until the caches have reached Versions. If Versions is empty, the next decision reads from the API server.
 	Versions kube.MinVersions `json:",omitempty"`
 }
 
-// IsCalm returns false: a drain that has ended does not continue.
+// IsCalm returns false, because a drain that has ended does not start again.
 func (Result) IsCalm() bool { return false }
 
 type nodeDrain struct {
 	*run.WorkflowState
 	adapter
 	Input
-	lastDecision        activities.Decision
-	lastEviction        activities.EvictionResult // result of the last eviction
-	passedDeadline      time.Time                 // deadline that has passed: the next decision uses at least this time
-	acceptedEvictions   int
-	writtenMeans        drain.RemovalMeans // means that the drain wrote to the status but has not read back yet
-	unansweredDecisions int                // consecutive decisions without an answer from the node's cluster
+	lastDecision      activities.Decision
+	lastEviction      activities.EvictionResult // result of the last eviction
+	passedDeadline    time.Time                 // deadline that has passed: the next decision uses at least this time
+	acceptedEvictions int
+	// means that the drain has written to the status, but has not yet read from it
+	writtenMeans        drain.RemovalMeans
+	unansweredDecisions int // consecutive decisions without an answer from the node's cluster
 }
 
 func (d *nodeDrain) NextInput() any {
@@ -103,7 +104,7 @@ func (d *nodeDrain) writeStatus(ctx workflow.Context, summary string, report mac
 	return run.ReportMachineStatus(ctx, d.WorkflowState, summary, d.reportDrain, report)
 }
 
-// Step carries out a decision. A non-nil result ends the drain.
+// Step carries out a decision. If the result is not nil, the drain ends.
 func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Result, error) {
 	if next.Result != "" {
 		return d.recordOutcome(ctx, next.Result, next.Why)
@@ -159,15 +160,15 @@ func (d *nodeDrain) machinePhase() string {
 	return d.lastDecision.Phase
 }
 
-// waitWhileHeld waits while a person holds the drain, and reports whether there was a hold. The node of a machine
-// that is being deleted stays cordoned.
+// waitWhileHeld waits while a person holds the drain. waitWhileHeld reports whether the drain was held. If the machine
+// is being deleted, its node stays cordoned during the hold.
 func (d *nodeDrain) waitWhileHeld(ctx workflow.Context, next activities.Decision) (bool, error) {
 	if next.Hold == "" && !d.Held {
 		return false, nil
 	}
 	if next.Hold == "" {
-		// The deadline may have passed during the hold. The next pass reads the pods first, and then reports the
-		// blockers again.
+		// The deadline may have passed while the drain was held. The next pass reads the pods first, and then reports
+		// the blockers again.
 		d.lastEviction.Outcome, d.lastEviction.Blockers = "", nil
 		d.showStep(ctx, next)
 		report := d.newReport(ctx, vocabulary.ReasonDraining, next.Why)
@@ -188,7 +189,7 @@ func (d *nodeDrain) waitWhileHeld(ctx workflow.Context, next activities.Decision
 	d.ShowStep(ctx, s)
 	if !d.Held {
 		report := d.newReport(ctx, vocabulary.ReasonBlocked, s.Why)
-		report.Operation = nil // a hold is no failure
+		report.Operation = nil // a held drain has not failed
 		report.Event = &kube.Event{Reason: d.holdEventReason("Held"), Message: s.Why}
 		if err := d.writeStatus(ctx, s.Why, report); err != nil {
 			return false, err
@@ -206,14 +207,14 @@ func (d *nodeDrain) holdEventReason(what string) string {
 	return "Drain" + what
 }
 
-// recordDrainMeans records the drain's means, which starts the timeout of the means. recordDrainMeans reports whether there was
-// anything to record.
+// recordDrainMeans writes the means of the drain to the status, which starts their timeout. recordDrainMeans reports
+// whether it had to write.
 func (d *nodeDrain) recordDrainMeans(ctx workflow.Context, next activities.Decision) (bool, error) {
 	if next.Recorded == string(next.Step.Means) {
 		d.writtenMeans = ""
 		return false, nil
 	}
-	if d.writtenMeans == next.Step.Means { // the means were written, and the API server dropped the field
+	if d.writtenMeans == next.Step.Means { // the means were already written, but the API server has dropped the field
 		return false, temporal.NewNonRetryableApplicationError(
 			"the API server does not keep status.deletion: the CRDs of this version are not installed",
 			kube.TypeOldCRDs,
@@ -244,8 +245,8 @@ func (d *nodeDrain) recordDrainMeans(ctx workflow.Context, next activities.Decis
 	return true, nil
 }
 
-// runEviction removes pods by the decided means until the activity ends, the blockers change, or another decision is
-// needed.
+// runEviction removes pods by the means of the decision. runEviction returns when the activity ends, the blockers
+// change, or another decision is needed.
 func (d *nodeDrain) runEviction(ctx workflow.Context, next activities.Decision) (outcome string, err error) {
 	d.showStep(ctx, next)
 	hurry := d.lastEviction.Outcome != "" && next.Retry != d.Retry
@@ -277,7 +278,8 @@ func (d *nodeDrain) runEviction(ctx workflow.Context, next activities.Decision) 
 	return seen.Outcome, d.storeEviction(ctx, next, seen)
 }
 
-// storeEviction stores the result of the last eviction, and reports changed blockers in status and event.
+// storeEviction stores the result of the last eviction. If the blockers have changed, storeEviction writes them to the
+// status and to an event.
 func (d *nodeDrain) storeEviction(
 	ctx workflow.Context,
 	next activities.Decision,
@@ -310,7 +312,7 @@ func (d *nodeDrain) storeEviction(
 	return err
 }
 
-// maxCauses is how many causes the status message of the machine names. Two causes fit into the 80 columns of a
+// maxCauses is the maximum number of causes in the machine's status message. Two causes fit into the 80 columns of a
 // terminal.
 const maxCauses = 2
 
@@ -415,11 +417,11 @@ func (d *nodeDrain) newReport(ctx workflow.Context, reason, message string) mach
 	return report
 }
 
-// initiatedDescription is the description of a deletion during its drain, in machine-controller-manager's words.
+// initiatedDescription describes a deletion during its drain with the words of machine-controller-manager.
 const initiatedDescription = "Initiate node drain"
 
-// isFailing reports whether lastOperation shows the drain as Failed: a person must remove a blocker, or pods remain
-// after the deadline. machine-controller-manager also shows Failed while it retries.
+// isFailing reports whether lastOperation must show the drain as Failed, because a person must remove a blocker or
+// because pods remain after the deadline. machine-controller-manager also shows Failed while it retries.
 func (d *nodeDrain) isFailing(reason string) bool {
 	bad := func(b drain.Blocker) bool { return b.Bad || reason == vocabulary.ReasonForcing }
 	return (reason == vocabulary.ReasonBlocked || reason == vocabulary.ReasonForcing) &&

@@ -59,8 +59,8 @@ func TestDrainMeansChangeAtTheirDeadlines(t *testing.T) {
 	require.Equal(t, []string{"DrainForced", "DrainForced", "DrainForced"}, events)
 }
 
-// If the cluster cannot evict, the drain reports that once. Deletion in order counts as force only after its
-// deadline, and the drain's wait for a pod is no failure.
+// If the cluster cannot evict, the drain reports that once. If pods are deleted in order, the deletion counts as forced
+// only after its deadline. While the drain waits for a pod, it does not count as failed.
 func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Ladder.NoEviction = "the API server does not serve policy/v1"
@@ -120,8 +120,8 @@ func TestNewAndRemovedBlockersAreReported(t *testing.T) {
 	require.Equal(t, []string{"PodDisruptionBudget shop/web"}, e.Reports[1].Step.BlockedBy)
 }
 
-// A wait for a volume ends long before the deadline of the evictions. If another blocker exists, the shown deadline
-// is that of the evictions.
+// A wait for a volume ends long before the deadline of the evictions. If there is another blocker, the status shows the
+// deadline of evictions.
 func TestADrainThatOnlyVolumesBlockGoesOnWhenTheirWaitEnds(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	until := e.Env.Now().Add(2 * time.Minute)
@@ -138,7 +138,8 @@ func TestADrainThatOnlyVolumesBlockGoesOnWhenTheirWaitEnds(t *testing.T) {
 	require.Greater(t, e.Reports[2].Step.Deadline.Sub(until), 10*time.Minute)
 }
 
-// If the status says blocked, the search attribute Stuck is true, also if a volume blocks the drain.
+// If the status says that the drain is blocked, the search attribute Stuck is true, even if only a volume blocks the
+// drain.
 func TestADrainThatAVolumeBlocksIsStuck(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	var stuck []bool
@@ -157,8 +158,8 @@ func TestADrainThatAVolumeBlocksIsStuck(t *testing.T) {
 	require.Equal(t, []bool{true, false}, slices.Compact(stuck))
 }
 
-// The first report comes before the pods are read. While pods leave one after the other, no further report is
-// written.
+// The drain writes its first report before it reads the pods. While the pods leave one after the other, the drain
+// writes no further report.
 func TestFirstReportDescribesTheMeans(t *testing.T) {
 	for why, ladder := range map[string]drain.EscalationLadder{
 		"evicts the pods of its node":           {Timeout: time.Hour},
@@ -189,8 +190,8 @@ func TestForceDuringADrainTakesEffectAtOnce(t *testing.T) {
 	require.Equal(t, drain.Kill, e.Asked[1].Means)
 }
 
-// The machine changes between the decision and the record of the means. The next decision reads the change, and the
-// drain records the means again.
+// The machine changes between the decision and the record of the means. The next decision reads the changed machine,
+// and the drain writes the means again.
 func TestDrainRecordsItsMeansAgainAfterAConflict(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Failing = failFirstReports(2, kube.ConflictError(workflowstest.ObjectRef))

@@ -12,15 +12,14 @@ import (
 )
 
 // ClusterAPIDrain is Drain for a machine of Cluster API, and replaces Cluster API's own drain. ClusterAPIDrain waits
-// until Cluster API has reached the machine's pre-drain hooks, and removes Millwright's hook at the end. The bridge
+// until Cluster API has reached the machine's pre-drain hooks. At the end, it removes Millwright's hook. The bridge
 // starts ClusterAPIDrain with the input of a run.
 func ClusterAPIDrain(ctx workflow.Context, in Input) (Result, error) {
 	return runDrain(ctx, clusterAPIAdapter(), in)
 }
 
-// prepareClusterAPIDrain prepares the drain of a Cluster API machine: it waits for Cluster API, for the node's
-// cluster and for the machine's turn, and cordons the node. done reports whether anything was still to be prepared. A
-// non-nil result ends the run.
+// prepareClusterAPIDrain waits for Cluster API, for the node's cluster and for the machine's turn, and then cordons the
+// node. done reports whether something was still missing. If the result is not nil, the run ends.
 func (d *nodeDrain) prepareClusterAPIDrain(
 	ctx workflow.Context,
 	next activities.Decision,
@@ -29,7 +28,7 @@ func (d *nodeDrain) prepareClusterAPIDrain(
 		d.unansweredDecisions = 0
 	}
 	switch next.ClusterAPI.Step {
-	default: // the drain needs no preparation
+	default: // nothing is missing any more
 	case drain.HookReturn:
 		d.ShowStep(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.machinePhase(), Node: d.NodeName})
 		return &Result{Outcome: activities.Cancelled, Why: next.Why}, true, d.releaseHook(ctx, false, next.Why)
@@ -82,14 +81,15 @@ func (d *nodeDrain) reportAndWait(
 	return d.AwaitChange(ctx, futures...)
 }
 
-// awaitTurn waits for the machine's turn to drain. The bridge signals the next machines.
+// awaitTurn waits in the drain queue for the machine's turn. The bridge signals the next machines.
 func (d *nodeDrain) awaitTurn(ctx workflow.Context, next activities.Decision) error {
 	again := d.Shown.Name == vocabulary.StepQueued
 	d.ShowStep(
 		ctx,
 		run.Step{Name: vocabulary.StepQueued, Why: next.ClusterAPI.Queue, Phase: d.machinePhase(), Node: d.NodeName},
 	)
-	if !again { // decide again after this write: a turn that became free before it woke no run
+	// decide again after this write, because the bridge did not signal this run if a place became free before the write
+	if !again {
 		return d.writeStatus(ctx, next.ClusterAPI.Queue, d.newReport(ctx, vocabulary.ReasonDraining, next.ClusterAPI.Queue))
 	}
 	return d.AwaitChange(ctx)

@@ -85,8 +85,8 @@ func TestAMachineThatNeedsNoDrainKeepsItsHook(t *testing.T) {
 	require.Empty(t, e.Released)
 }
 
-// Before it removes pods, the drain waits for Cluster API to reach the hook, for the cluster's answer, and for its
-// turn.
+// Before the drain removes pods, it waits until Cluster API has reached the hook, the node's cluster answers, and its
+// turn has come.
 func TestDrainForClusterAPIWaitsBeforeItEvicts(t *testing.T) {
 	for name, row := range map[string]struct {
 		wait    activities.Decision
@@ -126,7 +126,7 @@ func TestDrainForClusterAPIWaitsBeforeItEvicts(t *testing.T) {
 	}
 }
 
-// The interval between questions to a cluster without an answer grows. An answer resets the interval.
+// While a cluster does not answer, the drain waits longer after each attempt. After an answer, the wait is short again.
 func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Hook = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookUnknown}, Why: "no answer"}
@@ -177,7 +177,7 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 	)
 }
 
-// A held drain does not begin and takes no turn.
+// A held drain does not start and takes no place in the drain queue.
 func TestAHeldDrainForClusterAPI(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Hook, e.Hold = activities.Decision{

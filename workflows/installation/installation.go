@@ -15,8 +15,8 @@ type Input struct {
 	ControlCluster string // UID of the namespace kube-system of the control cluster
 }
 
-// Installation does nothing until it is cancelled. While its run is open, its workflow ID reserves the installation's
-// name in the Temporal namespace, and its memo names the control cluster.
+// Installation does nothing until it is cancelled. While the run is open, its workflow ID reserves the installation
+// name in the Temporal namespace. The memo of the run names the control cluster.
 func Installation(ctx workflow.Context, in Input) error {
 	workflow.SetCurrentDetails(
 		ctx,

@@ -14,8 +14,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// callProvider runs one provider call until it succeeds. callProvider returns nil, nil if the machine needs something
-// else now: the call was cancelled, or a problem was shown and something has changed since. The creation timeout ends
+// callProvider retries one provider call until it succeeds. callProvider returns nil, nil if the caller must decide
+// again: the call was cancelled, or a problem was reported and something has changed since. The creation timeout ends
 // the call of a creation; a call of a deletion has no timeout.
 func (m *machine) callProvider(
 	ctx workflow.Context,
@@ -36,7 +36,7 @@ func (m *machine) callProvider(
 		case end == outcomeAborted:
 			return nil, nil
 		case end == outcomeCallAgain:
-			call.Known = nil // the cause of the back-off has changed: call again at once
+			call.Known = nil // the cause of the back-off has changed, so call again at once
 			if err := m.showRepeatedCall(ctx, d, why); err != nil {
 				return nil, err
 			}
@@ -56,8 +56,8 @@ func (m *machine) callProvider(
 // changeShowRepeatedCall is the change ID of ADR 0121.
 const changeShowRepeatedCall = "show-repeated-call"
 
-// showRepeatedCall replaces the problem of the former call in the status: the next call may be open for long, and the
-// cause of the former call is over. The step begins anew, with the words that it had before the problem.
+// showRepeatedCall removes the problem of the previous call from the status, because the next call may be open for a
+// long time and the old problem is out of date. The step starts again with the text that it had before the problem.
 func (m *machine) showRepeatedCall(ctx workflow.Context, d activities.Decision, why string) error {
 	if workflow.GetVersion(ctx, changeShowRepeatedCall, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		return nil
@@ -112,8 +112,9 @@ type callOutcome int
 const (
 	outcomeUndisturbed callOutcome = iota
 	outcomeStale                   // something changed during the call: its answer may be out of date
-	outcomeCallAgain               // the cause of the back-off has changed: call again at once
-	outcomeAborted                 // the call was cancelled: the machine is being deleted, or the time is over
+	outcomeCallAgain               // the cause of the back-off has changed, so call again at once
+	// the call was cancelled, because the machine is being deleted or the creation timeout has ended
+	outcomeAborted
 )
 
 // callInterruptibly runs an activity of the provider. At each signal it decides whether to keep the call, to repeat
@@ -191,9 +192,9 @@ func (m *machine) creationTimer(ctx workflow.Context, at time.Time) workflow.Fut
 	return m.EnsureTimer(ctx, "creation", "gives up making the instance: the creation timeout", at)
 }
 
-// reconsiderCall decides after a signal whether a provider call continues, and returns the creation's deadline. A
-// call in back-off continues unless its cause has changed (Decision.Call). Decisions of earlier versions leave
-// Decision.Call empty; the call is then repeated at once.
+// reconsiderCall decides after a signal whether a provider call continues. reconsiderCall also returns the current end
+// of the creation timeout. A call in back-off continues unless its cause has changed (Decision.Call). Decisions of
+// earlier versions have no Decision.Call, and the call is then repeated at once.
 func (m *machine) reconsiderCall(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -222,8 +223,8 @@ func (m *machine) reconsiderCall(
 	return outcomeStale, d.CreateBy, m.reportBlockers(ctx, call)
 }
 
-// isCallUnwanted reports whether a call of a deletion is no longer needed: a person holds the deletion, has abandoned
-// the instance or skips the drain, or the class names another provider.
+// isCallUnwanted reports whether a call for a deletion is no longer needed, because a person has held the deletion,
+// abandoned the instance or skipped the drain, or because the class names another provider.
 func (m *machine) isCallUnwanted(now, before activities.Decision) bool {
 	return now.Deletion == nil || now.Deletion.BlockedBy != nil || now.Deletion.Stage != before.Deletion.Stage ||
 		m.needsInstanceNames(before) && now.Deletion.Hurry && !before.Deletion.Hurry || hasOtherProvider(now, before)
@@ -235,9 +236,10 @@ func hasOtherProvider(now, before activities.Decision) bool {
 	return now.Provider != "" && now.Provider != before.Provider
 }
 
-// reportBlockers reports the step of an open call again if the status does not name the current blockers: the
-// provider has lost its workers, has workers again, or has not answered for long. A run whose own page lacks the
-// blockers also reports. A call in back-off reports nothing here, because its problem is shown already.
+// reportBlockers reports the step of an open call again if the status does not name the current blockers. The blockers
+// change when the provider loses its workers, has workers again, or has not answered for a long time. reportBlockers
+// also reports if the page of this run in Temporal does not show the blockers. For a call in back-off, reportBlockers
+// does nothing, because the problem of the call is already reported.
 func (m *machine) reportBlockers(ctx workflow.Context, call cloud.InstanceCall) error {
 	shown := !m.isBlocked || len(m.Shown.BlockedBy) > 0
 	if shown && !m.blockersUnreported || call.Known != nil {
@@ -247,8 +249,9 @@ func (m *machine) reportBlockers(ctx workflow.Context, call cloud.InstanceCall) 
 	return m.writeStatus(ctx, "what blocks the call has changed", m.progressReport(ctx, "", nil))
 }
 
-// awaitUnfinishedCall cancels an open inquiry, and waits for the end of the unfinished call, because two calls for
-// one machine must never run at once. The outcome of the unfinished call is ignored.
+// awaitUnfinishedCall waits for the end of an unfinished call, because two calls for one machine must never run at the
+// same time. If the unfinished call is an inquiry, awaitUnfinishedCall cancels it. The outcome of the unfinished call
+// is ignored.
 func (m *machine) awaitUnfinishedCall(ctx workflow.Context) error {
 	if m.unfinishedCall == nil {
 		return nil
@@ -257,7 +260,7 @@ func (m *machine) awaitUnfinishedCall(ctx workflow.Context) error {
 		m.instanceGoneInquiry.cancelCall()
 		m.instanceGoneInquiry.cancelCall = nil
 	}
-	if err := m.SetSearchAttributes(ctx); err != nil { // the cancellation may take long to reach the call
+	if err := m.SetSearchAttributes(ctx); err != nil { // the call may learn late of its cancellation
 		return err
 	}
 	m.RecordCancelledActivity(m.unfinishedCallName, m.unfinishedCall.Get(ctx, nil))
@@ -278,8 +281,8 @@ func (m *machine) awaitRepairByPerson(ctx workflow.Context, d activities.Decisio
 	return m.AwaitChange(ctx, wait)
 }
 
-// showProblem shows a problem in the details, search attributes, status, condition and event. The report also
-// contains the provider's last known state of the instance.
+// showProblem shows a problem in the details, search attributes, status, condition and event. The report also contains
+// the state of the instance that the provider has last returned.
 func (m *machine) showProblem(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -317,8 +320,8 @@ func (m *machine) showProblem(
 	return m.writeStatus(ctx, "blocked by "+p.Reason+": "+p.Message, report)
 }
 
-// problemConditions returns the conditions that show the problem. A problem of a provider call proves that the class
-// and its Secrets were read.
+// problemConditions returns the conditions that show the problem. If a provider call has a problem, the class and its
+// Secrets were at least read.
 func problemConditions(d activities.Decision, p kube.Problem) []activities.Condition {
 	switch p.Reason {
 	case vocabulary.ReasonClassNotFound,

@@ -15,8 +15,8 @@ import (
 )
 
 // createInstance makes the instance and records its names on the object. createInstance returns early if the machine is
-// being deleted, if the creation timeout has ended, or if the cause of a problem has changed. The caller then decides
-// again.
+// being deleted, if the creation timeout has ended, or if the cause of a problem has changed. The caller must then
+// decide again.
 func (m *machine) createInstance(ctx workflow.Context, d activities.Decision) error {
 	if d.Problem != nil {
 		return m.awaitRepairByPerson(ctx, d, *d.Problem)
@@ -120,7 +120,8 @@ func (m *machine) issueToken(
 	request := activities.TokenRequest{Read: m.NewRead(ctx), Expires: d.CreateBy, Attempt: m.attemptName}
 	timeout := m.creationTimer(ctx, d.CreateBy)
 	token, ready, err := issueToken.RunUnlessChanged(ctx, m.WorkflowState, "makes the bootstrap token", request, timeout)
-	if run.IsFailureOfType(err, kube.TypeTokenGone) { // too late for a token: wait for the timeout
+	// the timeout is too near for a new token, so wait for the timeout
+	if run.IsFailureOfType(err, kube.TypeTokenGone) {
 		return false, m.awaitDeadline(ctx, d, timeout)
 	}
 	call.Token = token
@@ -128,7 +129,7 @@ func (m *machine) issueToken(
 }
 
 // recordCreatedInstance writes the instance's names to the object. If the node name already belongs to another node,
-// recordCreatedInstance deletes the instance and sets the phase Failed; over is then true.
+// recordCreatedInstance deletes the instance and sets the phase Failed. Then over is true.
 func (m *machine) recordCreatedInstance(
 	ctx workflow.Context,
 	d activities.Decision,

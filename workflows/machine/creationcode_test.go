@@ -60,7 +60,7 @@ func TestMachineWhoseCreationFailsWithInternal(t *testing.T) {
 	require.Equal(t, "Pending", w.reports[1].Phase)
 }
 
-// A machine whose creation has finished is not created again: its workflow issues no token and calls no provider.
+// If the creation of a machine has already ended, the workflow issues no token and makes no create call.
 func TestMachineWhoseCreationIsDone(t *testing.T) {
 	w := newWorld(t)
 	w.setNodeJoined()

@@ -17,11 +17,11 @@ import (
 	"millwright/workflows/run"
 )
 
-// runDeletion carries out one stage of the deletion: the stage that the decision names. The deletion is complete after
-// the stage Release. Each stage is recorded in the status before its work starts, so later runs never return to an
-// earlier stage. A stage that succeeds in its first local attempt is not recorded.
+// runDeletion executes the stage of the deletion that the decision names. The deletion is complete after the stage
+// Release. Each stage is recorded in the status before its work starts, so later runs never return to an earlier stage.
+// If a stage succeeds in its first local attempt, the stage is not written to the status.
 func (m *machine) runDeletion(ctx workflow.Context, d activities.Decision) error {
-	if d.Problem != nil && d.NeverTried { // no class is needed: the provider has nothing to delete
+	if d.Problem != nil && d.NeverTried { // no class is needed, because there is nothing for the provider to delete
 		return m.releaseMachine(ctx, d, "no instance was ever created: our finalizer is removed")
 	}
 	if again, err := m.recordMissingNames(ctx, d); err != nil || again {
@@ -50,7 +50,7 @@ func (m *machine) tryStageLocally(ctx workflow.Context, d activities.Decision, s
 		return true, m.drainNode(ctx, d)
 	case s.Stage == deletion.Node && s.Record && s.Abandoned == "":
 		_, over, err := deleteNode.RunLocalAttempt(ctx, "removes node "+d.NodeName, m.nodeRemoval(d))
-		if !over { // an activity longer than a local attempt: record and show the stage
+		if !over { // the activity takes longer than a local attempt, so record and show the stage
 			return false, nil
 		}
 		if err == nil {
@@ -81,8 +81,8 @@ func (m *machine) runStage(ctx workflow.Context, d activities.Decision, s deleti
 	}
 }
 
-// announceDeletion sets the node condition which says that the machine is being deleted. No other write to the node
-// comes first.
+// announceDeletion sets the node condition that reports the deletion of the machine. This condition is the first write
+// to the node during the deletion.
 func (m *machine) announceDeletion(ctx workflow.Context, d activities.Decision) (announced bool, err error) {
 	if !d.Deletion.Announce || m.announcedNode == d.NodeName {
 		return true, nil
@@ -105,7 +105,7 @@ func (m *machine) announceDeletion(ctx workflow.Context, d activities.Decision) 
 // enterStage shows a stage that begins, and records the stage in the status if it is not recorded yet.
 func (m *machine) enterStage(ctx workflow.Context, d activities.Decision, s deletion.Step) error {
 	if s.Stage == deletion.Drain && !s.Record && s.BlockedBy == nil && m.Shown.Name == vocabulary.StepQueued {
-		return nil // the machine is shown as queued until its turn has come
+		return nil // the machine is shown as queued until its turn comes
 	}
 	now := stepOfStage(s, d)
 	again, resumed := m.Shown.Name == now.Name && m.Shown.Why == now.Why, m.Shown.Name == vocabulary.StepHeld
@@ -137,8 +137,8 @@ func (m *machine) enterStage(ctx workflow.Context, d activities.Decision, s dele
 	return m.writeStatus(ctx, "stage "+string(s.Stage)+": "+s.Why, report)
 }
 
-// skippedDrainResult returns the result of a drain that was not necessary, and the reason. The result and the reason
-// are empty if a drain was necessary or its result is already recorded.
+// skippedDrainResult returns the result of an unnecessary drain, and the reason why it was unnecessary. The result and
+// the reason are empty if the drain was necessary, or if its result is already in the status.
 func (m *machine) skippedDrainResult(s deletion.Step, d activities.Decision) (result, why string) {
 	switch {
 	case s.Empty && m.isDrainSkipped:
@@ -172,7 +172,7 @@ func stepOfStage(s deletion.Step, d activities.Decision) run.Step {
 }
 
 // stageNames returns the step name of a stage and its description for lastOperation. No decision reads the description.
-// For stages that machine-controller-manager also has, the description uses machine-controller-manager's words.
+// If machine-controller-manager has the same stage, the description has the words of machine-controller-manager.
 func stageNames(s deletion.Stage) (step, description string) {
 	switch s {
 	case deletion.PreDrainHooks:
@@ -228,7 +228,7 @@ func (m *machine) awaitVolumeDetach(ctx workflow.Context, d activities.Decision)
 // maxVolumesNamed is the number of volumes in the message of the stage Detach. Source: two names fit on 80 columns.
 const maxVolumesNamed = 2
 
-// showVolumes shows the volumes that are still attached to the node, and the end of the wait for them.
+// showVolumes reports which volumes are still attached to the node, and when the wait for them ends.
 func (m *machine) showVolumes(ctx workflow.Context, d activities.Decision, seen drain.DetachResult) error {
 	all := len(seen.Left) + seen.More
 	why := phrase.SingularOrPlural(
@@ -319,14 +319,14 @@ func (m *machine) releaseMachine(ctx workflow.Context, d activities.Decision, su
 type targetOutcome int
 
 const (
-	targetUnanswered targetOutcome = iota // the target cluster has not answered: the deletion waits
-	targetDone                            // the activity succeeded: the deletion continues
+	targetUnanswered targetOutcome = iota // the target cluster has not answered, so the deletion waits
+	targetDone                            // the activity has succeeded, so the deletion continues
 	targetSkipped                         // the target cluster does not answer, but a person skips the wait
 )
 
 // runOnTarget runs an activity in the target cluster. While the target cluster does not answer, lastOperation is
-// Failed, and each signal leads to a new decision. The deletion does not wait for the target cluster if a person
-// requested skip or abandon-instance or, before the stage Instance, force.
+// Failed, and each signal leads to a new decision. The deletion does not wait for the target cluster if a person has
+// requested skip or abandon-instance. Before the stage Instance, the same holds for force.
 func runOnTarget[In, Out any](
 	ctx workflow.Context, m *machine, d activities.Decision, summary string, activity run.LocalActivity[In, Out], in In,
 ) (out Out, went targetOutcome, err error) {

@@ -47,7 +47,8 @@ func newDeletionWorld(t *testing.T) *world {
 	return w
 }
 
-// A drain that ended by itself returns the versions that it wrote. The caches can then serve the next decision.
+// If a drain ends without a cancellation, it returns the versions that it has written. The next decision can then read
+// from the caches.
 func TestTheDecisionAfterADrainReadsFromCaches(t *testing.T) {
 	for name, row := range map[string]struct {
 		wrote kube.MinVersions
@@ -148,7 +149,7 @@ func TestNodeWithoutPodsAndVolumesNeedsNoDrain(t *testing.T) {
 	require.NotContains(t, w.activityLog, "announce", "nobody is there to hear it")
 }
 
-// For each stage: if the stage is recorded when a run begins, no earlier stage is repeated.
+// For each stage: a run that finds this stage in the status repeats no earlier stage.
 func TestRunContinuesInTheRecordedStage(t *testing.T) {
 	marks := []string{"drain m-1", "detach m-1", "delete virtual:///i-1", "delete node m-1", "release"}
 	for i, stage := range []deletion.Stage{deletion.Drain, deletion.Detach, deletion.Instance, deletion.Node, deletion.Release} {
@@ -249,8 +250,8 @@ func TestQueuedMachineWaitsForItsTurn(t *testing.T) {
 	require.Contains(t, w.activityLog, "drain m-1")
 }
 
-// The node's cluster was slow to answer while the machine was queued. When the cluster answers, the machine is shown
-// as queued again.
+// While the machine was queued, its node's cluster answered slowly. When the cluster answers, the machine is shown as
+// queued again.
 func TestQueuedMachineIsNotShownAsWaitingForItsCluster(t *testing.T) {
 	w := newDeletionWorld(t)
 	w.nodeLoad.Queue = "queued: place 12 of 80; 100 nodes are drained at a time"
@@ -329,8 +330,8 @@ func TestAbandonedInstanceNeedsNoProviderCall(t *testing.T) {
 	)
 }
 
-// The deletion of a copied Machine ends without a call for the instance, because the instance belongs to the
-// original.
+// If a Machine is a copy, its deletion makes no call for the instance, because the instance belongs to the original
+// Machine.
 func TestDeletionLeavesTheInstanceOfAnotherMachine(t *testing.T) {
 	w := newDeletionWorld(t)
 	w.deletionFacts.Owner = ownership.OwnerAnswer{
@@ -349,7 +350,8 @@ func TestDeletionLeavesTheInstanceOfAnotherMachine(t *testing.T) {
 	require.Equal(t, []string{"the instance stays: instance virtual:///i-1 has the UID of Machine prod/m"}, told)
 }
 
-// Doubt about the node's owner stops the deletion before the drain. The deletion continues when the doubt has ended.
+// If the owner of the node is uncertain, the deletion stops before the drain. The deletion continues when the owner is
+// certain.
 func TestDeletionWaitsWhileTheNodesOwnerIsInDoubt(t *testing.T) {
 	w := newDeletionWorld(t)
 	w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.InDoubt, Why: "two machines name node m-1"}
@@ -364,7 +366,7 @@ func TestDeletionWaitsWhileTheNodesOwnerIsInDoubt(t *testing.T) {
 	require.Contains(t, w.activityLog, "delete virtual:///i-1")
 }
 
-// The provider can say which machine owns a node that only a label assigns to a machine.
+// If only a label assigns a node to a machine, the provider is asked which machine owns the node.
 func TestDeletionAsksTheProviderForTheNodesOwner(t *testing.T) {
 	w := newDeletionWorld(t)
 	w.decision.Target = true
@@ -422,7 +424,7 @@ func TestSkipAndAbandonDoNotWaitForATargetClusterThatIsAway(t *testing.T) {
 	}
 }
 
-// If a permission is missing in the target cluster, the status says so.
+// If Millwright lacks a right in the target cluster, the status says so.
 func TestForbiddenTargetWriteIsReportedAsForbidden(t *testing.T) {
 	w := newDeletionWorld(t)
 	w.deletionFacts.Recorded, w.deletionFacts.Result, w.targetUnreachable = deletion.Instance, vocabulary.DrainDrained, true
@@ -439,7 +441,8 @@ func TestForbiddenTargetWriteIsReportedAsForbidden(t *testing.T) {
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 }
 
-// A target cluster with a broken webhook does answer. The remedy is to repair the webhook, not to skip the drain.
+// A target cluster with a broken webhook does answer. The status must advise to repair the webhook, not to skip the
+// drain.
 func TestTargetClusterWithABrokenWebhookCountsAsRefusing(t *testing.T) {
 	w := newDeletionWorld(t)
 	w.targetUnreachable = true

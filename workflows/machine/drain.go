@@ -15,8 +15,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// drainNode drains the node of a machine that is being deleted, in a child workflow. If the node has neither pods nor
-// attached volumes, the machine skips the stage Drain.
+// drainNode drains the node of a machine that is being deleted, in a child workflow. If the node has no pods and no
+// attached volumes, the stage Drain is skipped.
 func (m *machine) drainNode(ctx workflow.Context, d activities.Decision) error {
 	load, went, err := runOnTarget(
 		ctx,
@@ -34,7 +34,7 @@ func (m *machine) drainNode(ctx workflow.Context, d activities.Decision) error {
 		m.finishedStage, m.isDrainSkipped = deletion.Detach, went == targetSkipped
 		return nil
 	}
-	if d.Deletion.Record { // only recorded drains take turns: record the drain, then decide again
+	if d.Deletion.Record { // only a recorded drain can wait in the queue, so record the drain and decide again
 		return m.enterStage(ctx, d, *d.Deletion)
 	}
 	if err := m.enterStage(ctx, d, *d.Deletion); err != nil {
@@ -54,12 +54,13 @@ func (m *machine) drainNode(ctx workflow.Context, d activities.Decision) error {
 	return err
 }
 
-// awaitTurn waits for the machine's turn to drain. The bridge signals the next machines.
+// awaitTurn waits in the drain queue for the machine's turn. The bridge signals the next machines.
 func (m *machine) awaitTurn(ctx workflow.Context, d activities.Decision, why string) error {
-	// Stuck means here: the node's cluster did not answer for a while, and the status still says so.
+	// Here, Stuck means that the node's cluster did not answer for some time, and that the status still says so.
 	again := m.Shown.Name == vocabulary.StepQueued && !m.Shown.Stuck
 	m.ShowStep(ctx, run.Step{Name: vocabulary.StepQueued, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName})
-	if !again { // decide again after this write: a turn that became free before it woke no run
+	// decide again after this write, because the bridge did not signal this run if a place became free before the write
+	if !again {
 		return m.writeStatus(
 			ctx,
 			why,
@@ -93,12 +94,13 @@ func (m *machine) drainNodeForUpdate(ctx workflow.Context, d activities.Decision
 	return m.runDrain(ctx, d, vocabulary.DrainForUpdate)
 }
 
-// runDrain runs a drain, and reports whether the drain finished. runDrain handles every other outcome, and the next
-// decision then says what to do.
+// runDrain runs a drain, and reports whether the drain has finished. If it has not finished, runDrain handles the
+// outcome, and the caller must decide again.
 func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose string) (over bool, err error) {
 	stopped, result, err := m.awaitDrain(ctx, d, purpose)
 	m.RaiseMinVersions(result.Versions)
-	m.Live = len(result.Versions) == 0 // without versions it is unknown what the drain wrote
+	// without versions, the next decision must read from the API server, because the writes of the drain are unknown
+	m.Live = len(result.Versions) == 0
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
@@ -111,7 +113,7 @@ func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose 
 		return false, m.awaitHandover(ctx, "the drain of an earlier run is ending")
 	case temporal.IsCanceledError(err): // a person cancelled the drain in Temporal
 		return false, m.recordDrainHold(ctx, d, purpose)
-	default: // the drain was terminated or has failed: the next drain continues its work
+	default: // the drain was terminated or has failed, and the next drain will continue its work
 		return false, m.awaitHandover(ctx, "the drain has failed: another one begins")
 	}
 }
@@ -155,7 +157,7 @@ func (m *machine) awaitDrain(
 			return false, result, err
 		}
 		if m.ReceiveSignals() && !future.IsReady() {
-			// the drain must read the same versions; if the drain has ended meanwhile, the error is harmless
+			// the drain must also read these versions; if the drain has already ended, the error does no harm
 			_ = future.SignalChildWorkflow(ctx, run.SignalChanged, run.ChangeSignal{UID: m.Ref.UID, Versions: m.Versions}).
 				Get(ctx, nil)
 		}
@@ -166,15 +168,15 @@ func (m *machine) awaitDrain(
 		}
 		if !future.IsReady() && (!wanted || workflow.GetInfo(ctx).GetContinueAsNewSuggested()) {
 			cancel()
-			_ = future.Get(ctx, nil) // the outcome of a cancelled drain is not needed
+			_ = future.Get(ctx, nil) // ignore the outcome of the cancelled drain
 			return true, result, nil
 		}
 	}
 	return false, result, future.Get(ctx, &result)
 }
 
-// isDrainStillNeeded decides again during the drain of a machine that stays, and reports whether the machine still
-// needs the drain first.
+// isDrainStillNeeded decides again during the drain of a machine that is not being deleted. isDrainStillNeeded reports
+// whether the machine still needs the drain first.
 func (m *machine) isDrainStillNeeded(ctx workflow.Context) (d activities.Decision, wanted bool, err error) {
 	d, err = m.Decide(ctx)
 	isStatusWriteDue := d.Health != nil && (d.Health.Change != nil || d.Health.Due != nil)

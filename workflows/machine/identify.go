@@ -14,10 +14,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// needsInstanceNames reports whether the provider must be asked for the names of a machine's instance. The first
-// case: the creation was interrupted before the names were recorded. The node of such an interrupted creation may
-// still join; the deletion then drains and removes the node. The second case: only a label says that a node without
-// provider ID belongs to the machine. A decision that skips the drain because of a missing name must wait for the
+// needsInstanceNames reports whether the provider must be asked for the names of a machine's instance. There are two
+// cases. The first case: the creation was interrupted before the names were recorded. The node of this instance may
+// still join, and the deletion then drains and removes it. In the second case, a node has no provider ID, and only a
+// label assigns the node to the machine. A decision that skips the drain because of a missing name must wait for the
 // answer. ADR 0030.
 func (m *machine) needsInstanceNames(d activities.Decision) bool {
 	s := d.Deletion
@@ -83,7 +83,7 @@ func (m *machine) askForNames(ctx workflow.Context, d activities.Decision) (*clo
 	}
 }
 
-// isQuestionUnanswered reports whether the question's first half minute has passed without an answer of the provider.
+// isQuestionUnanswered reports whether the provider has not answered within the first half minute.
 func isQuestionUnanswered(err error) bool {
 	failed, is := errors.AsType[*temporal.ActivityError](err)
 	return is && failed.ActivityType().GetName() == "InstanceStatus"
@@ -105,9 +105,9 @@ func (m *machine) awaitHoldEnd(ctx workflow.Context, d activities.Decision) erro
 	return m.AwaitChange(ctx)
 }
 
-// askNodeOwner asks the provider once for the node name of a machine that stays, if the node's ownership is in doubt,
-// and records the name. askNodeOwner returns true if a new decision must follow. Without an answer within a minute,
-// the node's ownership stays in doubt.
+// askNodeOwner asks the provider once for the node name of a machine that is not being deleted, if the owner of the
+// node is uncertain. askNodeOwner records the answer, and returns true if the caller must decide again. If the provider
+// does not answer within a minute, the owner stays uncertain.
 func (m *machine) askNodeOwner(ctx workflow.Context, d activities.Decision) (settled bool, err error) {
 	if !d.Ask || m.askedNodeOwnerOnce || d.Provider == "" || d.NeverTried {
 		return false, nil

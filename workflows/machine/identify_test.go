@@ -74,7 +74,7 @@ func TestProviderIsAskedOnceForAnInstanceThatDoesNotExist(t *testing.T) {
 	for name, answer := range map[string]cloud.InstanceAnswer{
 		"NotFound":      {Gone: true, Problem: problemAnswer("NotFound", kube.Retry).Problem},
 		"Unimplemented": problemAnswer("Unimplemented", kube.UntilSpec),
-		"AlreadyExists": problemAnswer("AlreadyExists", kube.UntilSpec), // the instance of another Machine
+		"AlreadyExists": problemAnswer("AlreadyExists", kube.UntilSpec), // the instance belongs to another Machine
 		"no name":       {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,8 @@ func TestProviderIsAskedOnceForAnInstanceThatDoesNotExist(t *testing.T) {
 	}
 }
 
-// A refusal is shown with the provider's message, and the question is repeated: a node that joins later is drained.
+// If the provider refuses the call, the status shows its message, and the workflow calls again. If the node joins
+// later, the node is drained.
 func TestAnInstanceIsAskedForUntilTheProviderAnswers(t *testing.T) {
 	w := newWorldWithoutNames(t)
 	looks := 0
@@ -149,7 +150,7 @@ func TestAProviderThatIsSilentIsWaitedFor(t *testing.T) {
 	require.Contains(t, w.activityLog, "drain m-1")
 }
 
-// If only a person can solve the problem, the question is repeated after a change.
+// If only a person can solve the problem, the workflow calls the provider again after a change.
 func TestAnInstanceIsAskedForAgainWhenTheCauseIsMended(t *testing.T) {
 	for name, fail := range map[string]func(w *world){
 		"the cloud refuses": func(w *world) {
@@ -176,7 +177,7 @@ func TestAnInstanceIsAskedForAgainWhenTheCauseIsMended(t *testing.T) {
 	}
 }
 
-// A person can end the question for an instance at any time.
+// A person can at any time stop the calls that search for an instance.
 func TestAPersonEndsTheQuestionForAnInstance(t *testing.T) {
 	stuck := func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return problemAnswer("PermissionDenied", kube.UntilCredential), nil
@@ -214,7 +215,7 @@ func TestAMachineThatIsNotDrainedAsksForItsInstanceOnce(t *testing.T) {
 				}
 				return unansweredError(in)
 			}
-			w.changeAfterDelay(5*time.Second, func() {}) // a signal does not end the question
+			w.changeAfterDelay(5*time.Second, func() {}) // a signal does not cancel the call
 			start := w.env.Now()
 			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 			require.LessOrEqual(t, w.env.Now().Sub(start), time.Minute)
@@ -224,7 +225,7 @@ func TestAMachineThatIsNotDrainedAsksForItsInstanceOnce(t *testing.T) {
 	}
 }
 
-// During a hold, the provider is not asked and no stage is recorded.
+// While the deletion is held, the provider is not called and no stage is recorded.
 func TestAHeldDeletionAsksForItsInstanceAfterTheHold(t *testing.T) {
 	w := newWorldWithoutNames(t)
 	w.deletionFacts.Hold, w.unrecordedInstance = "alice: look at it first", "virtual:///m-1"
@@ -239,8 +240,8 @@ func TestAHeldDeletionAsksForItsInstanceAfterTheHold(t *testing.T) {
 	require.Contains(t, w.activityLog, "drain m-1")
 }
 
-// Only a label says that a node belongs to the machine, as after a takeover from a driver whose nodes have no
-// provider ID. The provider returns the name of the instance's node.
+// Only a label assigns the node to the machine, as after a takeover from a driver whose nodes have no provider ID. The
+// provider returns the name of the instance's node.
 func TestProviderIsAskedForTheOwnerOfADoubtfulNode(t *testing.T) {
 	doubtful := func(t *testing.T) *world {
 		w := newWorld(t)

@@ -50,7 +50,8 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 		return err
 	}
 	m.RaiseMinVersions(made)
-	if again := m.markedUpdateState == d.InPlace.Why; again || len(made) == 0 { // the agent on the node acts next
+	// the next step belongs to the agent on the node
+	if again := m.markedUpdateState == d.InPlace.Why; again || len(made) == 0 {
 		m.markedUpdateState = ""
 		return m.awaitMachineChange(ctx, d)
 	}

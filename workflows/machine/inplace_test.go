@@ -27,7 +27,7 @@ func (w *world) setUpdateStep(step inplace.Step, reason string) {
 	}
 }
 
-// newInPlaceUpdateWorld returns a world in which a node goes through an in-place update as the workflow requests.
+// newInPlaceUpdateWorld returns a world whose node follows the in-place update that the workflow writes.
 func newInPlaceUpdateWorld(t *testing.T) *world {
 	w := newWorld(t)
 	w.decision.Phase, w.decision.NodeName, w.decision.Health = "Running", "m-1", &health.Verdict{}
@@ -128,7 +128,7 @@ func TestDrainForAnUpdateThatSomebodyCancels(t *testing.T) {
 	)
 }
 
-// The workflow does not repeat a write of the node condition whose result is not visible on the node.
+// If a write of the node condition has no visible effect on the node, the workflow does not repeat the write.
 func TestInvisibleUpdateConditionIsNotRewritten(t *testing.T) {
 	w := newInPlaceUpdateWorld(t)
 	w.setUpdateStep(inplace.Condition, "CandidateForUpdate")
@@ -137,8 +137,8 @@ func TestInvisibleUpdateConditionIsNotRewritten(t *testing.T) {
 	require.LessOrEqual(t, w.countActivities("mark CandidateForUpdate"), 2)
 }
 
-// If nothing was written, the condition is not written repeatedly either. A node that cannot be written may also need
-// an update.
+// If an attempt to write the condition wrote nothing, the workflow does not repeat it either. The update may concern a
+// node that cannot be written.
 func TestUnchangedUpdateConditionIsNotWritten(t *testing.T) {
 	w := newInPlaceUpdateWorld(t)
 	w.decision.Need, w.decision.Otherwise, w.decision.Why = attention.Sync, attention.InPlace, "node lacks label a"

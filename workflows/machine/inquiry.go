@@ -11,9 +11,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// instanceGoneInquiry is the question to the provider whether the instance of an unhealthy machine is gone. An open
-// question is also the machine's unfinished call. The question delays nothing: signals and deadlines are handled
-// meanwhile, and the next provider call cancels the question.
+// instanceGoneInquiry is the state of a provider call which finds out whether the instance of an unhealthy machine is
+// gone. While this call is open, it is also the machine's unfinished call. The call delays nothing: the workflow
+// handles signals and deadlines while the call is open, and the next provider call cancels it.
 type instanceGoneInquiry struct {
 	isSettled bool // the provider need not be asked (again) in this outage
 	// the provider can answer only after a person has repaired something; the next signal may report the repair
@@ -22,17 +22,17 @@ type instanceGoneInquiry struct {
 	cancelCall  workflow.CancelFunc // cancels the open call; nil: no call is open
 }
 
-// resetIfStuck allows a stuck question to be asked again, because something has changed.
+// resetIfStuck allows another call after a call that needs a repair, because something has changed.
 func (q *instanceGoneInquiry) resetIfStuck() {
 	if q.needsRepair {
 		q.isSettled, q.needsRepair = false, false
 	}
 }
 
-// askWhetherInstanceIsGone asks the provider whether the instance is gone, unless the question is open already.
-// askWhetherInstanceIsGone waits for the answer, a signal or a deadline. The retry policy repeats a failed call until
-// the provider answers: while the circuit breaker is open, only the provider can say whether a machine with an
-// unreachable node still has its instance.
+// askWhetherInstanceIsGone calls the provider to find out whether the instance is gone, unless this call is already
+// open. askWhetherInstanceIsGone waits for the answer, a signal or a deadline. The retry policy repeats a failed call
+// until the provider answers. If the circuit breaker is open and the node is unreachable, only the provider knows
+// whether the instance still exists.
 func (m *machine) askWhetherInstanceIsGone(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
 	q := &m.instanceGoneInquiry
 	if q.cancelCall == nil {

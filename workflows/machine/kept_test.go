@@ -58,8 +58,8 @@ func TestPreservationIsWrittenAtItsStartAndEnd(t *testing.T) {
 	require.Equal(t, 2, w.countActivities("preserve"), "at its beginning and at its end")
 }
 
-// The end of the preservation is written together with the phase Failed, so that no set deletes the machine before
-// that.
+// The end of the preservation is written together with the phase Failed, because a set could otherwise delete the
+// machine between the two writes.
 func TestMachineThatFailsIsPreservedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.setUnhealthy(time.Time{})

@@ -13,7 +13,7 @@ var (
 	decideMachine     = run.NewLocalActivity(new(activities.Activities).DecideMachine)
 	decideAfterCreate = run.NewLocalActivity(new(activities.Activities).DecideAfterCreate)
 
-	// Writes of the object itself: a second run finds the result of the first run.
+	// Writes of the object itself. A second attempt sees the result of the first attempt.
 	reportMachine       = run.NewLocalActivity(new(activities.Activities).ReportMachine)
 	addFinalizer        = run.NewLocalActivity(new(activities.Activities).AddFinalizer)
 	recordCreateIntent  = run.NewLocalActivity(new(activities.Activities).RecordCreateIntent)

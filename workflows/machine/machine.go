@@ -19,34 +19,41 @@ import (
 
 type machine struct {
 	*run.WorkflowState
-	attemptName        string          // name of the creation attempt, for its bootstrap token
-	unfinishedCall     workflow.Future // an open inquiry, or a cancelled provider call that has not ended; nil: none
-	unfinishedCallName string          // activity name of the unfinished call
+	attemptName string // name of the creation attempt, for its bootstrap token
+	// an open inquiry, or a cancelled provider call that has not ended yet; may be nil
+	unfinishedCall     workflow.Future
+	unfinishedCallName string // activity name of the unfinished call
 
 	isBlocked           bool                // something blocks the machine's step, according to the last decision
 	blockersUnreported  bool                // the status does not name the blockers of the step
-	instanceGoneInquiry instanceGoneInquiry // the question to the provider whether the instance is gone
+	instanceGoneInquiry instanceGoneInquiry // provider call that finds out whether the instance is gone
 
-	hasRereadLive      bool   // a node sync wrote nothing, and the facts were read again live
-	unsyncableReason   string // the missing parts that the node cannot get at present; empty: unknown
-	askedNodeOwnerOnce bool   // the provider was asked for the owner of the node
-	syncRefusal        string // the API server's message that refused the last node sync; empty: no refusal
-	nodeRefusals       int    // refused node writes since the last successful sync
-	markedUpdateState  string // the in-place update state in the last write of the node's condition
+	// a node sync had nothing to write, and the workflow has already decided again from the API server
+	hasRereadLive bool
+	// reason why the node sync cannot write the missing fields at present; empty if it may be able to
+	unsyncableReason   string
+	askedNodeOwnerOnce bool // the workflow has already asked the provider for the owner of the node
+	// message with which the API server has refused the last node sync; empty if it was not refused
+	syncRefusal       string
+	nodeRefusals      int    // refused node writes since the last successful sync
+	markedUpdateState string // the in-place update state in the last write of the node's condition
 
-	finishedStage            deletion.Stage // the last deletion stage that this run has finished
-	askedForNamesOnce        bool           // the provider was asked for the names of an unrecorded instance
-	areNamesSettled          bool           // the question for the names has an answer, or a person skips it
-	callCauses               string         // the causes of the current provider call, see Decision.Call
-	isInstanceOfOtherMachine bool           // the instance belongs to another Machine, and stays
-	announcedNode            string         // the node whose condition this run has set to "machine is being deleted"
-	isDrainSkipped           bool           // node not drained: its cluster did not answer, and a person skips the wait
+	finishedStage deletion.Stage // the last deletion stage that this run has finished
+	// the workflow has already asked the provider for the names of an unrecorded instance
+	askedForNamesOnce bool
+	// the provider has answered with the names, or a person has skipped this call
+	areNamesSettled          bool
+	callCauses               string // the causes of the current provider call, see Decision.Call
+	isInstanceOfOtherMachine bool   // the instance belongs to another Machine, and stays
+	announcedNode            string // the node whose condition this run has set to "machine is being deleted"
+	// the node is not drained, because its cluster did not answer and a person has skipped the wait
+	isDrainSkipped bool
 }
 
-// Machine reconciles one Machine that has work: it creates and initialises the instance, waits for the node, follows
-// the node's health, and deletes instance, node and finalizer when the object is being deleted. The run ends when the
-// machine is calm or gone. A deletion can interrupt every step. A run may be terminated at any time: the next run
-// continues from the state of the object and the provider.
+// Machine reconciles a Machine: it creates and initializes the instance, waits for the node, and follows the node's
+// health. When the object is being deleted, it deletes the instance, the node and the finalizer. The run ends when the
+// machine is gone or nothing is left to do. A deletion can interrupt every step. A run may be terminated at any time,
+// and the next run continues from the state of the object and the provider.
 func Machine(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return run.ExecuteLoop(
 		ctx,
@@ -78,13 +85,13 @@ func (m *machine) writeStatus(ctx workflow.Context, summary string, report activ
 	return run.ReportMachineStatus(ctx, m.WorkflowState, summary, reportMachine, report)
 }
 
-// Step carries out the machine's next step. A non-nil result means that no work is left. If the API server refuses a
-// write, Step reports the refusal in the status.
+// Step carries out the machine's next step. If the result is not nil, nothing is left to do. If the API server refuses
+// a write, the status shows the refusal.
 func (m *machine) Step(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
 	result, err := m.carryOutDecision(ctx, d)
 	if run.IsFailureOfType(err, kube.TypeRefused) {
 		m.ShowRefusal(ctx, err)
-		// ignore the error: the API server may refuse the status as well
+		// ignore the error, because the API server may also refuse the status
 		_ = m.writeStatus(ctx, m.Shown.Why, m.progressReport(ctx, "", nil))
 	}
 	return result, err
@@ -185,7 +192,7 @@ func (m *machine) reportVerdict(
 	return nil
 }
 
-// withdrawGrant revokes the grant of a replacement that is no longer needed.
+// withdrawGrant removes the permission to replace a machine, because the replacement is no longer needed.
 func (m *machine) withdrawGrant(ctx workflow.Context, d activities.Decision) error {
 	if !d.Withdraw {
 		return nil
@@ -199,8 +206,8 @@ func (m *machine) withdrawGrant(ctx workflow.Context, d activities.Decision) err
 	)
 }
 
-// copyNodeConditions writes the node's conditions into the status. If the status already contains them, the node has
-// changed since the decision, and the bridge's signal about the change wakes the run.
+// copyNodeConditions writes the node's conditions into the status. If the status already has these conditions, the node
+// has changed since the decision. The bridge then signals this change, and the run continues.
 func (m *machine) copyNodeConditions(ctx workflow.Context, d activities.Decision) error {
 	report := activities.Report{Read: m.NewRead(ctx)}
 	if m.Shown.Name != "" {
@@ -260,7 +267,8 @@ func (m *machine) awaitNodeJoin(ctx workflow.Context, d activities.Decision) err
 }
 
 // awaitRecovery waits until the node is healthy again or the health timeout has ended. Once per outage it asks the
-// provider whether the instance is gone. If the instance is gone, the timeout ends early.
+// provider whether the instance is gone. If the instance is gone, awaitRecovery does not wait for the rest of the
+// timeout.
 func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
 	s := stepForDecision(d, vocabulary.StepAwaitRecovery, v.Why)
 	if s.Deadline = v.Deadline; d.Phase == vocabulary.PhaseInPlaceUpdating {
@@ -321,9 +329,9 @@ func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, dea
 	return nil
 }
 
-// syncNodeOrContinue writes the node to match the template and the class. If the write is impossible at present,
-// syncNodeOrContinue handles the machine's next need. Without another need, the status shows the reason, and
-// syncNodeOrContinue waits for a change.
+// syncNodeOrContinue writes the fields of the template and the class to the node. If the node cannot be written at
+// present, syncNodeOrContinue continues with the machine's other work. Without another need, the status shows the
+// reason, and syncNodeOrContinue waits for a change.
 func (m *machine) syncNodeOrContinue(ctx workflow.Context, d activities.Decision) error {
 	switch {
 	case d.Why != m.unsyncableReason:
@@ -348,9 +356,9 @@ func (m *machine) syncNodeOrContinue(ctx workflow.Context, d activities.Decision
 	return err
 }
 
-// awaitWritableNode waits until something changes or the next attempt to write the node is due. The status shows the
-// reason if a person must act: the API server refused the write with the message refusal, or the node's ownership is
-// in doubt.
+// awaitWritableNode waits until something changes or the next attempt to write the node is due. If a person must act,
+// the status shows the reason: the API server has refused the write with the message refusal, or the owner of the node
+// is uncertain.
 func (m *machine) awaitWritableNode(ctx workflow.Context, d activities.Decision, s run.Step, refusal string) error {
 	again := run.RecheckStuck
 	if refusal != "" {
@@ -373,9 +381,9 @@ func (m *machine) awaitWritableNode(ctx workflow.Context, d activities.Decision,
 	return m.awaitDeadline(ctx, d, recheck)
 }
 
-// writeNode writes the node to match the template and the class. If there was nothing to write, the caches may have
-// been stale, and writeNode reads the facts once more from the API server. If there is still nothing to write, or the
-// API server refuses the write, writeNode sets unsyncableReason: something else must change first.
+// writeNode writes the fields of the template and the class to the node. If there was nothing to write, the caches may
+// have been stale, so the next decision reads from the API server once. If there is still nothing to write, or the API
+// server refuses the write, writeNode sets unsyncableReason. The next attempt then waits for another change.
 func (m *machine) writeNode(ctx workflow.Context, d activities.Decision) error {
 	s := m.Shown
 	s.Phase, s.Node, s.Why, s.BlockedBy = d.Phase, d.NodeName, d.Why, nil
@@ -416,8 +424,8 @@ func (m *machine) writePreservation(ctx workflow.Context, d activities.Decision)
 	return m.awaitDeadline(ctx, d)
 }
 
-// showPreservation shows a step of a preservation, and writes the step to the status if it differs from the previous
-// step.
+// showPreservation shows a step of a preservation. If the step differs from the previous step, showPreservation writes
+// it to the status.
 func (m *machine) showPreservation(ctx workflow.Context, d activities.Decision, name string) error {
 	if err := m.withdrawGrant(ctx, d); err != nil {
 		return err

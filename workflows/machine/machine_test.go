@@ -32,54 +32,54 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// world answers the activities of one machine and records the activity calls in order.
+// world mocks the activities of one machine, and records the activity calls in order.
 type world struct {
 	mu              sync.Mutex
 	env             *testsuite.TestWorkflowEnvironment
 	decision        machine.Decision // the decision that DecideMachine returns
-	nodeVerdict     *health.Verdict  // the node's verdict in DecideAfterCreate; nil: no node exists
+	nodeVerdict     *health.Verdict  // health verdict in the result of DecideAfterCreate; nil if no node exists
 	activityLog     []string
 	reports         []machine.Report
 	providerCalls   []cloud.InstanceCall
 	createInstance  func(ctx context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error)
 	onReport        func(machine.Report) // called with each report; may be nil
 	tokenAttempts   []string
-	podsRemain      bool  // true: pods remain on the node
+	podsRemain      bool  // if true, pods stay on the node
 	tokenError      error // error of IssueToken
 	syncVersions    kube.MinVersions
 	staleReason     string
-	isInstanceGone  bool // true: the provider has no instance
+	isInstanceGone  bool // if true, the provider has no instance
 	failureTime     time.Time
 	deletionAnswer  cloud.InstanceAnswer
 	decisionTime    time.Time // workflow time of the last decision
 	decisionReads   []kube.ReadInput
 	preservationEnd time.Time // end of the preservation
 
-	deletionFacts deletion.Facts // facts of the machine's deletion
+	deletionFacts deletion.Facts // state of the machine's deletion
 	nodeLoad      drain.NodeLoad
 	drainResult   workflowsdrain.Result
 
 	finalizerRefusals int    // number of times that the API server refuses the finalizer
-	nodeWriteError    error  // the API server's error for a write of the node; nil: it accepts the write
+	nodeWriteError    error  // the API server's error for writes of the node; nil if it accepts them
 	onDrainEnd        func() // called when a drain has ended; may be nil
 
 	createIntents   []machine.Report         // the inputs of RecordCreateIntent
 	instanceRecords []machine.InstanceRecord // the inputs of RecordInstance
 
-	cancelDrain       bool  // true: a person cancels the drain
-	targetUnreachable bool  // true: the target cluster does not answer
-	targetError       error // the target cluster's error; nil: it does not answer
-	// the successive results of AwaitDetach before the volumes are detached
+	cancelDrain       bool  // if true, a person cancels the drain
+	targetUnreachable bool  // if true, the target cluster does not answer
+	targetError       error // error of the target cluster; nil if it does not answer
+	// results of the calls of AwaitDetach until the volumes are detached
 	detachResults  []drain.DetachResult
 	detachInputs   []drain.DetachWait // the inputs of AwaitDetach
-	volumeAttached bool               // true: a volume stays attached to the node
+	volumeAttached bool               // if true, a volume stays attached to the node
 	// instance that the provider knows but the object does not contain
 	unrecordedInstance     string
 	instanceStatus         func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) // InstanceStatus; nil: unrecordedInstance
 	instanceStatusDuration time.Duration                                             // duration of InstanceStatus
 }
 
-// decideMachine returns the decision of DecideMachine: a creation whose timeout has ended is Failed.
+// decideMachine returns the decision of DecideMachine. If the creation timeout has ended, the machine is Failed.
 func (w *world) decideMachine(at time.Time, done deletion.Stage) machine.Decision {
 	w.decisionTime = at
 	d := w.decision
@@ -275,7 +275,7 @@ func newWorld(t *testing.T) *world {
 				w.detachInputs = append(w.detachInputs, in)
 				return seen, nil
 			}
-			if w.volumeAttached { // for the workflow, AwaitDetach runs on
+			if w.volumeAttached { // for the workflow, this call of AwaitDetach does not end
 				return drain.DetachResult{}, temporal.NewApplicationErrorWithOptions(
 					"goes on",
 					"GoesOn",
@@ -323,7 +323,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// lock guards the world: under load, a local activity may still run after the workflow has cancelled it.
+// lock locks the world, because under load a local activity may still run after the workflow has cancelled it.
 func (w *world) lock() (unlock func()) {
 	w.mu.Lock()
 	return w.mu.Unlock
@@ -339,7 +339,7 @@ func (w *world) logWrite(what string) func(context.Context, kube.ReadInput) (str
 	}
 }
 
-// changeAfterDelay changes the world after the time d, and signals the change.
+// changeAfterDelay calls change after the duration d, and sends the signal of a change.
 func (w *world) changeAfterDelay(d time.Duration, change func()) {
 	w.env.RegisterDelayedCallback(func() {
 		unlock := w.lock()
@@ -395,8 +395,8 @@ func TestMachineIsCreatedInitialisedAndJoins(t *testing.T) {
 	require.Nil(t, w.reports[len(w.reports)-1].Step, "a calm machine has no operation")
 }
 
-// The cloud assigns the node name after the instance exists: Millwright finds the node by its provider ID and records
-// its name.
+// The cloud assigns the node name only after it has created the instance. Millwright finds the node by its provider ID,
+// and records the node name.
 func TestMachineWhoseNodeIsFoundByItsProviderID(t *testing.T) {
 	w := newWorld(t)
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
@@ -417,7 +417,7 @@ func TestMachineWhoseNodeIsFoundByItsProviderID(t *testing.T) {
 	)
 }
 
-// If the node has already joined when the cloud answers, one report contains both changes.
+// If the node has already joined when the cloud answers, one report contains the instance and the node.
 func TestMachineWhoseNodeHasAlreadyJoined(t *testing.T) {
 	w := newWorld(t)
 	w.nodeVerdict = &health.Verdict{
@@ -643,7 +643,8 @@ func TestMachineTakesABurstOfSignalsAsOne(t *testing.T) {
 	require.LessOrEqual(t, len(w.activityLog), 13, "50 signals woke it more than once: %v", w.activityLog)
 }
 
-// A Secret is repaired during the provider call. The machine must not wait for a signal that has already arrived.
+// A person repairs a Secret while a provider call is in progress. The machine must not wait for a signal that has
+// already arrived.
 func TestMachineRetriesAfterARepairDuringTheCall(t *testing.T) {
 	w := newWorld(t)
 	start := w.env.Now()
@@ -671,8 +672,8 @@ func TestMachineRetriesAfterARepairDuringTheCall(t *testing.T) {
 	require.Equal(t, "Running", w.reports[len(w.reports)-1].Phase)
 }
 
-// No worker serves the provider's task queue, and a call waits there. The call is cancelled when the class names
-// another provider.
+// No worker polls the provider's task queue, so a call waits there. When the class names another provider, the workflow
+// cancels the call.
 func TestACallFollowsTheProviderOfItsClass(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Provider = "nobody"
@@ -689,10 +690,10 @@ func TestACallFollowsTheProviderOfItsClass(t *testing.T) {
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
-	// Both calls have the same activity ID. If the first call ended earlier, the test environment would take its
-	// answer for the answer of the second call.
+	// Both calls have the same activity ID. If the first call ended too early, the test environment would use its
+	// answer for the second call.
 	w.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
-		if info.ActivityType.Name == "CreateInstance" { // the listener gets no cancelled call
+		if info.ActivityType.Name == "CreateInstance" { // the listener is not called for a cancelled call
 			close(over)
 		}
 	})
@@ -701,7 +702,7 @@ func TestACallFollowsTheProviderOfItsClass(t *testing.T) {
 	require.Equal(t, []string{"provider-nobody", "provider-virtual"}, queues)
 }
 
-// At the deadline the workflow reads live: a node that joined without a signal is not treated as missing.
+// At the deadline, the workflow reads from the API server. If a node has joined without a signal, the workflow sees it.
 func TestMachineReadsLiveAtItsDeadline(t *testing.T) {
 	w := newWorld(t)
 	w.env.RegisterDelayedCallback(w.setNodeJoined, time.Minute) // the node joins without a signal

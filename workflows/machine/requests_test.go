@@ -27,7 +27,8 @@ var forceOrder = request.CommandOrder{
 	Reason:  "it burns",
 }
 
-// newWaitingWorld returns a world whose machine waits 10 minutes for its node and is calm afterwards.
+// newWaitingWorld returns a world in which the node of the machine joins after 10 minutes, and then nothing is left to
+// do.
 func newWaitingWorld(t *testing.T) (*world, *workflowstest.Operator) {
 	w := newWorld(t)
 	w.decision.Need = attention.Node
@@ -141,8 +142,9 @@ func undecryptablePayload() converter.RawValue {
 	})
 }
 
-// Any client with the right to signal can send a payload that no process can decrypt. The run continues: it refuses
-// an undecryptable request with the reason, and treats an undecryptable signal as a change with unknown versions.
+// Any client with the right to signal can send a payload that no process can decrypt. The run continues: the workflow
+// refuses a request that cannot be decrypted, and treats a signal that cannot be decrypted as a change with unknown
+// versions.
 func TestUndecryptablePayloadsDoNotStopTheRun(t *testing.T) {
 	w, c := newWaitingWorld(t)
 	w.env.SetDataConverter(connection.DataConverter())
@@ -183,7 +185,7 @@ func TestRequestsBySignalKeepTheirOrder(t *testing.T) {
 	require.Equal(t, []string{"ann", "bob", "eve"}, actors)
 }
 
-// The next decision waits for the resource version that a request wrote.
+// When a request was written, the next decision waits for the written resource version.
 func TestRequestRaisesTheVersions(t *testing.T) {
 	w, c := newWaitingWorld(t)
 	var versions kube.MinVersions
@@ -193,8 +195,8 @@ func TestRequestRaisesTheVersions(t *testing.T) {
 	require.Equal(t, "12", versions[kube.MachinesResource])
 }
 
-// A request for a drain is written on the drain's machine. The request takes effect when the bridge signals the
-// change, as after kubectl.
+// A request for a drain is written on the drain's machine. The request takes effect when the bridge signals this
+// change, as after a change with kubectl.
 func TestRequestForADrainIsActedUponAfterItWasWritten(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	c := workflowstest.NewOperator(e.Env, e.Lock)

@@ -45,8 +45,8 @@ func (w *world) failCreations() {
 	}
 }
 
-// A client rewrites an annotation of the machine every second. The provider is called again only when the class
-// changes.
+// A client rewrites an annotation of the machine every second. Only a change of the class makes the workflow call the
+// provider again.
 func TestASignalThatChangesNothingForTheCallEndsNoBackOff(t *testing.T) {
 	w := newWorld(t)
 	w.failCreations()
@@ -67,8 +67,9 @@ func TestASignalThatChangesNothingForTheCallEndsNoBackOff(t *testing.T) {
 	require.Equal(t, "Failed", w.lastReport().Phase)
 }
 
-// The class changes while a call is in back-off. The next call may be open for minutes: the status no longer names the
-// cause of the former call, and the step begins anew, so that a slow call counts from its own begin.
+// The class changes while a call is in back-off. The next call may be open for minutes, so the status no longer
+// contains the cause of the previous call. The step starts again, so that the duration of the next call counts from its
+// own start.
 func TestTheCauseOfACallGoesWithTheNextCall(t *testing.T) {
 	w := newWorld(t)
 	w.failCreations()
@@ -216,7 +217,8 @@ func TestMachineWhoseUserDataNeedsNoToken(t *testing.T) {
 	require.Equal(t, "class/1 secret/2 ", w.instanceRecords[0].Tokenless)
 }
 
-// If a call fails because it needs a token, the workflow decides live and makes another attempt.
+// If a call fails because it needs a bootstrap token, the next decision reads from the API server, and the workflow
+// calls again.
 func TestMachineWhoseUserDataNowNeedsAToken(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Token = false
@@ -268,7 +270,7 @@ func TestMachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T) {
 	require.Equal(t, []string{"InstanceCreated"}, w.eventReasons(), "no event Joined follows")
 }
 
-// setUnhealthy makes a Running machine unhealthy; its health timeout ends at the given time.
+// setUnhealthy makes a Running machine unhealthy until the given end of its health timeout.
 func (w *world) setUnhealthy(until time.Time) {
 	w.decision.Need = attention.Recovery
 	w.decision.Phase = "Unknown"
@@ -288,7 +290,7 @@ func TestHealthTimeoutFiresOnTime(t *testing.T) {
 	until := w.env.Now().Add(10 * time.Minute)
 	w.setUnhealthy(until)
 	for at := time.Minute; at < 10*time.Minute; at += time.Minute {
-		w.changeAfterDelay(at, func() {}) // flapping conditions do not postpone the check
+		w.changeAfterDelay(at, func() {}) // signals about changing conditions do not delay the check
 	}
 	w.env.RegisterDelayedCallback(w.setHealthFailed, 10*time.Minute-time.Second)
 	var failed time.Time
@@ -325,8 +327,8 @@ func TestVanishedInstanceIsNoticedEarly(t *testing.T) {
 	require.Less(t, w.env.Now().Sub(start), time.Minute)
 }
 
-// newVanishedInstanceWorld returns a world whose node is unhealthy and whose instance is gone. The machine fails once
-// that is recorded.
+// newVanishedInstanceWorld returns a world with an unhealthy node and without its instance. The machine becomes Failed
+// when the missing instance is recorded.
 func newVanishedInstanceWorld(t *testing.T) *world {
 	w := newWorld(t)
 	w.setUnhealthy(w.env.Now().Add(10 * time.Minute))
@@ -339,7 +341,7 @@ func newVanishedInstanceWorld(t *testing.T) *world {
 	return w
 }
 
-// Events of a dying node arrive while the provider is being asked.
+// While the provider call is open, the conditions of the unhealthy node cause signals.
 func TestSignalsDoNotEndTheQuestionWhetherTheInstanceIsGone(t *testing.T) {
 	w := newVanishedInstanceWorld(t)
 	start := w.env.Now()
@@ -398,8 +400,8 @@ func TestAQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
 	require.Equal(t, 3, asked)
 }
 
-// If the machine is deleted during the question, the deletion does not wait for the answer, and makes no second call
-// beside the open one.
+// If the machine is deleted while the call is open, the deletion cancels the call. The machine never has two calls open
+// at the same time.
 func TestTheNextCallEndsTheQuestion(t *testing.T) {
 	w := newVanishedInstanceWorld(t)
 	w.instanceStatusDuration = time.Hour
@@ -425,7 +427,8 @@ func TestMachineWaitsForItsReplacementToBeGranted(t *testing.T) {
 	require.Equal(t, "Failed", w.lastReport().Phase)
 }
 
-// If most nodes look unhealthy, the circuit breaker holds the replacement: not this machine needs a repair.
+// If most nodes look unhealthy, the circuit breaker stops the replacement, and the status does not ask for a repair of
+// this machine.
 func TestReplacementHeldByTheBreakerIsShown(t *testing.T) {
 	for held, by := range map[bool]string{false: "HealthTimeout", true: "ReplacementHeld"} {
 		w := newWorld(t)
@@ -475,7 +478,7 @@ func TestDeletionOfAnUntriedMachineNeedsNoSecret(t *testing.T) {
 	require.Equal(t, "release", w.activityLog[len(w.activityLog)-1])
 }
 
-// A failed call may have created an instance: only the first call may assume that no instance was ever created.
+// A failed call may have created an instance, so only the first call may assume that no instance exists.
 func TestOnlyTheFirstCallHasNeverTried(t *testing.T) {
 	w := newWorld(t)
 	w.failCreations()

@@ -21,8 +21,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// Input is the input of a sweep, from its schedule. Fields of Input and Settings may be added. Fields must not be
-// renamed or retyped.
+// Input is the input of a sweep, which the sweep's schedule passes. Fields of Input and Settings may be added. Fields
+// must not be renamed or retyped.
 type Input struct {
 	Class    kube.Ref
 	Provider string
@@ -37,8 +37,8 @@ type Result struct {
 	Machines  int               // machines in the namespace of the class
 	Orphans   int               // instances that no machine claims, including the deleted instances
 	Collected []string          // provider IDs of the deleted instances
-	Kept      []string          // orphans that stay for now, with the reason
-	Unclear   []string          // instances that no sweep may delete
+	Kept      []string          // orphans that this sweep has not deleted, with the reason
+	Unclear   []string          // instances of which no sweep can know whether they are orphans
 	Sightings []orphan.Sighting // time at which each orphan was first seen
 	Nodes     int               // nodes without a machine that were marked
 }
@@ -49,7 +49,7 @@ const (
 	OutcomeHeld  = "Held" // nothing was deleted although there may be orphans
 )
 
-// BlockedOrphans is the value of the search attribute BlockedBy if a sweep needs a person's decision.
+// BlockedOrphans is the value of the search attribute BlockedBy if a person must decide about the orphans.
 const BlockedOrphans = "OrphansHeld"
 
 // parallelDeletions is the number of orphans that are deleted in parallel. Source: deletions are not urgent, and the
@@ -62,10 +62,10 @@ type sweep struct {
 	result Result
 }
 
-// Collection is one sweep over the instances of a class. Collection lists the instances in the cloud, then the
-// Machines in the API server, deletes the instances that had no Machine in two sweeps, and reports the outcome. The
-// result contains the new sightings. A failed sweep has deleted nothing by mistake and has no result: the next sweep
-// gets the result of the last successful sweep.
+// Collection is one orphan sweep for a class. Collection first lists the instances in the cloud, and then the Machines
+// in the API server. Collection deletes the instances that have no Machine in two sweeps, and reports the outcome. The
+// result contains the sightings for the next sweep. If a sweep fails, it has deleted no instance by mistake and has no
+// result. The next sweep then gets the result of the last successful sweep.
 func Collection(ctx workflow.Context, in Input) (Result, error) {
 	c := &sweep{
 		WorkflowState: run.NewWorkflowState(ctx, run.KindOrphanCollection, class.ClassesResource, run.Input{Ref: in.Class}),
@@ -116,8 +116,8 @@ func (c *sweep) findOrphans(ctx workflow.Context) (d cloud.OrphanDecision, err e
 	return d, err
 }
 
-// deleteOrphans deletes the orphans that are due, parallelDeletions in parallel. If an orphan cannot be deleted,
-// deleteOrphans keeps its sighting, and the next sweep tries again.
+// deleteOrphans deletes the orphans that are due. deleteOrphans makes at most parallelDeletions calls in parallel. If
+// an orphan cannot be deleted, deleteOrphans keeps its sighting, and the next sweep tries again.
 func (c *sweep) deleteOrphans(ctx workflow.Context, targets []orphan.DeletionTarget) error {
 	if len(targets) == 0 {
 		return nil
@@ -166,7 +166,7 @@ func (c *sweep) recordDeletion(target orphan.DeletionTarget, end cloud.OrphanCal
 		c.recordKeptOrphan(target, failureMessage(err))
 		return
 	}
-	// if the instance becomes an orphan again, its sighting starts at zero
+	// a new orphan with this ID must start with a new sighting
 	c.result.Sightings = orphan.SightingsWithoutDeleted(c.result.Sightings, target.ProviderIDs)
 	if end.Kept != "" {
 		c.recordKeptOrphan(target, end.Kept)
@@ -179,7 +179,7 @@ func (c *sweep) recordDeletion(target orphan.DeletionTarget, end cloud.OrphanCal
 // a few.
 const maxKeptMessages = 15
 
-// maxReasonBytes limits an error text in a message of the result, in bytes.
+// maxReasonBytes is the maximum size in bytes of an error text in a message of the result.
 const maxReasonBytes = 200
 
 func (c *sweep) recordKeptOrphan(target orphan.DeletionTarget, why string) {
@@ -222,7 +222,8 @@ func (c *sweep) publishOutcome(ctx workflow.Context, d cloud.OrphanDecision) (Re
 	return *r, c.SetSearchAttributes(ctx)
 }
 
-// reportSweep counts the sweep and writes events of the class. If the report fails, the sweep is still complete.
+// reportSweep updates the metrics of sweeps, and writes events about the class. If the report fails, the sweep is still
+// complete.
 func (c *sweep) reportSweep(ctx workflow.Context, report activities.Report) {
 	report.Class = c.input.Class
 	if err := workflow.ExecuteActivity(run.QuickBatchOptions(ctx, "report how the sweep ended", 1), new(activities.Activities).ReportOrphans, report).

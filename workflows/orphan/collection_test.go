@@ -29,16 +29,17 @@ import (
 
 // sweepWorld is a class with instances; some of the instances have no machine.
 type sweepWorld struct {
-	t                   *testing.T
-	mu                  sync.Mutex // activities run concurrently
-	env                 *testsuite.TestWorkflowEnvironment
-	decision            cloud.OrphanDecision
-	searchError         error          // error of the search
-	collectResults      map[string]any // by machine: an OrphanCallResult or an error; missing: the instance is deleted
+	t           *testing.T
+	mu          sync.Mutex // activities run concurrently
+	env         *testsuite.TestWorkflowEnvironment
+	decision    cloud.OrphanDecision
+	searchError error // error of the search
+	// result by machine: an OrphanCallResult or an error; without an entry, the instance is deleted
+	collectResults      map[string]any
 	searchInput         cloud.OrphanSearch
 	deletedMachines     []string
 	runningDeletions    int
-	maxRunningDeletions int // maximum number of concurrent deletions
+	maxRunningDeletions int // maximum number of deletions that ran at the same time
 	reports             []activities.Report
 	reportsFail         bool  // true: ReportOrphans fails
 	markNodesError      error // error of MarkNodes
@@ -97,7 +98,7 @@ func newSweepWorld(t *testing.T) *sweepWorld {
 	return w
 }
 
-// setOrphans makes these machines missing. A previous sweep has seen their instances.
+// setOrphans deletes these machines from the world. An earlier sweep has already seen their instances as orphans.
 func (w *sweepWorld) setOrphans(machines ...string) {
 	w.decision.Instances, w.decision.Machines, w.decision.Orphans = 40, 30, len(machines)
 	for _, name := range machines {
@@ -208,7 +209,7 @@ func TestAHeldSweepDeletesNothingAndReportsTheHold(t *testing.T) {
 // The schedule passes on the last available result. A failed sweep must therefore have no result.
 func TestASweepThatGetsNoAnswerFailsAndDeletesNothing(t *testing.T) {
 	for says, err := range map[string]error{
-		// a non-retryable error fails at once
+		// the activity fails at once, because this error is not retryable
 		"may not list (Refused)": temporal.NewNonRetryableApplicationError("may not list", kube.TypeRefused, nil),
 		// other errors are retried
 		"connection refused": errors.New("connection refused"),
@@ -285,8 +286,8 @@ func TestASweepDeletesAtMostFiveOrphansInParallel(t *testing.T) {
 	assert.Less(t, len(text), 16<<10)
 }
 
-// deletedMachinesInOrder returns the deleted machines in the order of names, because the deletions of one batch end in
-// any order.
+// deletedMachinesInOrder returns the deleted machines in the order of names, because the deletions of a batch end in
+// random order.
 func (w *sweepWorld) deletedMachinesInOrder(names []string) (deleted []string) {
 	for _, name := range names {
 		for _, d := range w.deletedMachines {

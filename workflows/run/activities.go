@@ -24,8 +24,8 @@ func (o *WorkflowState) ActivityID(name string) string {
 	return name
 }
 
-// RecordCancelledActivity records how a cancelled activity ended. An activity that ended before its cancellation uses
-// up its ID for this run: the SDK fails every workflow task (TMPRL1100) if a second activity gets the same ID.
+// RecordCancelledActivity records how a cancelled activity ended. If the activity ended before its cancellation, this
+// run cannot use its ID again. The SDK fails every workflow task (TMPRL1100) if a second activity has this ID.
 func (o *WorkflowState) RecordCancelledActivity(name string, end error) {
 	if !temporal.IsCanceledError(end) {
 		o.usedActivityIDs[name]++
@@ -87,16 +87,16 @@ func IsFailureOfType(err error, failure string) bool {
 	return ok && application.Type() == failure
 }
 
-// IsTimeout reports whether an activity ended because of a timeout: during an attempt, or because the next attempt
-// would have started after the schedule-to-close timeout.
+// IsTimeout reports whether an activity has timed out, either during an attempt, or because the next attempt would
+// start after the schedule-to-close timeout.
 func IsTimeout(err error) bool {
 	_, timeout := errors.AsType[*temporal.TimeoutError](err)
 	activity, ok := errors.AsType[*temporal.ActivityError](err)
 	return timeout || ok && activity.RetryState() == enumspb.RETRY_STATE_TIMEOUT
 }
 
-// RefusalMessage returns the API server's message if the API server refused a write. RefusalMessage returns "" for any
-// other err and for nil.
+// RefusalMessage returns the API server's message if the API server refused a write. Otherwise RefusalMessage returns
+// "".
 func RefusalMessage(err error) string {
 	if application, ok := errors.AsType[*temporal.ApplicationError](err); ok && application.Type() == kube.TypeRefused {
 		return application.Message()

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Attribute is a search attribute of Millwright. Bootstrap registers it at the Temporal server.
+// Attribute is one of Millwright's search attributes. Bootstrap registers it at the Temporal server.
 type Attribute struct {
 	Name string
 	Type string // Keyword, KeywordList, Bool or Datetime
@@ -73,7 +73,8 @@ func inheritedAttributes(ctx workflow.Context) temporal.SearchAttributes {
 	return temporal.NewSearchAttributes(updates...)
 }
 
-// SetOutcome makes the outcome of a workflow that ends a search attribute. A history from before version 1 lacks it.
+// SetOutcome sets the outcome of a workflow as a search attribute when the workflow ends. Histories from before version
+// 1 do not have this attribute.
 func SetOutcome(ctx workflow.Context, outcome string) error {
 	if workflow.GetVersion(ctx, "outcome-attribute", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		return nil
@@ -98,8 +99,8 @@ func keywordUpdate(name, value string) temporal.SearchAttributeUpdate {
 	return keywordKey(name).ValueSet(phrase.CutText(value, maxKeywordBytes))
 }
 
-// keywordListUpdate sets a KeywordList search attribute to the values, each cut to maxKeywordBytes bytes. Values that
-// would exceed maxKeywordListBytes bytes are left out, from the end.
+// keywordListUpdate sets a KeywordList search attribute to the values, each cut to maxKeywordBytes bytes. If the list
+// would exceed maxKeywordListBytes bytes, its last values are dropped.
 func keywordListUpdate(name string, values []string) temporal.SearchAttributeUpdate {
 	fit, size := []string{}, len("[]")
 	for _, value := range values {

@@ -33,21 +33,24 @@ const (
 	// ID.
 	KindOrphanCollection Kind = "OrphanCollection"
 	KindProviderCheck    Kind = "ProviderCheck" // its ID has the name of the class; a person starts it
-	// Each installation has one Installation workflow. The workflow's memo names the control cluster that uses the
-	// installation's name.
+	// Each installation has exactly one workflow of this kind. The workflow's memo names the control cluster that uses
+	// the installation's name.
 	KindInstallation Kind = "Installation"
 )
 
 // The names of the task queues. Each provider also has its own task queue: Installation.ProviderTaskQueue.
 const (
-	QueueMachines   = "machines"   // queue for workflows, decisions, status, a few writes
+	// task queue for workflows, decisions, status writes and small numbers of other writes
+	QueueMachines   = "machines"
 	QueueKubernetes = "kubernetes" // queue for writes of many objects
-	QueueDrains     = "drains"     // evictions and waits for volumes; their long waits must not delay other activities
+	// task queue for evictions and for waits for volumes, which are long and must not delay other activities
+	QueueDrains = "drains"
 )
 
-// Installation is the name of one Millwright (flag --cluster-name). The names of its task queues, and the IDs of its
-// workflows and schedules, begin with it, so installations that share a Temporal namespace never process each other's
-// tasks. Installation is empty only in unit tests and in histories recorded before this name existed.
+// Installation is the name of one Millwright (flag --cluster-name). The installation name is the prefix of the names of
+// the task queues and of the IDs of the workflows and schedules. Therefore installations that share a Temporal
+// namespace never get each other's tasks. Installation is empty only in unit tests and in histories recorded before
+// this name existed.
 type Installation string
 
 // maxInstallationLength is the maximum length of an installation's name. A workflow ID also contains other names and
@@ -72,7 +75,7 @@ func (i Installation) Check() error {
 	return nil
 }
 
-// idSeparator stands after the installation's name in a queue name or an ID.
+// idSeparator follows the installation name in the name of a task queue or in an ID.
 const idSeparator = "/"
 
 // TaskQueue returns the full name of the task queue: the installation's name and the given name.
@@ -93,8 +96,8 @@ func (i Installation) idPrefix() string {
 	return string(i) + idSeparator
 }
 
-// ParseID splits an ID of this installation into kind, namespace, name and UID. A long name may be shortened in the
-// ID. ours is false if the ID belongs to another installation or is no object's ID.
+// ParseID returns the kind, namespace, name and UID in an ID of this installation. If the name is long, the ID may
+// contain only its start. ours is false if the ID belongs to another installation, or if it is not the ID of an object.
 func (i Installation) ParseID(id string) (kind Kind, ref kube.Ref, ours bool) {
 	rest, ours := strings.CutPrefix(id, i.idPrefix())
 	parts := strings.Split(rest, idSeparator)
@@ -117,7 +120,7 @@ func InstallationOfWorkflow(ctx workflow.Context) Installation {
 	return Installation(name)
 }
 
-// InstallationInID returns the installation in a workflow ID, or "" if the ID contains none.
+// InstallationInID returns the installation name in a workflow ID. If there is none, it returns "".
 func InstallationInID(workflowID string) Installation {
 	parts := strings.SplitN(workflowID, idSeparator, 3)
 	if len(parts) < 3 || !slices.ContainsFunc(allKinds(), func(k Kind) bool { return k.idSegment() == parts[1] }) {
@@ -129,9 +132,9 @@ func InstallationInID(workflowID string) Installation {
 // Namespace is the Temporal namespace of Millwright.
 const Namespace = "millwright"
 
-// SignalChanged is the only signal of the bridge. SignalChanged says that something about the object changed, and the
-// workflow decides again. A deployment forwards SignalChanged to its open rollout, and the rollout reports its own end
-// with it.
+// SignalChanged is the only signal of the bridge. The signal tells a workflow that something about its object has
+// changed, so the workflow decides again. A deployment's workflow also forwards the signal to its open rollout, and the
+// rollout sends the signal when it ends.
 const SignalChanged = "changed"
 
 // ChangeSignal is the content of SignalChanged: the event, and the resource versions to read, but no command. Fields
@@ -141,18 +144,20 @@ type ChangeSignal struct {
 	Generation int64
 	Versions   kube.MinVersions // resource versions that the caches must have reached
 	Deleting   bool
-	// Tell is for a rollout: the ID of a workflow to signal when the rollout ends. Empty: no change.
+	// Tell is the ID of a workflow that the rollout must signal when the rollout ends. Only signals to a rollout have
+	// it. Empty: no change.
 	Tell  string
-	Ended string // for a deployment: the rollout that has ended; empty: none
+	Ended string // for a deployment: ID of the rollout that has ended; may be empty
 
 	undecryptable bool // the content could not be decrypted
 }
 
-// MarkUndecryptable replaces a signal that cannot be decrypted: the result only says that something has changed.
+// MarkUndecryptable replaces the content of a signal that cannot be decrypted. The new content only tells that
+// something has changed.
 func (c *ChangeSignal) MarkUndecryptable(string) { *c = ChangeSignal{undecryptable: true} }
 
-// maxIDLength is the maximum length of a workflow ID whose name is not cut. Temporal's SQL stores keep 255
-// characters; the namespace and the UID must fit as well.
+// maxIDLength is the maximum length of a workflow ID whose name is not cut. Temporal's SQL stores allow 255 characters.
+// A longer ID must also have space for the namespace and the UID.
 const maxIDLength = 200
 
 func allKinds() []Kind {
@@ -180,9 +185,9 @@ func (k Kind) idSegment() string {
 	return strings.ToLower(string(k))
 }
 
-// ID returns the workflow ID of an object: installation/kind/namespace/name/uid, and /revision for a rollout. If the
-// ID is longer than maxIDLength, ID cuts the name and appends a hash of the full ID. No other function makes workflow
-// IDs.
+// ID returns the workflow ID of an object: installation/kind/namespace/name/uid, and /revision for a rollout. If the ID
+// is longer than maxIDLength, ID cuts the name and appends a hash of the full ID. All workflow IDs must be made with
+// this function.
 func (i Installation) ID(kind Kind, ref kube.Ref, revision ...int64) string {
 	end := "/" + ref.UID
 	for _, n := range revision {

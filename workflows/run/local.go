@@ -10,13 +10,13 @@ import (
 	"millwright/activities/request"
 )
 
-// LocalActivity is an activity that may run as a local activity. Temporal records a local activity only when its
-// workflow task ends: if the worker dies before that, another worker runs the activity a second time, and may read
-// other facts. Only activities whose second run is harmless are declared as LocalActivity. All others are regular
-// activities: they start only after the decision is in the history. ADR 0020.
+// LocalActivity is an activity that may run as a local activity. Temporal records the result of a local activity only
+// when the workflow task completes. If the worker dies before that, another worker runs the activity again, and may
+// read different data. Declare an activity as a LocalActivity only if a second run does no harm. All other activities
+// run as regular activities, which start only after the decision is in the history. ADR 0020.
 type LocalActivity[In, Out any] struct{ Activity any }
 
-// NewLocalActivity declares an activity whose second run is harmless, even if the second run reads other facts.
+// NewLocalActivity declares an activity that may run twice without harm, even if the second run reads different data.
 func NewLocalActivity[In, Out any](activity func(context.Context, In) (Out, error)) LocalActivity[In, Out] {
 	return LocalActivity[In, Out]{activity}
 }
@@ -27,8 +27,8 @@ var (
 	applyClusterAPIRequest = NewLocalActivity(new(capi.Activities).ApplyClusterAPIRequest)
 )
 
-// Start starts an activity that makes n writes, or one decision (n = 1). Up to FewWrites writes run as a local
-// activity. More writes, or a failed local attempt, run as a regular activity with the given options.
+// Start starts an activity that makes n writes, or one decision (n = 1). If n is at most FewWrites, Start runs a local
+// activity. If n is larger, or if the local attempt fails, Start runs a regular activity with the given options.
 func (a LocalActivity[In, Out]) Start(
 	ctx, options workflow.Context,
 	o *WorkflowState,
@@ -44,7 +44,7 @@ func (a LocalActivity[In, Out]) Start(
 		if err := first.Get(ctx, result); isConclusive(ctx, err) {
 			return err
 		}
-		if err := o.SetSearchAttributes(ctx); err != nil { // the regular activity may take longer than a second
+		if err := o.SetSearchAttributes(ctx); err != nil { // the regular activity may run for more than a second
 			return err
 		}
 		return workflow.ExecuteActivity(options, a.Activity, in).Get(ctx, result)

@@ -15,22 +15,22 @@ type Procedure[D any, R runResult] interface {
 	BaseObject() *WorkflowState
 	// Decide runs an activity that returns the next step.
 	Decide(ctx workflow.Context) (D, error)
-	// Step carries out a decision, or waits until something changes. A non-nil result ends the run.
+	// Step carries out a decision, or waits until something changes. If the result is not nil, the run ends.
 	Step(ctx workflow.Context, d D) (*R, error)
 	// FinishOpenWork waits for work that must end before the run ends. again is true if the run continues as new.
 	FinishOpenWork(ctx workflow.Context, again bool)
-	// NextInput returns the input of the run that continues this one.
+	// NextInput returns the input for the run that continues this run.
 	NextInput() any
 }
 
 // runResult is the result of a run.
 type runResult interface {
-	IsCalm() bool // true: no work is left, so a signal that arrives before the end makes the run continue
+	IsCalm() bool // if true, nothing is left to do; a signal that arrives before the end then makes the run continue
 }
 
-// ExecuteLoop runs the workflow of one object: it receives signals, decides and carries out steps. A step that ends the
-// run, or a long history, ends the loop; the run then ends or continues as new. No signal or operator request is lost:
-// the workflow does not yield between the last check for signals and requests and the return.
+// ExecuteLoop runs the workflow of one object: it receives signals, makes decisions and executes steps. The loop ends
+// when a step ends the run or when the history is long. The run then ends or continues as new. No signal or request is
+// lost, because the workflow does not yield between its last check for them and its return.
 func ExecuteLoop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (ended R, err error) {
 	o := p.BaseObject()
 	if err := o.acceptRequests(ctx); err != nil {
@@ -59,21 +59,21 @@ func ExecuteLoop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (e
 	}
 }
 
-// idleBeforeEnd delays the end of a calm run by calmAfter, or until a signal arrives, for kinds whose changes come in
-// bursts. The wait also makes Temporal record the last local activities: if a signal has arrived meanwhile, the
-// server refuses the workflow task that ends the run, and local activities that are not recorded run again. A
-// machine's run ends without this wait: a timer and a workflow task per machine cost more than the few repetitions
-// (ADR 0089).
+// idleBeforeEnd delays the end of a run that has nothing left to do by calmAfter, or until a signal arrives. Only kinds
+// with changes in bursts use this wait. During the wait, Temporal also records the last local activities. Without the
+// wait, a signal could make the server reject the workflow task that ends the run, and local activities that are not
+// recorded would run again. Runs of machines do not wait, because a timer and a workflow task per machine cost more
+// than the few repetitions (ADR 0089).
 func (o *WorkflowState) idleBeforeEnd(ctx workflow.Context) {
 	if !o.IdleBeforeEnd {
 		return
 	}
 	timer := o.EnsureTimer(ctx, "calm", "calm: the run ends", workflow.Now(ctx).Add(calmAfter))
-	_ = o.AwaitChange(ctx, timer) // if the run is cancelled during this wait, it still ends as calm
+	_ = o.AwaitChange(ctx, timer) // if the run is cancelled during this wait, its outcome is still Calm
 	o.CancelTimer("calm")
 }
 
-// awaitRequests waits until all received requests are carried out, and reports whether it had to wait.
+// awaitRequests waits until all received requests are executed, and reports whether it had to wait.
 func (o *WorkflowState) awaitRequests(ctx workflow.Context) (waited bool, err error) {
 	if o.allRequestsDone(ctx) {
 		return false, nil
@@ -81,8 +81,8 @@ func (o *WorkflowState) awaitRequests(ctx workflow.Context) (waited bool, err er
 	return true, workflow.Await(ctx, func() bool { return o.allRequestsDone(ctx) })
 }
 
-// ShowRefusal shows that the API server refuses a write. The shown start time is the time of the first refusal, not
-// of the latest attempt.
+// ShowRefusal shows that the API server refuses a write. The step shows the time of the first refusal, not of the
+// latest attempt.
 func (o *WorkflowState) ShowRefusal(ctx workflow.Context, err error) {
 	if o.firstRefusalTime.IsZero() {
 		o.firstRefusalTime = workflow.Now(ctx)
@@ -99,7 +99,7 @@ func (o *WorkflowState) ShowRefusal(ctx workflow.Context, err error) {
 }
 
 // awaitRetryAfterRefusal waits until a signal arrives or it is time to retry a refused write. A refusal does not fail
-// the run: a role, a webhook or a quota that refuses the write may accept it later, and none of them sends an event.
+// the run. If a role, a webhook or a quota has refused the write, it may accept the write later, but sends no event.
 func (o *WorkflowState) awaitRetryAfterRefusal(ctx workflow.Context, err error) error {
 	o.ShowRefusal(ctx, err)
 	o.consecutiveRefusals++
@@ -120,8 +120,9 @@ func (o *WorkflowState) awaitRetryAfterRefusal(ctx workflow.Context, err error) 
 	return err
 }
 
-// runSteps decides and carries out steps until a step ends the run. A nil result means that the run continues as new.
-// If IdleBeforeEnd is set, a run that becomes calm after its first step waits (see idleBeforeEnd) before it ends.
+// runSteps decides and carries out steps until a step ends the run. If the result is nil, the run continues as new. If
+// IdleBeforeEnd is set, and the run has executed a step and has nothing left to do, the run waits before it ends (see
+// idleBeforeEnd).
 func runSteps[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (*R, error) {
 	o := p.BaseObject()
 	for first := true; ; first = false {
@@ -138,10 +139,11 @@ func runSteps[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (*R, 
 		}
 		switch {
 		case IsFailureOfType(err, kube.TypeRewound):
-			// The API server was restored: no cache will reach the former minimum versions.
+			// The API server was restored, so no cache will reach the old minimum versions.
 			o.Versions, o.Live = kube.MinVersions{}, true
 		case IsFailureOfType(err, kube.TypeObjectGone), IsFailureOfType(err, kube.TypeConflict), IsTimeout(err):
-			// the object changed or is gone, or the decision is too old: the next decision reads from the API server
+			// the object has changed or is gone, or the decision is too old, so the next decision must read from the
+			// API server
 			o.Live = true
 		case err != nil || over != nil:
 			if over != nil && (*over).IsCalm() && !first {

@@ -21,7 +21,8 @@ import (
 	"millwright/api/vocabulary"
 )
 
-// testProcedure's first step takes a minute and then ends as the test says. The second step ends the run as calm.
+// The first step of testProcedure takes a minute, and then ends as the test has set. The second step ends the run,
+// because nothing is left to do.
 type testProcedure struct {
 	*WorkflowState
 	firstStep        func() (*Result, error)
@@ -301,8 +302,8 @@ func TestTheWaitAfterARefusalGrows(t *testing.T) {
 	}, waits)
 }
 
-// No cache reaches the resource versions of an API server state that a restore removed, so the run resets its
-// versions.
+// After a restore of the API server, no cache reaches the resource versions from before the restore. The run must
+// therefore reset its minimum versions.
 func TestARunForgetsTheVersionsOfAnAPIServerThatWasRestored(t *testing.T) {
 	w := newLoopWorld(t, func() (*Result, error) {
 		return nil, temporal.NewNonRetryableApplicationError("restored", kube.TypeRewound, nil)

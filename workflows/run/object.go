@@ -13,8 +13,8 @@ import (
 	"millwright/activities/kube"
 )
 
-// Input is the input of one run of an object's workflow. The bridge fills it for a new run; a run that continues as
-// new fills it for the next run. Fields may be added. Fields must not be renamed or retyped.
+// Input is the input of one run of an object's workflow. The bridge creates the input for a new run. A run that
+// continues as new creates the input for the next run. Fields may be added. Fields must not be renamed or retyped.
 type Input struct {
 	Ref       kube.Ref
 	Versions  kube.MinVersions // resource versions that the caches must have reached before the first decision
@@ -36,32 +36,36 @@ const (
 // IsCalm reports whether the run ended because no work was left.
 func (r Result) IsCalm() bool { return r.Outcome == OutcomeCalm }
 
-// CalmResult ends a run that has no work left.
+// CalmResult returns the result of a run that has nothing left to do.
 func CalmResult(why string) (*Result, error) { return &Result{OutcomeCalm, why}, nil }
 
-// GoneResult ends the run of an object that no longer exists.
+// GoneResult returns the result of a run whose object no longer exists.
 func GoneResult(why string) (*Result, error) { return &Result{OutcomeGone, why}, nil }
 
 // WorkflowState is the state that the workflows of all objects share: minimum versions, timers, and the step shown in
 // Temporal.
 type WorkflowState struct {
-	ID                  string
-	kind                Kind
-	resource            kube.Resource // the cache of the kind's objects
-	Ref                 kube.Ref
-	Versions            kube.MinVersions
-	Live                bool // true: the next decision reads from the API server
-	ContinuesAsNew      bool // true: a calm run continues as new instead of ending
-	IdleBeforeEnd       bool // true: a calm run that has carried out a step waits calmAfter before it ends
-	Changed             workflow.ReceiveChannel
-	requestSignals      workflow.ReceiveChannel // signals with operator requests; nil for kinds without requests
-	writingRequest      bool                    // true while a request that arrived as a signal is being written
-	Tell                string                  // for a rollout: ID of the workflow to signal at its end; empty: none
-	Ended               string                  // for a deployment: ID of the rollout that last reported its end; empty: none
+	ID             string
+	kind           Kind
+	resource       kube.Resource // the cache of the kind's objects
+	Ref            kube.Ref
+	Versions       kube.MinVersions
+	Live           bool // if true, the next decision reads from the API server
+	ContinuesAsNew bool // if true, a run that has nothing left to do continues as new instead of ending
+	// if true, a run that has executed a step and has nothing left to do waits calmAfter before it ends
+	IdleBeforeEnd bool
+	Changed       workflow.ReceiveChannel
+	// signals with requests of operators; nil if the kind accepts no requests
+	requestSignals workflow.ReceiveChannel
+	writingRequest bool // true while a request that arrived as a signal is being written
+	// for a rollout: ID of the workflow to signal when the rollout ends; may be empty
+	Tell string
+	// for a deployment: ID of the last rollout that has reported its end; may be empty
+	Ended               string
 	Timers              map[string]*timer
 	usedActivityIDs     map[string]int // by activity name: number of IDs that this run cannot use again
 	consecutiveRefusals int            // consecutive writes that the API server refused
-	firstRefusalTime    time.Time      // time of the first consecutive refusal; zero: none
+	firstRefusalTime    time.Time      // time of the first of these refusals; zero if there is none
 	Shown               Step
 	publishedStep       Step // the step in the search attributes
 }
@@ -92,20 +96,21 @@ func NewWorkflowState(ctx workflow.Context, kind Kind, resource kube.Resource, i
 	return o
 }
 
-// BaseObject returns o: it implements Procedure for every kind that embeds WorkflowState.
+// BaseObject returns o, so that each type that embeds WorkflowState implements this part of Procedure.
 func (o *WorkflowState) BaseObject() *WorkflowState { return o }
 
-// FinishOpenWork implements Procedure for kinds whose runs can end at once.
+// FinishOpenWork implements Procedure for kinds without work that must complete before the end of a run.
 func (o *WorkflowState) FinishOpenWork(workflow.Context, bool) {}
 
-// NextInput returns the input of the run that continues this run, for kinds that keep only the versions.
+// NextInput returns the input for the run that continues this run. Kinds that pass on more than the versions have their
+// own NextInput.
 func (o *WorkflowState) NextInput() any {
 	return Input{Ref: o.Ref, Versions: o.Versions, Continued: true}
 }
 
-// NewRead returns the minimum versions for the next facts, and the workflow time for the activities' decisions and
-// writes; see kube.ReadInput. The version map is a copy: a local activity gets its input without serialization, and may
-// still read the map after the workflow has continued.
+// NewRead returns the minimum versions for the next read, and the workflow time for decisions and writes of activities;
+// see kube.ReadInput. The map of versions is a copy, because a local activity gets its input without serialization and
+// may still read the map after the workflow has continued.
 func (o *WorkflowState) NewRead(ctx workflow.Context) kube.ReadInput {
 	return kube.ReadInput{Ref: o.Ref, Versions: maps.Clone(o.Versions), Live: o.Live, At: workflow.Now(ctx)}
 }
@@ -122,8 +127,8 @@ func (o *WorkflowState) RaiseMinVersions(versions kube.MinVersions) {
 	}
 }
 
-// ReceiveSignals reads all signals that have arrived. ReceiveSignals does not yield: if the caller returns at once, no
-// signal is lost.
+// ReceiveSignals reads all signals that have arrived. ReceiveSignals does not yield, so no signal is lost if the caller
+// returns at once.
 func (o *WorkflowState) ReceiveSignals() (received bool) {
 	var c ChangeSignal
 	for o.Changed.ReceiveAsync(&c) {
@@ -146,8 +151,8 @@ func (o *WorkflowState) AwaitChange(ctx workflow.Context, futures ...workflow.Fu
 	return workflow.Await(ctx, over)
 }
 
-// EnsureTimer returns the timer with this name. EnsureTimer starts the timer if it does not exist yet, and restarts the
-// timer if its time has changed. Temporal's timeline shows the summary of the call that started the timer.
+// EnsureTimer returns the timer with this name. If the timer does not exist, EnsureTimer starts it. If its time has
+// changed, EnsureTimer restarts it. Temporal's timeline shows the summary of the call that started the timer.
 func (o *WorkflowState) EnsureTimer(ctx workflow.Context, name, summary string, at time.Time) workflow.Future {
 	if t := o.Timers[name]; t != nil {
 		if t.fireTime.Equal(at) {

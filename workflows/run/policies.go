@@ -20,10 +20,10 @@ import (
 
 // This file contains all timeouts and retry policies. A time limits each step, never a number of attempts.
 
-// TaskPriority is the dispatch priority of the tasks of an object's workflow and its children, when workers have a
-// backlog. MachineDeployments and MachineSets come first, because they decide for many machines. Objects of one
-// deployment share a fairness key, so that other work alternates with a rollout of thousands of machines. Temporal's
-// server uses the fairness key only if fairness is enabled.
+// TaskPriority returns the priority of the tasks of an object's workflow and its children. TaskPriority has an effect
+// only when tasks wait for workers. MachineDeployments and MachineSets come first, because they decide for many
+// machines. Objects of one deployment share a fairness key, so that a rollout of thousands of machines does not delay
+// the tasks of other deployments. Temporal's server uses the fairness key only if fairness is enabled.
 func TaskPriority(kind Kind, namespace string, o ParentNames) temporal.Priority {
 	p := temporal.Priority{PriorityKey: 3} // Temporal's default priority
 	if slices.Contains([]Kind{KindMachineDeployment, KindMachineSet, KindClusterAPIDeployment, KindClusterAPISet}, kind) {
@@ -34,29 +34,31 @@ func TaskPriority(kind Kind, namespace string, o ParentNames) temporal.Priority 
 	return p
 }
 
-// calmAfter is how long a calm run waits for more work before it ends, if it has carried out a step and its kind has
-// IdleBeforeEnd. Source: twice the bridge's debounce interval; ADR 0002 says how much work the wait saves.
+// calmAfter is how long a run with nothing left to do waits for more work before it ends. calmAfter waits only if it
+// has executed a step and IdleBeforeEnd is set. Source: twice the bridge's debounce interval; ADR 0002 says how much
+// work the wait saves.
 const calmAfter = time.Second
 
-// SettledAfter is how long a calm deployment waits for more work before its run continues as new. In a scale-up the
-// machines become ready one after the other; with this wait their status writes share one run. Source: ADR 0002.
+// SettledAfter is how long a deployment with nothing left to do waits for more work before its run continues as new.
+// During a scale-up, machines become ready one after the other. Because of the wait, their status writes are in one
+// run. Source: ADR 0002.
 const SettledAfter = 20 * time.Second
 
-// RecheckStuck is the interval at which a run that waits for a person decides again. Normally the bridge signals the
-// run when the awaited object changes; the recheck covers a change that no watch reported. With an interval of one
-// hour a stuck run writes eleven history events per hour.
+// RecheckStuck is how often a run decides again while it waits for a person. Normally the bridge signals the run when
+// an object has changed. RecheckStuck is for changes that no watch has reported. With an interval of one hour, a run
+// that waits writes eleven history events per hour.
 const RecheckStuck = explain.RecheckStuck
 
-// RefusedAgain is the first wait before a refused write is retried, if no signal arrives earlier. Quotas and webhooks
-// do not report when they would accept a write. Source: a sixth of the bridge's resync interval.
+// RefusedAgain is how long a run waits before the first retry of a refused write, unless a signal arrives. Quotas and
+// webhooks do not report when they would accept a write. Source: a sixth of the bridge's resync interval.
 const RefusedAgain = explain.RefusedAgain
 
 // maxRefusalWait is the longest wait before a refused write is retried. Source: five times the bridge's resync
 // interval.
 const maxRefusalWait = explain.RefusedMost
 
-// WaitAfterRefusal returns the wait after n consecutive refused writes or unanswered questions: RefusedAgain for n = 1,
-// doubled for each further one, at most maxRefusalWait.
+// WaitAfterRefusal returns the wait after n consecutive refusals or calls without an answer. The wait is RefusedAgain
+// for n = 1, and doubles with each further one, up to maxRefusalWait.
 func WaitAfterRefusal(n int) time.Duration {
 	wait := RefusedAgain
 	for ; n > 1 && wait < maxRefusalWait; n-- {
@@ -65,8 +67,8 @@ func WaitAfterRefusal(n int) time.Duration {
 	return min(wait, maxRefusalWait)
 }
 
-// localOptions returns local activity options for decisions and small idempotent writes: one attempt of at most two
-// seconds. After a failure the caller runs the same activity as a regular activity.
+// localOptions returns the options of local activities for decisions and small idempotent writes: one attempt of at
+// most two seconds. If the attempt fails, the caller runs the same activity as a regular activity.
 func localOptions(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		Summary:             ShortenSummary(summary),
@@ -75,9 +77,9 @@ func localOptions(ctx workflow.Context, summary string) workflow.Context {
 	})
 }
 
-// FewWrites is the maximum number of writes of one decision that run as a local activity, or (if a local activity is
-// not allowed) as a regular activity on the workflow's own task queue. Source: a write took 60 ms on an API server
-// that shared two busy CPUs; 30 writes need nearly the two seconds of a local activity.
+// FewWrites is the maximum number of writes of one decision that run as a local activity. If the activity may not be
+// local, it runs as a regular activity in the workflow's own task queue. Source: on an API server that shared two busy
+// CPUs, a write took 60 ms, so 30 writes take almost the two seconds of a local activity.
 const FewWrites = 30
 
 // clusterOptions returns activity options for reads and writes of the clusters. An API server answers within seconds
@@ -99,8 +101,8 @@ func clusterOptions(ctx workflow.Context, queue, summary string) workflow.Contex
 // ManyWrites stands for any number of writes above FewWrites.
 const ManyWrites = FewWrites + 1
 
-// queueForWrites returns the task queue for a number of writes. Few writes use the workflow's own task queue: the
-// server can then start the activity eagerly, on the worker that scheduled it.
+// queueForWrites returns the task queue for a number of writes. A few writes use the workflow's own task queue, because
+// the server can then start the activity eagerly on the worker that has scheduled it.
 func queueForWrites(writes int) string {
 	if writes <= FewWrites {
 		return QueueMachines
@@ -108,13 +110,13 @@ func queueForWrites(writes int) string {
 	return QueueKubernetes
 }
 
-// BatchOptions returns activity options for n writes of objects after one decision. After a minute the decision is too
-// old, and the workflow decides again.
+// BatchOptions returns the options of an activity that makes n writes of one decision. After a minute the decision is
+// too old, and the workflow decides again.
 func BatchOptions(ctx workflow.Context, summary string, n int) workflow.Context {
 	return withTotalTimeout(clusterOptions(ctx, queueForWrites(n), summary), time.Minute)
 }
 
-// ExtensionQuestionOptions returns BatchOptions for a call of a Cluster API runtime extension, which may take 30
+// ExtensionQuestionOptions is like BatchOptions, but for a call of a Cluster API runtime extension, which may take 30
 // seconds to answer.
 func ExtensionQuestionOptions(ctx workflow.Context, summary string) workflow.Context {
 	options := workflow.GetActivityOptions(BatchOptions(ctx, summary, 1))
@@ -130,15 +132,15 @@ func withTotalTimeout(ctx workflow.Context, d time.Duration) workflow.Context {
 }
 
 // QuickBatchOptions returns BatchOptions for writes that must not delay other work. If the writes take more than five
-// seconds (without an earlier local attempt), the workflow decides again.
+// seconds, the workflow decides again. An earlier local attempt is not part of the five seconds.
 func QuickBatchOptions(ctx workflow.Context, summary string, n int) workflow.Context {
 	return withTotalTimeout(clusterOptions(ctx, queueForWrites(n), summary), 5*time.Second)
 }
 
 // CloudCallOptions returns activity options for provider calls that are retried until they succeed. The workflow limits
-// the total time with a timer, which fires on time: a schedule-to-close timeout would end the activity before the first
-// back-off that does not fit. The heartbeat timeout detects a dead worker: it is 10 s instead of the usual 30 s,
-// because the machine waits until the dead worker is detected.
+// the total time with a timer, which fires on time. A schedule-to-close timeout would end the activity too early,
+// before the first back-off that exceeds the timeout. The heartbeat timeout detects a dead worker. The timeout is 10 s
+// instead of the usual 30 s, because the machine must wait until the dead worker is detected.
 func CloudCallOptions(ctx workflow.Context, provider, id, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           InstallationOfWorkflow(ctx).ProviderTaskQueue(provider),
@@ -155,9 +157,8 @@ func CloudCallOptions(ctx workflow.Context, provider, id, summary string) workfl
 	})
 }
 
-// ShortQuestionOptions returns activity options for a question to a provider: at most 30 seconds per attempt and one
-// minute in total. If no worker has started the activity after 20 seconds, probably no worker serves the provider's
-// task queue.
+// ShortQuestionOptions returns the options of a short provider call: at most 30 seconds per attempt and one minute in
+// total. If no worker has started the activity after 20 seconds, probably no worker serves the provider's task queue.
 func ShortQuestionOptions(ctx workflow.Context, provider, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              InstallationOfWorkflow(ctx).ProviderTaskQueue(provider),
@@ -170,17 +171,18 @@ func ShortQuestionOptions(ctx workflow.Context, provider, summary string) workfl
 	})
 }
 
-// WithLowerPriority lowers the priority of an activity: while calls wait for a free worker, the calls of other sets go
-// first. A huge rollout then does not starve other sets. Temporal's server uses the priority key by default.
+// WithLowerPriority lowers the priority of an activity. If calls wait for a free worker, the calls of other sets then
+// start first. A huge rollout then does not starve other sets. Temporal's server uses the priority key by default.
 func WithLowerPriority(ctx workflow.Context) workflow.Context {
 	options := workflow.GetActivityOptions(ctx)
-	// The key 4 comes after all others. The activity takes its other priority fields from the workflow.
+	// The priority key 4 is the lowest in use. The activity inherits all other priority fields from the workflow.
 	options.Priority = temporal.Priority{PriorityKey: 4}
 	return workflow.WithActivityOptions(ctx, options)
 }
 
-// nodeWaitOptions returns activity options for long waits for the pods or volumes of one node, on a separate task
-// queue. The heartbeat timeout detects a dead worker. The activity limits its total time itself, from its input.
+// nodeWaitOptions returns the options of activities that wait long for the pods or volumes of a node. These activities
+// have a separate task queue. The heartbeat timeout detects a dead worker. The activity limits its total time itself,
+// from its input.
 func nodeWaitOptions(ctx workflow.Context, id, summary string) workflow.Context {
 	options := workflow.GetActivityOptions(clusterOptions(ctx, QueueDrains, summary))
 	options.ActivityID, options.StartToCloseTimeout, options.HeartbeatTimeout = id, 24*time.Hour, 10*time.Second
@@ -188,7 +190,8 @@ func nodeWaitOptions(ctx workflow.Context, id, summary string) workflow.Context 
 }
 
 // DrainHandover is how long a machine waits before it starts a drain again while an earlier drain is still ending. A
-// cancelled activity learns of its cancellation with its next heartbeat, which must fit into this time.
+// cancelled activity learns of its cancellation from its next heartbeat, so this time must be longer than the heartbeat
+// interval.
 const DrainHandover = 5 * time.Second
 
 // DrainOptions returns the child workflow options for the drain of a machine's node. If the parent run ends, Temporal
@@ -255,8 +258,8 @@ const ReportEach = time.Second
 // RolloutAgain is how long a deployment waits before it restarts a rollout that was terminated or has failed.
 const RolloutAgain = 5 * time.Second
 
-// OptionalQuestionOptions returns CloudCallOptions for a question to a provider whose answer is optional: at most 30
-// seconds in total.
+// OptionalQuestionOptions is like CloudCallOptions, but for a provider call that is not necessary: at most 30 seconds
+// in total.
 func OptionalQuestionOptions(ctx workflow.Context, provider, id, summary string) workflow.Context {
 	return withTotalTimeout(CloudCallOptions(ctx, provider, id, summary), 30*time.Second)
 }

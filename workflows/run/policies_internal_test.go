@@ -34,8 +34,8 @@ func TestFewWritesUseTheTaskQueueOfTheWorkflow(t *testing.T) {
 	)
 }
 
-// An operator who terminates a deployment's workflow needs a new run of the workflow, not a cancelled rollout (ADR
-// 0015). A rollout that ended may be started again.
+// If an operator terminates a deployment's workflow, the rollout must continue, because the operator only wants a new
+// run of the workflow (ADR 0015). A rollout that ended may be started again.
 func TestRolloutOutlivesItsParent(t *testing.T) {
 	env := activitiestest.NewWorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
@@ -71,8 +71,7 @@ func TestDeploymentsAndSetsHavePriorityOverMachines(t *testing.T) {
 	}
 }
 
-// Activities with WithLowerPriority have a lower priority than other activities. Activities with WithLowerPriority keep
-// the workflow's fairness key.
+// WithLowerPriority lowers only the priority of an activity. The activity keeps the fairness key of the workflow.
 func TestYieldingActivitiesHaveALowerPriority(t *testing.T) {
 	env := activitiestest.NewWorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {

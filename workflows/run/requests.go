@@ -11,11 +11,12 @@ import (
 	"millwright/decide/request"
 )
 
-// MessageRequest is the name of the signal and of the update that carry an operator request for a machine (or its
-// drain) or a deployment (or its rollout). A signal has no answer: an event of the object reports the outcome.
+// MessageRequest is the name of a signal and of an update. Both send an operator's request to the workflow of a
+// machine, a drain, a deployment or a rollout. A signal has no answer: an event of the object reports the outcome.
 const MessageRequest = "request"
 
-// TypeRequestRefused is the failure type of an update whose request was refused. The failure's message is the reason.
+// TypeRequestRefused is the failure type of an update if the workflow has refused the request. The failure's message is
+// the reason.
 const TypeRequestRefused = "RequestRefused"
 
 // claimedActor returns the actor of a request that came through Temporal. Temporal does not tell a workflow who sent a
@@ -28,18 +29,19 @@ func claimedActor(actor string) string {
 // {"command":"force","actor":"ann","reason":"the node burns"}.
 type RequestInput request.CommandOrder
 
-// UnmarshalJSON never fails: a text that cannot be parsed is a request that is refused with an event or an answer.
-// After an error of UnmarshalJSON, the SDK would drop a signal.
+// UnmarshalJSON never returns an error. If a text cannot be parsed, the workflow refuses the request with an event or a
+// response. If UnmarshalJSON returned an error, the SDK would drop the signal.
 func (in *RequestInput) UnmarshalJSON(text []byte) error {
 	err := json.Unmarshal(text, (*request.CommandOrder)(in))
-	in.Unread = "" // Unread never comes from the text
+	in.Unread = "" // the sender must not be able to set Unread
 	if err != nil {
 		in.Unread = err.Error()
 	}
 	return nil
 }
 
-// MarkUndecryptable replaces a request that cannot be decrypted with a request that is refused for the reason why.
+// MarkUndecryptable replaces a request that cannot be decrypted. The workflow refuses the new request with the reason
+// why.
 func (in *RequestInput) MarkUndecryptable(why string) { *in = RequestInput{Unread: why} }
 
 // requestKind returns the kind of object in this workflow's requests.
@@ -64,8 +66,8 @@ func (o *WorkflowState) requestDescription() string {
 		`extend takes "for" or "until", and "inAdvance" is for machines that are not deleted yet`
 }
 
-// acceptRequests makes the workflow accept requests by signal and by update at any time. Sets and classes have no
-// requests; requests for a machine of Cluster API are only annotations.
+// acceptRequests makes the workflow accept requests by signal and by update at any time. Sets and classes accept no
+// requests. For a machine of Cluster API, a request can only be an annotation.
 func (o *WorkflowState) acceptRequests(ctx workflow.Context) error {
 	switch o.kind {
 	case KindMachineSet, KindClusterAPISet, KindClusterAPIDrain, KindMachineClass:
@@ -81,8 +83,8 @@ func (o *WorkflowState) acceptRequests(ctx workflow.Context) error {
 	ctx, _ = workflow.NewDisconnectedContext(ctx) // the context ends with the run
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for {
-			// A blocking Receive would take the signal out of the channel before this coroutine continues;
-			// allRequestsDone would not count the request during that time.
+			// A blocking Receive would take the signal out of the channel before this coroutine continues, and
+			// allRequestsDone would not count the request in the meantime.
 			if err := workflow.Await(ctx, func() bool { return o.requestSignals.Len() > 0 }); err != nil {
 				return
 			}
@@ -127,9 +129,9 @@ func requestRefusedError(why string) error {
 	return temporal.NewNonRetryableApplicationError(why, TypeRequestRefused, nil)
 }
 
-// ApplyRequest writes a request on the object. The request takes effect through the resulting change event, as if
-// kubectl had written it. With noReply no caller reads the answer, and an event reports a refusal. ApplyRequest also
-// runs to its end if the run is cancelled.
+// ApplyRequest writes a request on the object. The write causes a change event, and the request then takes effect, as
+// if a user had written it with kubectl. With noReply no caller reads the answer, and an event reports a refusal.
+// ApplyRequest completes even if the run is cancelled.
 func (o *WorkflowState) ApplyRequest(
 	ctx workflow.Context,
 	order request.CommandOrder,

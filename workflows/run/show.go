@@ -17,17 +17,17 @@ import (
 
 // Step is the current work of a workflow, as Temporal's UI, the search attributes and the object's status show it.
 type Step struct {
-	Name      string    // search attribute Step; empty: the object is calm
+	Name      string    // search attribute Step; empty if nothing is left to do
 	Why       string    // reason for the step, one sentence
 	Phase     string    // phase of the machine
 	Node      string    // node of the machine
-	BlockedBy []string  // nil: nothing blocks the step
-	Stuck     bool      // nothing changes until a person changes something or the deadline passes
+	BlockedBy []string  // what blocks the step; nil if nothing does
+	Stuck     bool      // the step can only continue after a person has changed something or the deadline has passed
 	Table     string    // rows below the sentence; see the function FormatTable
-	Deadline  time.Time // end of the step; zero: no deadline
+	Deadline  time.Time // end of the step; zero if it has no deadline
 	Since     time.Time // time at which the step with this name began
 	Cause     string    // reason for the duration, a clause without the object's name; empty: Why contains the reason
-	WaitsFor  string    // sentence from decide/explain; empty: unknown so far, or the object is calm
+	WaitsFor  string    // sentence from decide/explain; empty if it is not known yet, or if nothing is left to do
 }
 
 // WithBlockers returns the step with the blockers of the object and of the objects below it.
@@ -42,7 +42,7 @@ func (s Step) WithBlockers(blocked explain.Summary) Step {
 }
 
 // FormatTable formats rows as aligned columns; the first row is the header. The text is preformatted, because
-// Temporal's UI draws the cells of a markdown table without space between them.
+// Temporal's UI shows the cells of a markdown table without space between them.
 func FormatTable(rows [][]string) string {
 	var widths []int
 	for _, row := range rows {
@@ -75,9 +75,9 @@ func ReasonList(reason string) []string {
 	return []string{reason}
 }
 
-// ShowStep sets the current details in Temporal's UI, but not the search attributes: SetSearchAttributes sets those
-// before the workflow waits. If the same step is shown again, ShowStep keeps WaitsFor from the status. ShowStep keeps
-// only the first five blockers, for Temporal's UI, the status and the search attribute.
+// ShowStep sets the current details in Temporal's UI. ShowStep does not set the search attributes, which
+// SetSearchAttributes sets before the workflow waits. If the step has not changed, ShowStep keeps the field WaitsFor
+// from the status. ShowStep keeps only the first five blockers, for Temporal's UI, the status and the search attribute.
 func (o *WorkflowState) ShowStep(ctx workflow.Context, s Step) {
 	was := o.Shown
 	s.BlockedBy = firstBlockers(s.BlockedBy)
@@ -99,8 +99,8 @@ func firstBlockers(blockers []string) []string {
 	return blockers[:min(len(blockers), explain.MaxBlockers)]
 }
 
-// AddWaitMessage adds the status message about the awaited object to the step. Activity results of earlier versions
-// lack this message.
+// AddWaitMessage adds the message from the status, which says what the object waits for, to the step. Activity results
+// of earlier versions do not have this message.
 func (o *WorkflowState) AddWaitMessage(ctx workflow.Context, said kube.ReportResult) {
 	if said.WaitsFor == "" {
 		return
@@ -110,8 +110,8 @@ func (o *WorkflowState) AddWaitMessage(ctx workflow.Context, said kube.ReportRes
 	workflow.SetCurrentDetails(ctx, o.Shown.markdown())
 }
 
-// SetSearchAttributes sets the search attributes that have changed since the last call. Call it before work that may
-// take longer than a second: each call with a change costs the server as much as a signal.
+// SetSearchAttributes sets the search attributes that have changed since the last call. Call SetSearchAttributes only
+// before work that may take more than a second, because each change costs the server as much as a signal.
 func (o *WorkflowState) SetSearchAttributes(ctx workflow.Context) error {
 	updates := o.Shown.attributeUpdates(o.publishedStep)
 	o.publishedStep = o.Shown
@@ -122,7 +122,7 @@ func (o *WorkflowState) SetSearchAttributes(ctx workflow.Context) error {
 }
 
 // publishLastStep publishes the last step of a run that ends with err, and returns err. Before continue-as-new,
-// publishLastStep resets the search attributes to those of a calm object.
+// publishLastStep resets the search attributes, as if nothing were left to do.
 func (o *WorkflowState) publishLastStep(ctx workflow.Context, err error) error {
 	if workflow.IsContinueAsNewError(err) {
 		o.Shown = Step{}
@@ -133,8 +133,8 @@ func (o *WorkflowState) publishLastStep(ctx workflow.Context, err error) error {
 	return err
 }
 
-// markdown returns the text at the top of the workflow's page in Temporal: the sentence about the wait, then the
-// step.
+// markdown returns the text at the top of the workflow's page in Temporal. The text has the sentence about the wait,
+// and then the step.
 func (s Step) markdown() string {
 	why := cmp.Or(s.WaitsFor, s.Why)
 	name := cmp.Or(s.Name, phrase.TextIf(len(s.BlockedBy) > 0, "waits"), "calm")

@@ -15,8 +15,8 @@ import (
 	"millwright/decide/explain"
 )
 
-// The workflow's page asks a person to act only if nothing happens by itself. The first line of the page names the
-// next event.
+// The workflow's page asks a person to act only if the workflow cannot continue without a person. The first line of the
+// page says what will happen next.
 func TestPageAsksAPersonToActOnlyIfNothingHappensByItself(t *testing.T) {
 	const line = "**stuck**: nothing moves until somebody changes what blocks it"
 	for _, row := range []struct {

@@ -17,7 +17,8 @@ type adapter struct {
 	reportSet   run.LocalActivity[set.Report, string]
 	finalizeSet run.LocalActivity[kube.ReadInput, string]
 
-	releaseMachines, adoptMachines, preserveMachines, unmarkMachines, syncMachines, createMachines, deleteMachines any // keep is nil for an API without preservation
+	// preserveMachines is nil if the API has no preservation
+	releaseMachines, adoptMachines, preserveMachines, unmarkMachines, syncMachines, createMachines, deleteMachines any
 	updateMachines, moveMachines                                                                                   any // nil for an API whose sets do not update machines in place
 }
 

@@ -17,12 +17,12 @@ import (
 type machineSet struct {
 	*run.WorkflowState
 	adapter
-	lastFailure scale.WriteFailure // failure of the last batch; zero: the batch succeeded
+	lastFailure scale.WriteFailure // error of the last batch; zero if the batch has succeeded
 }
 
-// MachineSet reconciles a MachineSet: it adopts and releases machines, creates and deletes them in batches, syncs
-// them with the template, and writes the set's status. Each machine's own workflow does the machine's work. The run
-// ends when the set is calm or gone.
+// MachineSet reconciles a MachineSet. MachineSet adopts and releases machines, creates and deletes them in batches, and
+// syncs them with the template. MachineSet also writes the set's status. Each machine's own workflow does the machine's
+// work. The run ends when the set is gone or nothing is left to do.
 func MachineSet(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return runSet(ctx, millwrightAdapter(), in)
 }
@@ -80,7 +80,7 @@ func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, er
 func (s *machineSet) applyDecision(ctx workflow.Context, d set.Decision) (acted bool, err error) {
 	s.ShowStep(ctx, s.stepForDecision(d).WithBlockers(d.Blocked))
 	if d.Prepare || d.Free {
-		// writing or removing the finalizer makes a new version of the object: the next decision reads that version
+		// a write of the finalizer creates a new version of the object, which the next decision must read
 		return true, run.WriteObject(ctx, s.WorkflowState, "finalizer: "+d.Pending.Why, s.finalizeSet, s.NewRead(ctx))
 	}
 	if done, err := s.writeBeforePlan(ctx, d); done {
@@ -97,7 +97,7 @@ func (s *machineSet) applyDecision(ctx workflow.Context, d set.Decision) (acted 
 		}
 		acted = true
 	}
-	if acted && failed.Message != "" { // an immediate retry would be refused as well
+	if acted && failed.Message != "" { // do not retry at once, because the API server would refuse again
 		return true, s.AwaitChange(
 			ctx,
 			s.EnsureTimer(ctx, "again", "tries again then: "+failed.Message, workflow.Now(ctx).Add(run.RefusedAgain)),
@@ -106,8 +106,8 @@ func (s *machineSet) applyDecision(ctx workflow.Context, d set.Decision) (acted 
 	return acted, nil
 }
 
-// handleReportError handles the error of a report. A refused report does not stop creations and deletions. If the
-// refused report was the only work, handleReportError waits before the next report.
+// handleReportError handles the error of a report. If the API server refuses the status, creations and deletions still
+// continue. If nothing but the status had to be written, handleReportError waits before the next attempt.
 func (s *machineSet) handleReportError(ctx workflow.Context, acted bool, err error) error {
 	refused := run.RefusalMessage(err)
 	switch {
@@ -135,9 +135,9 @@ func (s *machineSet) writeReport(ctx workflow.Context, d set.Decision) error {
 	return run.WriteObject(ctx, s.WorkflowState, "status: "+d.Pending.Why, s.reportSet, report)
 }
 
-// writeBeforePlan makes the writes that precede the plan's lists. writeBeforePlan records generations before a
-// machine counted in them is deleted. If the plan has no lists, writeBeforePlan also makes the extra writes. done
-// reports that the decision has no other work.
+// writeBeforePlan makes the writes that must come before the lists of the plan. For example, it records the generation
+// of machines before one of these machines is deleted. If the plan has no lists, writeBeforePlan also makes the
+// additional writes. done reports whether nothing else is left to do.
 func (s *machineSet) writeBeforePlan(ctx workflow.Context, d set.Decision) (done bool, err error) {
 	if d.Scale.Generations != nil {
 		if err := s.writeReport(ctx, d); err != nil && run.RefusalMessage(err) == "" || !d.Scale.HasListEntries() {
@@ -214,7 +214,7 @@ func (s *machineSet) carryOutWork(
 	if doomed := slices.Concat(d.Scale.Delete, d.Scale.Remediate); len(doomed) > 0 {
 		err := s.runBatch(ctx, d, s.deleteMachines, set.MachineBatch{Set: s.Ref, Machines: doomed}, len(doomed), &done)
 		s.RaiseMinVersions(done.Versions)
-		s.Live = err != nil || done.Unseen // a decision from older facts would choose other machines to delete
+		s.Live = err != nil || done.Unseen // a decision from older data would choose other machines for deletion
 		return done.Failure, true, err
 	}
 	return scale.WriteFailure{}, false, nil // a refused write of an earlier decision is no longer needed
@@ -238,7 +238,7 @@ func (s *machineSet) stepForDecision(d set.Decision) run.Step {
 		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Pending.WaitText()}
 	case d.Scale.Hold != "":
 		return run.Step{Why: d.Scale.Hold, BlockedBy: []string{vocabulary.BlockedScaleUp}}
-	default: // the set is calm, or only its status must be written
+	default: // nothing is left to do, or only the status must be written
 		return run.Step{Why: d.Pending.WaitText()}
 	}
 }

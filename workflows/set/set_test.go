@@ -25,7 +25,7 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// setWorld is a set of machines. The set's machines are created and deleted as the workflow requests.
+// setWorld is a set of machines. The world creates and deletes the machines that the workflow requests.
 type setWorld struct {
 	env                  *testsuite.TestWorkflowEnvironment
 	wantedMachines       int
@@ -34,8 +34,8 @@ type setWorld struct {
 	isDeleting           bool
 	decisionReads        []kube.ReadInput
 	activityLog          []string
-	conflictingCreations int      // number of creations that fail with a conflict
-	refusalReason        string   // reason for which the API server refuses machines; empty: it accepts them
+	conflictingCreations int      // number of create requests that fail with a conflict
+	refusalReason        string   // reason why the API server refuses machines; empty if it accepts them
 	reportedFailures     []string // the reported failures
 	refusedReports       int      // number of reports that the API server refuses
 	onReport             func()   // called with each report; may be nil
@@ -124,7 +124,7 @@ func (w *setWorld) runSet(t *testing.T, in run.Input) run.Result {
 func TestMachineSetWorksInBatchesAndEndsCalm(t *testing.T) {
 	w := newSetWorld(t)
 	w.wantedMachines = 120
-	w.onReport = func() { w.wantedMachines = 60 } // the size changes before the run has ended
+	w.onReport = func() { w.wantedMachines = 60 } // the replicas change before the run has ended
 	require.Equal(t, run.OutcomeCalm, w.runSet(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
 	require.Equal(t, []string{"create 50", "create 50", "create 20", "delete 50", "delete 10"}, w.activityLog)
 }
@@ -157,7 +157,7 @@ func TestDeletedMachineSetDeletesItsMachinesFirst(t *testing.T) {
 	require.Equal(t, []string{"delete 50", "delete 20", "release"}, w.activityLog)
 }
 
-// A refused status write does not stop creations and deletions.
+// If the API server refuses the status, creations and deletions continue.
 func TestMachineSetContinuesWhenItsStatusIsRefused(t *testing.T) {
 	w := newSetWorld(t)
 	w.wantedMachines, w.refusedReports = 60, 3
@@ -166,7 +166,7 @@ func TestMachineSetContinuesWhenItsStatusIsRefused(t *testing.T) {
 	require.Equal(t, []string{"create 50", "create 10", "delete 50", "delete 10", "release"}, w.activityLog)
 }
 
-// A refusal is removed from the status when the new size needs no writes.
+// If the new number of replicas needs no writes, the status no longer contains the refusal.
 func TestMachineSetClearsAFailureWhenNoWorkIsLeft(t *testing.T) {
 	w := newSetWorld(t)
 	w.wantedMachines, w.refusalReason = 1, "quota"
@@ -203,7 +203,7 @@ func TestMachineDeploymentContinuesAsNewWhenSettled(t *testing.T) {
 	require.Equal(t, "MachineDeployment", again.WorkflowType.Name)
 }
 
-// No signal reports the end of an outage: a timer wakes the deployment, even if the worker's clock is late.
+// No signal reports the end of an outage. A timer makes the workflow decide again, even if the worker's clock is late.
 func TestHeldReplacementsAreDecidedAgainWhenTheHoldEnds(t *testing.T) {
 	env := workflowstest.NewEnvironment(t)
 	begun := env.Now()

@@ -21,22 +21,25 @@ import (
 	workflowsdrain "millwright/workflows/drain"
 )
 
-// drainWorld is a node that is drained: a real Ladder decides, and each call of EvictPods returns the next answer.
+// drainWorld is a node that is drained. A real Ladder makes the decisions, and each call of EvictPods returns the next
+// answer.
 type drainWorld struct {
 	mu              sync.Mutex
 	Env             *testsuite.TestWorkflowEnvironment
 	Ladder          drain.EscalationLadder
 	Hold            string
 	Retry           string
-	Result          string // result of DecideDrain; empty: the ladder's result
+	Result          string // result of DecideDrain; if empty, the ladder's result
 	evictionAnswers []func(context.Context, activitiesdrain.Eviction) (activitiesdrain.EvictionResult, error)
 	Asked           []activitiesdrain.Eviction
 	Reports         []machine.Report
-	Failing         func(machine.Report) error // returns the error of a report, which is then not recorded; nil: reports succeed
+	// returns the error of a status write, which is then not recorded; if nil, all status writes succeed
+	Failing func(machine.Report) error
 
 	// For a machine of Cluster API:
-	Hook     activitiesdrain.Decision // Why, and ClusterAPI's Step, Cordon and Queue, of the next decisions
-	Looks    []time.Time              // times of the decisions
+	// next decisions for a machine of Cluster API: Why, and ClusterAPI's Step, Cordon and Queue
+	Hook     activitiesdrain.Decision
+	Looks    []time.Time // times of the decisions
 	Cordons  int
 	Released []capi.HookRelease
 	Halts    []activitiesdrain.HoldInput

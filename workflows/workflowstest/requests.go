@@ -13,14 +13,14 @@ import (
 	"millwright/workflows/run"
 )
 
-// Operator makes requests in a test, and records the applied requests and the answers.
+// Operator sends requests in a test, and records which requests were applied and which answers came.
 type Operator struct {
 	Env       *testsuite.TestWorkflowEnvironment
 	lockWorld func() (unlock func())
 	Orders    []activitiesrequest.Request // the applied requests, with Asked set to zero
 	Times     []time.Time                 // the values of Asked in the requests
 	Answer    activitiesrequest.Answer
-	Fails     int // number of attempts that fail before the first success
+	Fails     int // number of attempts that fail before one succeeds
 	Answered  []any
 	Refused   []string // refusals of the validator
 }

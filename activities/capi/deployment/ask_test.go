@@ -152,7 +152,7 @@ func TestAnExtensionIsNotAskedWithoutACurrentSet(t *testing.T) {
 }
 
 // A change of a set's size also writes the annotations about machines that move between sets. A set that is handed over
-// loses these annotations.
+// loses the annotations about moving machines.
 func TestTransfersAreWritten(t *testing.T) {
 	d, all := newPool()
 	w, a := newWorld(t, all...)

@@ -27,8 +27,8 @@ type Activities struct {
 }
 
 // DecideClusterAPIDeployment reads a deployment with its sets and machines, and returns the next step. A deployment
-// that has lost Millwright's label must be released: its sets get the deployment's new label, the deployment loses
-// Millwright's finalizer, and then the deployment counts as gone.
+// without Millwright's label must be released: its sets get the deployment's new label, and the deployment loses
+// Millwright's finalizer. Then the decision treats the deployment as gone.
 func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activities.Input) (activities.Decision, error) {
 	tree, err := a.readTree(ctx, in.ReadInput)
 	if err != nil {
@@ -98,9 +98,9 @@ func (a *Activities) deploymentsClient(
 	return a.API.Client().Deployments(ref.Namespace)
 }
 
-// FinalizeClusterAPIDeployment prepares a deployment for its first set, removes Millwright's finalizer from a
-// deployment that is being deleted and has no set, or releases a deployment that was handed over. The result is the
-// resource version of the deployment.
+// FinalizeClusterAPIDeployment does one of three things: it prepares a deployment for its first set, removes
+// Millwright's finalizer from a deployment that is being deleted and has no set, or releases a deployment that was
+// handed over. The result is the resource version of the deployment.
 func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.ReadInput) (string, error) {
 	tree, err := a.readTree(ctx, in)
 	d := tree.Deployment
@@ -185,7 +185,9 @@ func (a *Activities) updateDeployment(
 	ref kube.Ref,
 	d *clusterv1.MachineDeployment,
 ) (string, error) {
-	d.ManagedFields = nil // cached deployments lack the managed fields of others: the API server would drop them
+	// cached deployments lack the managed fields of other managers, and an update with managed fields would remove
+	// these
+	d.ManagedFields = nil
 	options := metav1.UpdateOptions{FieldManager: capi.DeploymentFieldManager}
 	written, err := a.deploymentsClient(ref).Update(ctx, d, options)
 	if err != nil {

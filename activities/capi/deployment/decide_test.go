@@ -163,8 +163,8 @@ func TestDecideDeploymentInARollout(t *testing.T) {
 	assert.False(t, got.Replace)
 }
 
-// A deployment gets its first set, then a new template, and then the old template again. In each step, the activities
-// that the decision names carry out the decision, and runSetDecision acts for the workflows of the sets.
+// A deployment gets its first set, then a new template, and then the old template again. In each step, the test runs
+// the activities that the decision names. runSetDecision does the work of the sets' workflows.
 func TestARolloutAndItsUndo(t *testing.T) {
 	w, a := newWorld(
 		t,
@@ -244,8 +244,7 @@ func changeDeployment(w *activitiestest.World, how capitest.DeploymentChange) {
 	require.NoError(w.T, err)
 }
 
-// runStep makes a decision, carries out the decision, and lets the sets act. runStep reports whether there was nothing
-// to do.
+// runStep makes and carries out one decision, and then runs runSetDecision. It reports whether there was nothing to do.
 func runStep(w *activitiestest.World, a *deployment.Activities, d *clusterv1.MachineDeployment) (settled bool) {
 	w.T.Helper()
 	got := decideDeployment(w, d)

@@ -16,8 +16,8 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-// The caches keep only Millwright's managed fields. An update from the caches must not drop the managed fields of
-// others: see the test of the same name in activities/capi.
+// The caches keep only Millwright's managed fields. An update from the caches must not drop the managed fields of other
+// managers; see the test of the same name in activities/capi.
 func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 	t.Parallel()
 	managed := func(d *clusterv1.MachineDeployment) {

@@ -136,7 +136,8 @@ type (
 	machineSetClient = fieldManagerClient[*clusterv1.MachineSet, *clusterv1.MachineSetList]
 )
 
-// clusterAPIFamily returns the Family of Cluster API: the functions that differ between the two APIs.
+// clusterAPIFamily returns the KindFamily of Cluster API: the functions that differ between MCM's kinds and the kinds
+// of Cluster API.
 func (a *Activities) clusterAPIFamily() activities.KindFamily[*clusterv1.MachineDeployment, *clusterv1.MachineSet] {
 	return activities.KindFamily[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
 		Kube: a.Kube,
@@ -188,7 +189,7 @@ func (a *Activities) clusterAPIFamily() activities.KindFamily[*clusterv1.Machine
 	}
 }
 
-// followDeployment copies to a set, current or former, the fields that follow the deployment.
+// followDeployment copies the deployment's fields that change without a rollout to a set, current or former.
 func (a *Activities) followDeployment(
 	ctx context.Context, d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now time.Time,
 ) (changed, isCurrent bool, err error) {

@@ -311,8 +311,8 @@ func TestAdoptOnlyWhatIsFree(t *testing.T) {
 	}
 }
 
-// A revision is meant for the set of the deployment's present template. If another set has become current, nothing is
-// written.
+// A revision is written only to the set of the deployment's present template. If another set has become current since
+// the decision, the activity writes nothing.
 func TestReviseASetThatIsNotTheCurrentOneAnyMore(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	s := capitest.SetOfDeployment(d, "s", 2, 1, capitest.WithFormerTemplate)

@@ -15,9 +15,9 @@ import (
 )
 
 // ReportClusterAPIDeployment counts the machines of a deployment's sets, and writes the deployment's status if it
-// differs. The record of the rollout and the current operation have no status fields, so they are written into
-// annotations first. If the deployment names a rollout that may be running, only the rollout may write, and other
-// callers fail with a Conflict. If the deployment is gone, the activity fails with ObjectGone.
+// differs. Cluster API's status has no fields for the rollout record and the current operation, so the activity first
+// writes them into annotations. While a rollout that the deployment names may be running, only this rollout may write
+// the status. Other callers fail with a Conflict. If the deployment is gone, the activity fails with ObjectGone.
 func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activities.Report) (string, error) {
 	stamp := in.TimeToRecord(ctx)
 	look := func(read kube.ReadInput) (d, changed *clusterv1.MachineDeployment, err error) {

@@ -24,8 +24,8 @@ import (
 	observed "millwright/observe/capi/deployment"
 )
 
-// The status counts the machines that were read. The record and the operation are annotations. The status and the
-// annotations are each written once.
+// The status counts the machines that were read. The rollout record and the current operation are in annotations. The
+// status and the annotations are each written once.
 func TestReport(t *testing.T) {
 	d, objects := newPool()
 	w, a := newWorld(t, objects...)

@@ -27,7 +27,7 @@ import (
 // hookName is the name of the hook, as in status.handlers of an ExtensionConfig.
 const hookName = "CanUpdateMachineSet"
 
-// maxTextBytes limits the sentence of an answer, and the part of an extension's message that an error repeats. Source:
+// maxTextBytes limits the message of an answer, and the part of an extension's message that an error repeats. Source:
 // an annotation of the former set holds the answer.
 const maxTextBytes = 300
 
@@ -42,13 +42,13 @@ type SetWithTemplates struct {
 // Answer says whether the machines of the former set can be updated in place.
 type Answer struct {
 	Possible bool
-	// Why is empty if Possible is true; otherwise, Why is one sentence of at most 300 bytes, without values of objects.
+	// Why is empty if Possible is true. Otherwise, Why is one sentence of at most 300 bytes without field values.
 	Why string
 }
 
 // AskCanUpdate asks the runtime extension that handles the hook CanUpdateMachineSet whether the machines of the former
 // set can be updated in place to the template of the current set. configs are all ExtensionConfigs of the management
-// cluster. namespace holds the labels of the sets' namespace, which spec.namespaceSelector selects by. If no handler
+// cluster. namespace holds the labels of the sets' namespace, which spec.namespaceSelector must match. If no handler
 // serves the hook, the answer is no.
 //
 // An error means that there is no answer: an ExtensionConfig is invalid, several handlers serve the hook, the call
@@ -181,7 +181,7 @@ func selectsNamespace(config *runtimev1.ExtensionConfig, namespace map[string]st
 }
 
 // servesHook reports whether a handler serves the hook. A handler of another version of the hook causes an error,
-// because its answers could not be read.
+// because Millwright cannot read its responses.
 func servesHook(h runtimev1.ExtensionHandler) (bool, error) {
 	if h.RequestHook.Hook != hookName {
 		return false, nil
@@ -241,7 +241,6 @@ func (h handler) callAndCompare(ctx context.Context, former, current SetWithTemp
 	return negativeAnswer(differencesText(left)), nil
 }
 
-// reportedFailure returns the failure that an extension reported.
 func reportedFailure(response hooksv1.CanUpdateMachineSetResponse) error {
 	switch response.Status {
 	case hooksv1.ResponseStatusSuccess:

@@ -344,7 +344,8 @@ func TestCanUpdateAPatchThatDoesNotApply(t *testing.T) {
 	}
 }
 
-// If the worker stops, its context ends the call. A call that is cut off gives no answer, with either failurePolicy.
+// If the worker stops, its context ends the call. A cancelled call returns an error and no answer, with either
+// failurePolicy.
 func TestCanUpdateIsCancelled(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())

@@ -24,8 +24,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// maxResponseBytes limits how much of a response is read. Source: an etcd object has at most 1.5 MiB, which also bounds
-// useful patches; templates of machines have a few KiB.
+// maxResponseBytes limits how much of a response is read. Source: an etcd object has at most 1.5 MiB, and machine
+// templates have only a few KiB.
 const maxResponseBytes = 1 << 20
 
 // preparedCall is a request that is ready to send.
@@ -96,8 +96,8 @@ func extensionURL(config runtimev1.ClientConfig) (*url.URL, error) {
 }
 
 // newClient returns a client that trusts the CAs of the bundle, or the system's CAs if the bundle is empty. The
-// server's certificate must have the name of the host. The client follows no redirect: otherwise the extension could
-// pass the request to another host.
+// server's certificate must have the name of the host. The client follows no redirect, because the extension could
+// otherwise pass the request to another host.
 func newClient(host string, bundle []byte) (*http.Client, error) {
 	config, err := transport.TLSConfigFor(&transport.Config{TLS: transport.TLSConfig{CAData: bundle, ServerName: host}})
 	if err != nil {

@@ -30,7 +30,7 @@ func decodedJSON(t *testing.T, value any) (out any) {
 	return out
 }
 
-// waitingHandler calls first, and then sends no response until the caller has ended the request.
+// waitingHandler calls the function first, and then sends no response until the caller ends the request.
 func waitingHandler(first func()) http.HandlerFunc {
 	return func(_ http.ResponseWriter, r *http.Request) {
 		first()
@@ -62,7 +62,8 @@ func TestCanUpdateCallsThatFail(t *testing.T) {
 		change  func(*extension, *runtimev1.ExtensionConfig)
 		want    string
 		calls   int
-		late    bool // the handler is called once, or on a busy machine its timeout of a second ends first
+		// the timeout of one second may end before the handler is called, so the handler is called at most once
+		late bool
 	}{
 		"no answer in time": {
 			respond: waitingHandler(func() {}), late: true, want: "does not answer within 1s",
@@ -175,7 +176,7 @@ func otherCA(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
 }
 
-// A failed call with failurePolicy Ignore counts as a response without patches: it matters only if the templates
+// A failed call with failurePolicy Ignore counts as a response without patches, so it matters only if the templates
 // differ.
 func TestCanUpdateIgnoresAFailureIfNothingDiffers(t *testing.T) {
 	t.Parallel()

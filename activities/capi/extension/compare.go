@@ -25,8 +25,8 @@ const maxNamedFields = 3
 type difference struct{ kind, path string }
 
 // remainingDifferences applies the patches of a response to the former objects, and returns the fields that still
-// differ from the current objects. The order is the set, the bootstrap template, the infrastructure template; each
-// sorted by path. No difference means that the machines can be updated in place.
+// differ from the current objects. The order is the set, the bootstrap template, the infrastructure template. The
+// fields of each object are sorted by path. An empty result means that the machines can be updated in place.
 func remainingDifferences(
 	r hooksv1.CanUpdateMachineSetRequest,
 	response hooksv1.CanUpdateMachineSetResponse,
@@ -56,7 +56,7 @@ func remainingDifferences(
 
 func kindOf(object []byte) string {
 	o := struct{ Kind string }{}
-	_ = json.Unmarshal(object, &o) // newRequest made the JSON
+	_ = json.Unmarshal(object, &o) // cannot fail, because newRequest encoded this JSON
 	return o.Kind
 }
 
@@ -86,8 +86,8 @@ func diffSets(former, current clusterv1.MachineSet, patch hooksv1.Patch) ([]diff
 	return differencesOf("MachineSet", a, b), nil
 }
 
-// comparedFields returns the fields of a machine's spec that decide whether the machine can be updated in place. The
-// fields that are not compared never cause a rollout, differ in each set, or are copied to running machines anyway.
+// comparedFields returns the fields of a machine's spec that decide whether the machine can be updated in place. Fields
+// that are not compared never cause a rollout, differ in each set, or are copied to running machines.
 func comparedFields(machine clusterv1.MachineSpec) (templateSpec, error) {
 	m := *machine.DeepCopy()
 	m.ClusterName, m.ProviderID = "", ""
@@ -178,8 +178,8 @@ func fieldPath(at, key string) string {
 	return at + "." + key
 }
 
-// differencesText names the first fields that differ, as many as fit into an answer but at least one, and counts the
-// rest.
+// differencesText names the first fields that differ, and counts the rest. It names as many fields as fit into an
+// answer, but at least one.
 func differencesText(left []difference) (text string) {
 	for most := min(maxNamedFields, len(left)); most > 0; most-- {
 		text = fieldsByKind(left[:most]) + phrase.TextIf(len(left) > most, " and %d more", len(left)-most)

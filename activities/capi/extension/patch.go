@@ -11,8 +11,8 @@ import (
 	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 )
 
-// maxObjectBytes limits an object while it is patched: each copy operation can double its size. Source: the API server
-// accepts requests of at most 3 MiB.
+// maxObjectBytes limits the size of an object during a patch, because each copy operation can double the size. Source:
+// the API server accepts requests of at most 3 MiB.
 const maxObjectBytes = 3 << 20
 
 // specPath is the only part of an object that a patch can change.
@@ -78,7 +78,7 @@ func applyPatch(object []byte, patch hooksv1.Patch) ([]byte, error) {
 	}
 }
 
-// applyOperations applies a JSON patch, one operation at a time: an error names the operation that does not apply.
+// applyOperations applies the operations of a JSON patch one by one, so that its error can name the failed operation.
 func applyOperations(object, patch []byte) (after []byte, err error) {
 	operations, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
@@ -120,8 +120,8 @@ func applyOperation(object []byte, operation jsonpatch.Operation) (after []byte,
 }
 
 // strictPatch makes the library as strict as RFC 6902 and Cluster API. An operation without its required value is
-// refused, because the library reads a missing value as null. An operation that needs an existing field is preceded by
-// a move of the field to itself, because the library replaces and copies fields that do not exist.
+// refused, because the library reads a missing value as null. Before an operation that needs an existing field,
+// strictPatch inserts a move of the field to itself, because the library replaces and copies fields that do not exist.
 func strictPatch(operation jsonpatch.Operation) (jsonpatch.Patch, error) {
 	var needed *json.RawMessage // the path of a field that must exist
 	switch operation.Kind() {

@@ -50,7 +50,8 @@ func formerObjects() SetWithTemplates {
 	}
 }
 
-// currentObjects returns a current set with its templates: another version, another file, more CPUs.
+// currentObjects returns a current set with its templates. They have another version, another file and more CPUs than
+// formerObjects.
 func currentObjects() SetWithTemplates {
 	o := SetWithTemplates{
 		Set: capitest.NewSet("after", 0, func(s *clusterv1.MachineSet) {
@@ -138,7 +139,7 @@ func startExtension(t *testing.T, respond http.HandlerFunc) *extension {
 		e.mu.Unlock()
 		respond(w, r)
 	}))
-	e.Config.ErrorLog = log.New(io.Discard, "", 0) // drops the errors of TLS handshakes that the client breaks off
+	e.Config.ErrorLog = log.New(io.Discard, "", 0) // drops the errors of TLS handshakes that the client aborts
 	e.StartTLS()
 	t.Cleanup(e.Close)
 	return e
@@ -150,7 +151,7 @@ func (e *extension) configureURL(c *runtimev1.ExtensionConfig) {
 	c.Spec.ClientConfig.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw})
 }
 
-// receivedCalls returns the calls until now.
+// receivedCalls returns all calls so far.
 func (e *extension) receivedCalls() []receivedCall {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -165,7 +166,7 @@ func newResponseHandler(t *testing.T, r hooksv1.CanUpdateMachineSetResponse) htt
 }
 
 // successResponse returns a response with patches of the set, the bootstrap template and the infrastructure template.
-// An empty text is no patch.
+// An empty text means no patch.
 func successResponse(set, bootstrap, infrastructure string) (r hooksv1.CanUpdateMachineSetResponse) {
 	r.Status = hooksv1.ResponseStatusSuccess
 	r.MachineSetPatch = newPatch(set)

@@ -55,9 +55,9 @@ func sizesOfSets(o rollout.Facts) []SizeOfSet {
 	return list.Map(wanted, func(s rollout.MachineSet) SizeOfSet { return SizeOfSet{s.Name, s.Replicas, s.Current} })
 }
 
-// IdealDuration returns how long a rollout takes if decisions cost no time. A machine becomes available create after
-// its creation began, and disappears remove after its deletion began. No system can be faster with the same bounds on
-// machines. The second result is false if the rollout does not complete.
+// IdealDuration returns how long a rollout takes if decisions cost no time. A machine becomes available after the
+// duration create, and is gone after the duration remove. No system can be faster with the same bounds on machines. The
+// second result is false if the rollout does not complete.
 func IdealDuration(o rollout.Facts, create, remove time.Duration) (time.Duration, bool) {
 	return IdealDurationOfMachines(o, func() time.Duration { return create }, remove)
 }
@@ -69,7 +69,7 @@ func IdealDurationOfMachines(o rollout.Facts, create func() time.Duration, remov
 	return runDecisions(o, create, remove, 100*maxPlanSteps, func(rollout.Decision, rollout.Facts) {})
 }
 
-// Run carries out at most most decisions, until nothing is left to do or a template is rolled back. Machines become
+// Run carries out at most `most` decisions, until nothing is left to do or a template is rolled back. Machines become
 // available and disappear as in IdealDuration. Steps that need approval are approved at once. After each decision, Run
 // calls done with the new facts. Run returns the simulated time that passed, and whether the rollout is complete.
 func Run(
@@ -292,8 +292,8 @@ func (c *simulatedCluster) scaleSet(s *rollout.MachineSet) {
 	}
 }
 
-// advanceToNextEvent sets the time to the next event, or to until if until is earlier and not zero. advanceToNextEvent
-// returns false if there is no next event and until is zero.
+// advanceToNextEvent sets the time to the next event, or to the time `until` if that is earlier and not zero.
+// advanceToNextEvent returns false if there is no next event and `until` is zero.
 func (c *simulatedCluster) advanceToNextEvent(until time.Time) bool {
 	for _, times := range []map[string]time.Time{c.readyAt, c.goneAt} {
 		for _, at := range times {

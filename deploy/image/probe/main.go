@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// requestTimeout is the timeout of the HTTP request. requestTimeout is shorter than the timeout of the health checks in
-// docker-compose.yml: the probe can still print that the process does not answer.
+// requestTimeout is the timeout of the HTTP request: shorter than the timeout of the health checks in
+// docker-compose.yml, so that the probe can still print that the process does not answer.
 const requestTimeout = 2 * time.Second
 
 func main() {

@@ -104,7 +104,7 @@ func (d dockerfile) findCopyCommandFaults(c *instructions.CopyCommand, stage int
 	return all
 }
 
-// hasStage reports whether a stage with this name is among the first n stages; among is n.
+// hasStage reports whether one of the first `among` stages has this name.
 func (d dockerfile) hasStage(name string, among int) bool {
 	return slices.ContainsFunc(d.stages[:among], func(s instructions.Stage) bool { return s.Name == name })
 }

@@ -89,7 +89,7 @@ func TestAMissingPackageIsFound(t *testing.T) {
 	require.Error(t, checkPackages(folder, "./wroker"))
 }
 
-// copyBuildContext copies the files that a Dockerfile's ignore file does not exclude: the build context of a builder.
+// copyBuildContext copies the build context of a Dockerfile: all files that its ignore file does not exclude.
 func copyBuildContext(t *testing.T, dockerfile string) string {
 	t.Helper()
 	text, err := os.Open(filepath.Join(repoRoot(t), "deploy/image", dockerfile+".dockerignore"))

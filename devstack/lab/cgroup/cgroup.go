@@ -1,6 +1,5 @@
-// Package cgroup finds, makes and removes folders in the cgroup hierarchies. When a server in its own namespaces has
-// ended, its cgroup folders remain: the kernel removes the server's processes, mounts and interfaces, but not its
-// cgroups.
+// Package cgroup finds, makes and removes folders in the cgroup hierarchies. When a server in its own namespaces ends,
+// the kernel removes its processes, mounts and interfaces, but not its cgroups.
 package cgroup
 
 import (
@@ -41,7 +40,7 @@ func Folders(name string) ([]string, error) {
 }
 
 // Make makes a cgroup and returns the folders that a server's first process must enter. A v2 cgroup that contains
-// processes cannot pass controllers to its children: the first process therefore enters the child init.scope, and the
+// processes cannot pass controllers to its children. The first process therefore enters the child init.scope, and the
 // server makes its own cgroups beside init.scope. Make may be called again for the same name.
 func Make(name string) ([]string, error) {
 	folders, err := Folders(name)
@@ -75,8 +74,8 @@ func Make(name string) ([]string, error) {
 	return folders, nil
 }
 
-// Remove removes a cgroup and all cgroups below it. The kernel refuses while a process of the cgroup is still ending:
-// Remove retries until the context ends.
+// Remove removes a cgroup and all cgroups below it. The kernel returns an error while a process of the cgroup is still
+// ending, so Remove retries until the context is done.
 func Remove(ctx context.Context, name string) error {
 	for {
 		failed := TryRemove(name)

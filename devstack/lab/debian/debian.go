@@ -18,7 +18,8 @@ import (
 	"strings"
 )
 
-// unneededFiles are patterns of files that are left out of packages: two fifths of the packages' size.
+// unneededFiles lists patterns of package files that are not installed. These files are two fifths of the packages'
+// size.
 var unneededFiles = []string{
 	"/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*",
 }
@@ -31,8 +32,8 @@ type RootFilesystem struct {
 	ExcludedFiles []string // patterns of files to leave out, besides documents and translations
 }
 
-// CheckSupport returns nil if this machine can run a server from a folder of RootFilesystem, otherwise the reason. The
-// error's text begins with the parameter what, a noun in the plural.
+// CheckSupport returns an error with the reason if this machine cannot run a server from a folder of RootFilesystem.
+// The error text begins with the parameter what, such as "container engines".
 func CheckSupport(what string) error {
 	switch {
 	case runtime.GOOS != "linux":
@@ -89,8 +90,8 @@ func updatePackageLists(ctx context.Context, output io.Writer) error {
 	return runApt(ctx, output, "apt-get", "update", "-q")
 }
 
-// runApt runs a command that calls apt-get. apt-get fails while another apt-get runs: runApt therefore holds a lock
-// that all processes of this user share. runApt waits at most ten minutes for the lock; one package takes much less.
+// runApt runs a command that calls apt-get. It takes a lock that all processes of this user share, because apt-get
+// fails while another apt-get runs. runApt waits at most ten minutes for the lock.
 func runApt(ctx context.Context, output io.Writer, command ...string) error {
 	alone := []string{"-w", "600", filepath.Join(os.TempDir(), fmt.Sprintf("millwright-apt-%d.lock", os.Geteuid()))}
 	return Run(ctx, output, []string{"DEBIAN_FRONTEND=noninteractive"}, "flock", append(alone, command...)...)

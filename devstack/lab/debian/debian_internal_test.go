@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Tests of several packages install packages at the same time. apt-get fails while another apt-get runs; the test uses
-// mkdir, which fails in the same way.
+// Tests of several Go packages may call apt-get at the same time, but apt-get fails while another apt-get runs. This
+// test uses mkdir instead of apt-get, because mkdir fails in the same way.
 func TestOneCallOfAptAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "held")
 	var calls sync.WaitGroup

@@ -1,8 +1,8 @@
-// Package engine runs a container engine for tests of images and of docker-compose.yml: Docker with BuildKit and
-// Compose. The engine runs from Debian packages in a root folder in the user's cache folder. The engine shares no data,
-// socket or network with an engine that is installed on the machine. The engine runs in its own mount, PID and network
-// namespaces, where no registry is reachable: package standin makes the images that a test needs. The engine needs root
-// on Linux with Debian's package manager; see CheckSupport.
+// Package engine runs a container engine (Docker with BuildKit and Compose) for tests of images and of
+// docker-compose.yml. The engine's programs come from Debian packages, in a root folder below the user's cache folder.
+// The engine shares no data, socket or network with an engine that is installed on the machine. The engine runs in its
+// own mount, PID and network namespaces, where no registry is reachable: package standin makes the images that a test
+// needs. The engine needs root on Linux with Debian's package manager; see CheckSupport.
 package engine
 
 import (
@@ -23,7 +23,7 @@ import (
 )
 
 // HostAddress is the address of the bridge in the engine's network namespace. Containers connect to this address to
-// reach the listeners of Listen.
+// reach the listeners that Engine.Listen opens.
 const HostAddress = "172.31.250.1"
 
 // searchPath is the value of PATH for programs in the engine's root folder.
@@ -50,11 +50,11 @@ type Engine struct {
 // engineCount counts the engines that this process has started. The count is part of each engine's cgroup name.
 var engineCount atomic.Int32
 
-// CheckSupport returns nil if this machine can run an engine, otherwise the reason.
+// CheckSupport returns an error with the reason if this machine cannot run an engine.
 func CheckSupport() error { return debian.CheckSupport("container engines") }
 
-// rootRecipe returns the packages of the engine's root folder. Two of these packages only provide files for images:
-// postgresql, and busybox as the shell of images.
+// rootRecipe returns the packages of the engine's root folder. The packages postgresql and busybox only provide files
+// for images.
 func rootRecipe() debian.RootFilesystem {
 	return debian.RootFilesystem{
 		Suite:   "trixie", // trixie has Docker 26 with BuildKit, and Compose 2
@@ -90,8 +90,8 @@ func rootRecipe() debian.RootFilesystem {
 	}
 }
 
-// RootFolder returns the path of the engine's root folder. If the cache does not have the folder, RootFolder makes it,
-// once: about a minute and 500 MB. RootFolder installs Debian's mmdebstrap if the program is missing. The caller must
+// RootFolder returns the path of the engine's root folder. If the cache lacks the folder, RootFolder makes it, which
+// takes about a minute and 500 MB. RootFolder installs Debian's mmdebstrap if the program is missing. The caller must
 // not change the folder.
 func RootFolder(ctx context.Context, output io.Writer) (string, error) {
 	if err := CheckSupport(); err != nil {

@@ -26,10 +26,10 @@ const (
 	// namespaces in the background.
 	cleanupTimeout = 30 * time.Second
 
-	cgroupPrefix = "millwright-engine-" // the PID of the starting process and a number follow
+	cgroupPrefix = "millwright-engine-" // followed by the PID of the starting process and a number
 )
 
-// launch creates new namespaces, whose process 1 starts dockerd. launch returns when dockerd answers.
+// launch starts process 1 in new namespaces; process 1 starts dockerd. launch returns when dockerd answers.
 func (e *Engine) launch(ctx context.Context, root string, shown []string) error {
 	if err := sweepCgroups(); err != nil {
 		return err
@@ -63,8 +63,7 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 	return nil
 }
 
-// sweepCgroups removes the cgroups of engines that were killed: the PID in the cgroup's name belongs to no running
-// process.
+// sweepCgroups removes the cgroups of killed engines: those with a name that contains the PID of no running process.
 func sweepCgroups() error {
 	found, err := filepath.Glob(filepath.Join(cgroup.Root, "*", cgroupPrefix+"*")) // v1
 	if err != nil {

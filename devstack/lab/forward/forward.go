@@ -9,7 +9,7 @@ import (
 	"net"
 )
 
-// Dialer connects to the target. Serve calls it once for each accepted connection.
+// Dialer connects to the target. Serve calls the Dialer once for each accepted connection.
 type Dialer func(ctx context.Context) (net.Conn, error)
 
 // DialerToAddress returns a Dialer that connects to an address in this process's network namespace.

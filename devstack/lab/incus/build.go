@@ -37,14 +37,13 @@ var nodePackages = []string{
 	"socat",
 }
 
-// excludedFiles are patterns of files that are left out of packages.
+// excludedFiles are patterns of package files that are not installed.
 var excludedFiles = []string{
 	"/usr/bin/containerd-shim",
 	"/usr/bin/containerd-shim-runc-v1",
 	"/usr/bin/containerd-stress",
 }
 
-// rootRecipe returns the description of a root folder.
 func rootRecipe(variant string, packages []string) debian.RootFilesystem {
 	return debian.RootFilesystem{Suite: debianSuite, Variant: variant, Packages: packages, ExcludedFiles: excludedFiles}
 }

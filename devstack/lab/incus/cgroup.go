@@ -8,9 +8,9 @@ import (
 	"millwright/devstack/lab/cgroup"
 )
 
-// sweepCgroups removes the cgroups of servers that were killed. A network without an interface and without a lock
-// holder has no server. sweepCgroups does not wait: a cgroup still in use belongs to a server with another cache
-// folder, and thus with other locks.
+// sweepCgroups removes the cgroups of servers that were killed. If a network has no interface and no process holds its
+// lock, no server uses the network. sweepCgroups does not wait: a cgroup that is still in use belongs to a server with
+// another cache folder and other locks.
 func sweepCgroups() error {
 	for _, network := range Networks() {
 		if _, err := net.InterfaceByName(network.Name); err == nil {

@@ -1,11 +1,11 @@
-// Package incus runs a server of Incus (a manager of containers and virtual machines with a REST API) for machines with
-// real kubelets, and makes the image of these machines. The local stack, the tests of provider/incus and the demo use
-// package incus.
+// Package incus runs an Incus server for machines with real kubelets, and builds the image of these machines. Incus
+// manages containers and virtual machines and has a REST API. The local stack, the tests of provider/incus and the demo
+// use package incus.
 //
-// The server runs from Debian packages in a root folder in the user's cache folder: nothing is installed on the host.
-// The server runs in its own mount, PID and network namespaces. When the process that called Start ends, process 1 of
-// these namespaces ends, and the kernel removes all mounts, processes and network interfaces of the server. The server
-// needs root on Linux with Debian's package manager; see CheckSupport.
+// The server's programs come from Debian packages, in a root folder below the user's cache folder. Nothing is installed
+// on the host. The server runs in its own mount, PID and network namespaces. When the process that called Start ends,
+// process 1 of these namespaces ends, and the kernel removes all mounts, processes and network interfaces of the
+// server. The server needs root on Linux with Debian's package manager; see CheckSupport.
 package incus
 
 import (
@@ -33,7 +33,7 @@ const ImageAlias = "node"
 // NetworkName is Incus' name of the instances' network. The default profile uses this network.
 const NetworkName = "machines"
 
-// The pod images that the node image contains: nodes reach no registry.
+// The node image contains these pod images, because nodes reach no registry.
 const (
 	// WorkloadImage serves HTTP on port 8080 and answers with the name of its pod. With the flag --linger=10s the workload
 	// serves for ten more seconds after SIGTERM.
@@ -50,8 +50,8 @@ type Options struct {
 	Repo string
 	// Output receives the progress of builds; nil discards it.
 	Output io.Writer
-	// Network is the network of the machines, already locked by the caller. For the zero value Start chooses a free
-	// network and keeps it locked until Stop.
+	// Network is the network of the machines, already locked by the caller. If Network is the zero value, Start chooses
+	// a free network and keeps it locked until Stop.
 	Network Network
 }
 
@@ -64,7 +64,7 @@ type Server struct {
 	Address    string `json:"address"`
 	ClientCert string `json:"clientCert"` // path of a trusted client's certificate (PEM)
 	ClientKey  string `json:"clientKey"`  // path of the client's private key (PEM)
-	// ServerCert is the path of the server's self-signed certificate (PEM): clients compare the whole certificate.
+	// ServerCert is the path of the server's self-signed certificate (PEM). Clients accept only this certificate.
 	ServerCert string `json:"serverCert"`
 	// Socket is the path of the API's Unix socket; root needs no certificate there. The kernel refuses socket paths of
 	// more than 107 bytes.
@@ -77,20 +77,20 @@ type Server struct {
 	lock    *os.File          // lock of the network, if Start chose the network
 }
 
-// CheckSupport returns nil if this machine can run a server, otherwise the reason.
+// CheckSupport returns an error with the reason if this machine cannot run a server.
 func CheckSupport() error { return debian.CheckSupport("real machines") }
 
-// BuildImages makes the server's root folder and the node image, unless the cache has them: some minutes, once.
-// BuildImages installs Debian's mmdebstrap if the program is missing. Start calls the same code.
+// BuildImages makes the server's root folder and the node image, unless the cache has them. The first call takes some
+// minutes. BuildImages installs Debian's mmdebstrap if the program is missing. Start calls the same code.
 func BuildImages(ctx context.Context, o Options) error {
 	_, _, err := o.buildRootAndImage(ctx)
 	return err
 }
 
 // Start starts a server with its data in dir. Start returns when the server answers, trusts the client's certificate,
-// and has the node image, the network and the default profile: instances with this profile are nodes. Data of an
-// earlier server in dir are used again: instances that were running start again. If the calling process ends, even by
-// SIGKILL, the server ends, too.
+// and has the node image, the network and the default profile. Instances with this profile are nodes. If dir has the
+// data of an earlier server, Start uses them again, and instances that were running start again. If the calling process
+// ends, even by SIGKILL, the server ends, too.
 func Start(ctx context.Context, dir string, o Options) (*Server, error) {
 	root, image, err := o.buildRootAndImage(ctx)
 	if err != nil {

@@ -73,8 +73,8 @@ func NetworkByName(name string) (Network, error) {
 
 // FindFreeNetwork returns a network without an interface on this machine, and the network's lock against other stacks.
 // The caller closes the lock when the machines have ended, or passes the lock to the supervisor. A second call for the
-// same folder returns the same network, unless another stack uses it: restarted machines know the API server by its
-// address in their network.
+// same folder returns the same network, unless another stack uses it. Restarted machines can then reach the API server
+// at its old address.
 func FindFreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(dir))

@@ -143,7 +143,7 @@ func (s *Server) importImage(ctx context.Context, image nodeImage) error {
 		return fmt.Errorf("read the image of nodes: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	// Standard input passes the image: the file does not exist in the server's mount namespace.
+	// Standard input passes the image, because the file does not exist in the server's mount namespace.
 	arguments := []string{"image", "import", "/dev/stdin", "--alias", ImageAlias, property + "=" + image.key}
 	if _, err := s.runIncus(ctx, file, arguments...); err != nil {
 		return fmt.Errorf("import the image of nodes: %w", err)

@@ -31,7 +31,7 @@ const (
 	cleanupTimeout = 30 * time.Second
 )
 
-// launch creates new namespaces, whose process 1 starts incusd. launch returns when incusd answers.
+// launch starts process 1 in new namespaces; process 1 starts incusd. launch returns when incusd answers.
 func (s *Server) launch(ctx context.Context, root string) error {
 	if err := s.removeLeftovers(ctx); err != nil { // removes the leftovers of a killed server
 		return err
@@ -42,7 +42,7 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	if err := raiseInotifyLimit(); err != nil {
 		return err
 	}
-	if err := s.writeState(); err != nil { // RemoveKilledServer finds a server that is killed from here on
+	if err := s.writeState(); err != nil { // from here on, RemoveKilledServer can clean up after a killed server
 		return err
 	}
 	groups, err := cgroup.Make(s.Network.Name)

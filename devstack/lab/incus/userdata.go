@@ -17,7 +17,7 @@ type Cluster struct {
 	Project string // Incus project of the machines; empty means "default"
 }
 
-// UserData returns a shell script as user data: a machine of the node image joins the cluster with it. The script
+// UserData returns user data: a shell script with which a machine of the node image joins the cluster. The script
 // contains the placeholders <<MACHINE_NAME>> and <<BOOTSTRAP_TOKEN>>, which Millwright's worker replaces
 // (docs/provider.md, "User data"). The instance must have the machine's name.
 func UserData(c Cluster) (string, error) {

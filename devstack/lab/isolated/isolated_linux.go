@@ -61,7 +61,7 @@ func (p *Process) End(within time.Duration) {
 	}
 }
 
-// AwaitSuccess calls ask until ask returns no error. AwaitSuccess fails if the server ends or the time is over.
+// AwaitSuccess calls ask until ask returns no error. AwaitSuccess fails if the server ends or the timeout expires.
 func (p *Process) AwaitSuccess(ctx context.Context, within time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -120,9 +120,9 @@ func (p *Process) callInNetworkNamespace(f func()) error {
 	return nil
 }
 
-// runOnThreadThatEnds calls f on a thread that ends with its goroutine: no other goroutine can run in a network
-// namespace that f has entered. The first thread of a process never ends and would stay in the namespace: on the first
-// thread runOnThreadThatEnds waits while another thread calls f.
+// runOnThreadThatEnds calls f on a thread that ends with its goroutine, so that no other goroutine runs in a network
+// namespace that f has entered. The first thread of a process never ends and would stay in the namespace. On the first
+// thread, runOnThreadThatEnds therefore waits while another thread calls f.
 func runOnThreadThatEnds(f func()) {
 	runtime.LockOSThread() // a locked thread ends with its goroutine
 	if unix.Gettid() != unix.Getpid() {

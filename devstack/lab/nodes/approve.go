@@ -25,21 +25,22 @@ const (
 	nodeUserPrefix = "system:node:" // prefix of kubelets' user names
 	nodeGroup      = "system:nodes"
 
-	// A request that was not approved, for instance because its Node does not exist yet, is judged again after these
-	// delays.
+	// The approver retries a request after these delays if it did not approve the request, for instance because the
+	// Node does not exist yet.
 	firstRetry, lastRetry = time.Second, 10 * time.Second
 )
 
-// approver approves kubelets' requests for serving certificates. Kubernetes has no approver for these requests: it does
-// not know a machine's addresses. Incus knows the addresses.
+// approver approves kubelets' requests for serving certificates. Kubernetes does not approve these requests, because it
+// does not know the machines' addresses. Incus knows the addresses.
 type approver struct {
 	clients kubernetes.Interface
 	// instanceAddresses returns the addresses of the instances with this name. The result may be empty.
 	instanceAddresses func(ctx context.Context, name string) ([]string, error)
 }
 
-// run approves requests until ctx ends. A request that is not approved stays pending. Each judgement asks Incus, which
-// takes seconds on a busy machine: the queue holds a request once, and a request that waits for its retry delays no other.
+// run approves requests until ctx ends. A request that is not approved stays pending. Each check of a request asks
+// Incus, which takes seconds on a busy machine. The queue therefore holds a request only once, and a request that waits
+// for its retry delays no other request.
 func (a approver) run(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(
 		a.clients,

@@ -1,5 +1,5 @@
-// Package nodes is the component incusd of a local stack with real nodes: the Incus server with the machines, the TCP
-// forwarding from the machines to the API server, and the approver of kubelets' serving certificates.
+// Package nodes is the component incusd of a local stack with real nodes. It runs the Incus server with the machines,
+// forwards TCP connections from the machines to the API server, and approves kubelets' serving certificates.
 package nodes
 
 import (

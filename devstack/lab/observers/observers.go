@@ -1,6 +1,6 @@
 // Package observers finds Prometheus, Alertmanager and their tools for the local stack and for tests. The programs come
-// from Debian packages that are unpacked into the build cache: an installed package would start its server, and only
-// root may install packages. Package observers starts no server.
+// from Debian packages that are unpacked into the build cache. The packages are not installed, because the installation
+// needs root and would start the servers. Package observers starts no server.
 package observers
 
 import (

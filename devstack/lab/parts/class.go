@@ -30,8 +30,8 @@ func UserData(s *stack.Stack) (string, error) {
 	return incus.UserData(incus.Cluster{Server: server.Network.APIServerURL(), CA: string(authority)})
 }
 
-// MachineClassManifest returns a MachineClassManifest of real machines and its Secret as YAML. MachineClassManifest and
-// Secret have the same name. The machines are containers with the default profile that join the stack.
+// MachineClassManifest returns a MachineClass of real machines and its Secret as YAML. The MachineClass and the Secret
+// have the same name. The machines are containers with the default profile that join the stack.
 func MachineClassManifest(s *stack.Stack, namespace, name string) ([]byte, error) {
 	server, err := OpenIncus(s)
 	if err != nil {

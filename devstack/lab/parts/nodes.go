@@ -41,7 +41,7 @@ func addNodeSettings(plan *component.Plan, network incus.Network) error {
 	prependFlags(plan, Incusd,
 		"incusd",
 		"--repo", plan.Repo,
-		"--dir", plan.Dir, // process lists then show the stack's folder, as for the supervisor
+		"--dir", plan.Dir, // shows the stack's folder in process lists, as for the supervisor
 		"--network", network.Name,
 		"--api-server", component.Address(plan.Ports[component.APIServer]),
 		"--kubeconfig", l.Kubeconfig(component.Admin),

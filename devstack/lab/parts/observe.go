@@ -11,8 +11,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// scrapeInterval is the scrape and evaluation interval. The interval is short: a rate over one minute has enough
-// samples soon after the start.
+// scrapeInterval is the scrape and evaluation interval. It is short, so that a rate over one minute has enough samples
+// soon after the start.
 const scrapeInterval = "5s"
 
 func prometheusConfig(l component.Layout) string   { return l.Path("config", "prometheus.yaml") }

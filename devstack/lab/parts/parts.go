@@ -1,6 +1,6 @@
 // Package parts adds the lab's components to a local stack: real machines (an Incus server and the worker of provider
-// incus), and Prometheus with Alertmanager. The supervisor of the stack runs these components like its own: parts only
-// passes their descriptions.
+// incus), and Prometheus with Alertmanager. Package parts only describes these components; the stack's supervisor runs
+// them like its own components.
 package parts
 
 import (
@@ -49,8 +49,8 @@ type Parts struct {
 	LabProgram string
 }
 
-// AddToOptions adds the parts to the options of a stack. AddToOptions builds or finds the parts' programs and images:
-// some minutes, once.
+// AddToOptions adds the parts to the options of a stack. AddToOptions builds the parts' programs and images if the
+// cache lacks them. The first call takes some minutes.
 func (p Parts) AddToOptions(ctx context.Context, o stack.Options) (stack.Options, error) {
 	var err error
 	if o.Repo, err = build.FindRepo(o.Repo); err != nil {
@@ -122,7 +122,8 @@ func (p Parts) completePlan(ctx context.Context, plan *component.Plan) ([]*os.Fi
 	return []*os.File{lock}, addNodeSettings(plan, network)
 }
 
-// prependFlags puts flags before a component's flags in the plan: the flags of the stack's options stay last and win.
+// prependFlags puts flags before a component's flags in the plan, so that the flags of the stack's options come last
+// and override them.
 func prependFlags(plan *component.Plan, name string, flags ...string) {
 	plan.Args[name] = slices.Concat(flags, plan.Args[name])
 }

@@ -1,6 +1,6 @@
 // Package admin has the types and the client of virtualcloud's admin API. A test or an operator uses this API to make
 // the cloud fail on demand, and to read the cloud's true state. Integration tests, the safety checker and people with
-// curl call the admin API. No provider may call the admin API: a real cloud has none.
+// curl call the admin API. Providers must not call the admin API, because a real cloud has no such API.
 //
 // The admin API is HTTP with JSON bodies on the cloud's own address:
 //
@@ -79,9 +79,9 @@ type Behaviour struct {
 	// DeleteLatency.
 	DeleteLatency virtual.Duration `json:"deleteLatency"`
 
-	// AcceptLatency is the time during which an accepted create request has no record: even a fresh read cannot show its
-	// instance. The request takes effect even if its client closes the connection. Limits.ConsistencyWindow includes
-	// AcceptLatency. Default 0.
+	// AcceptLatency is the time from the acceptance of a create request until the cloud records its instance. Until
+	// then, even a fresh read does not show the instance. The request takes effect even if its client closes the
+	// connection. Limits.ConsistencyWindow includes AcceptLatency. Default 0.
 	AcceptLatency virtual.Duration `json:"acceptLatency"`
 
 	// Staleness is the age of the state that list and status show. Writes use the present state. Limits.ConsistencyWindow
@@ -98,18 +98,19 @@ type Behaviour struct {
 	// false: a Node has the name of its instance.
 	OwnNodeNames bool `json:"ownNodeNames,omitempty"`
 
-	// NodeInit is the time from a Node's registration until the Node gets its provider ID and loses the taint
-	// node.cloudprovider.kubernetes.io/uninitialized, as by a cloud-controller-manager. Default 0: the kubelet knows the
+	// NodeInit simulates a cloud-controller-manager. It is the time from a Node's registration until the Node gets its
+	// provider ID and loses the taint node.cloudprovider.kubernetes.io/uninitialized. Default 0: the kubelet knows the
 	// provider ID, and the Node has no taint.
 	NodeInit virtual.Duration `json:"nodeInit,omitempty"`
 
 	// PageSize is the number of instances in a page of list and status. Default 0: one page has all instances.
 	PageSize int `json:"pageSize,omitempty"`
-	// Linger is the time during which list and status still show an instance that is gone, as terminated. Default 0.
+	// Linger is the time during which list and status still show a deleted instance, with the state terminated. Default
+	// 0.
 	Linger virtual.Duration `json:"linger,omitempty"`
 
-	// QuoteCredentials makes each refusal quote the caller's token: in plain text, in base64, and escaped for a URL.
-	// Default false.
+	// QuoteCredentials makes each error response quote the caller's token: in plain text, in base64, and escaped for a
+	// URL. Default false.
 	QuoteCredentials bool `json:"quoteCredentials,omitempty"`
 
 	Tokens []string `json:"tokens,omitempty"` // accepted tokens; by default, the cloud accepts every non-empty token
@@ -131,7 +132,8 @@ func DefaultBehaviour() Behaviour {
 	return Behaviour{ClientTokens: true, NodeCleanup: DefaultNodeCleanup}
 }
 
-// RateLimit is a token bucket. A call without a token is refused, with the time until the next token.
+// RateLimit is a token bucket. If the bucket is empty, the cloud refuses the call and returns the time until the next
+// token.
 type RateLimit struct {
 	PerSecond float64 `json:"perSecond"`      // tokens per second; must be above zero
 	Burst     int     `json:"burst"`          // size of the bucket; at least one
@@ -187,7 +189,7 @@ type Stats struct {
 	LiveDuplicateUIDs  int `json:"liveDuplicateUIDs"`  // machine UIDs with more than one live instance
 	LiveDuplicateNames int `json:"liveDuplicateNames"` // machine names with more than one live instance
 
-	// The counters from Creating on do not survive a restart. Creating counts accepted create requests without an answer.
+	// The counters from Creating on are lost at a restart. Creating counts accepted create requests without an answer.
 	Creating int `json:"creating"`
 	// TokenReplays counts create requests whose client token returned an earlier instance.
 	TokenReplays int               `json:"tokenReplays"`

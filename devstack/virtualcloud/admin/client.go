@@ -53,7 +53,7 @@ func (c *Client) AddFault(ctx context.Context, f Fault) error {
 	return c.sendRequest(ctx, http.MethodPost, PathFaults, f, nil)
 }
 
-// Faults returns the faults that are not used up.
+// Faults returns the faults that are still in effect.
 func (c *Client) Faults(ctx context.Context) ([]Fault, error) {
 	return fetchAnswer[[]Fault](ctx, c, http.MethodGet, PathFaults, nil)
 }
@@ -69,9 +69,9 @@ func (c *Client) VanishInstance(ctx context.Context, v VanishRequest) error {
 	return c.sendRequest(ctx, http.MethodPost, PathVanish, v, nil)
 }
 
-// RejoinNodes registers the absent Nodes of live instances again, and ends the Nodes of instances that are gone. An API
-// server that was restored to an older state needs RejoinNodes: restarted kubelets and a cloud-controller-manager would
-// do the same.
+// RejoinNodes registers missing Nodes of live instances again, and removes the Nodes of instances that are gone. Call
+// RejoinNodes after an API server was restored to an older state. In a real cluster, restarted kubelets and a
+// cloud-controller-manager do the same.
 func (c *Client) RejoinNodes(ctx context.Context) error {
 	return c.sendRequest(ctx, http.MethodPost, PathRejoin, nil, nil)
 }

@@ -5,8 +5,8 @@
 //
 // An instance is first pending, then it runs. A class may require a call of initialize before the Node registers. The
 // Node registers after the boot latency. After an accepted delete call, the instance is terminating, and after the
-// delete latency it is gone. The instance's record has the time of each step. Every change is on disk before
-// the cloud answers: a kill of the process neither loses nor duplicates an instance.
+// delete latency it is gone. The instance's record has the time of each step. The cloud writes every change to disk
+// before it responds, so a kill of the process neither loses nor duplicates an instance.
 package cloud
 
 import (
@@ -77,7 +77,8 @@ func Open(options Options) (*Cloud, error) {
 	return c, nil
 }
 
-// Stop ends every wait. Waiting calls are refused as Unavailable, and create requests without a record have no effect.
+// Stop ends all waiting calls. Waiting calls fail with Unavailable, and create requests that are not recorded yet have
+// no effect.
 func (c *Cloud) Stop() { c.cancelWaits() }
 
 // Close stops the cloud and closes the data folder.

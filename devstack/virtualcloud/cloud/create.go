@@ -12,8 +12,8 @@ import (
 	"millwright/provider/virtual"
 )
 
-// errRequestExpired is the cause of the refusal of a create request that came after its NotAfter. The answer then has
-// the reason virtual.ReasonExpired.
+// errRequestExpired is the error of a create request that came after its NotAfter. The answer then has the reason
+// virtual.ReasonExpired.
 var errRequestExpired = errors.New("expired")
 
 // pendingCreate is an accepted create request without an answer.
@@ -26,7 +26,7 @@ type pendingCreate struct {
 }
 
 // createInstance creates an instance. As in a real cloud, an accepted request takes effect even if the client closes
-// the connection: the error then only means that the client has gone.
+// the connection. The error then means only that the client has gone.
 func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
 	if err := validateCreate(request); err != nil {
 		return virtual.Instance{}, err

@@ -107,7 +107,7 @@ func (g *callGate) takeToken(op admin.Operation, limit admin.RateLimit, now time
 }
 
 // admitCall counts a call and returns an error if a rate limit or a fault refuses the call. An admitted call waits
-// while its operation hangs. The returned fault refuses the call after its effect.
+// while its operation hangs. If admitCall returns a fault, the call takes effect and then fails with this fault.
 func (c *Cloud) admitCall(ctx context.Context, op admin.Operation, about faultSubject) (*activeFault, error) {
 	c.mu.Lock()
 	now := time.Now()
@@ -160,7 +160,7 @@ func (c *Cloud) AddFault(f admin.Fault) error {
 	return nil
 }
 
-// Faults returns the faults that are not used up.
+// Faults returns the faults that are still in effect.
 func (c *Cloud) Faults() []admin.Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -116,7 +116,7 @@ func TestHangEndsWhenReleasedOrWhenTheClientGoes(t *testing.T) {
 			released <- err
 		}()
 		synctest.Wait()
-		editBehaviour(t, c, func(b *admin.Behaviour) { b.Staleness = 1 }) // Hangs stays, and the call still hangs
+		editBehaviour(t, c, func(b *admin.Behaviour) { b.Staleness = 1 }) // Hangs is unchanged, so the call still hangs
 		synctest.Wait()
 		assert.Empty(t, released)
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.Hangs = nil })

@@ -25,7 +25,8 @@ const (
 	kwokAnnotation = "kwok.x-k8s.io/node"
 )
 
-// The client's rate limit: enough for 1,000 Nodes in a few seconds, so that the cloud does not limit a measurement.
+// The client's rate limit allows 1,000 Nodes in a few seconds, so that the cloud is not the bottleneck of a
+// measurement.
 const (
 	kubeQPS   = 200
 	kubeBurst = 400

@@ -177,7 +177,7 @@ func TestLateRequestIsRefused(t *testing.T) {
 
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.AcceptLatency = virtual.Duration(time.Second) })
 		r.NotAfter = time.Now()
-		mustCreateInstance(t, c, r) // in time: the accept latency does not count
+		mustCreateInstance(t, c, r) // not expired: the accept latency does not count
 	})
 }
 

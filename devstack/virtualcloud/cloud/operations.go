@@ -113,8 +113,8 @@ func (c *Cloud) readStaleState(show func(w *cloudState, then time.Time) []virtua
 	return virtual.ReadAnswer{Now: now, Items: show(c.state, now.Add(-time.Duration(c.behaviour.Staleness)))}
 }
 
-// cutPage cuts an answer to one page. The page token is an instance number, not a position: an instance that appears or
-// disappears between two pages hides no other instance.
+// cutPage cuts an answer to one page. The page token is an instance number, not a position. If an instance appears or
+// disappears between two pages, the next page still skips no other instance.
 func (c *Cloud) cutPage(answer virtual.ReadAnswer, from string) virtual.ReadAnswer {
 	c.mu.Lock()
 	size := c.behaviour.PageSize

@@ -10,9 +10,9 @@ import (
 	"millwright/provider/virtual"
 )
 
-// instanceRecord is the stored data of one instance. A record has times and no state: the state at any time, also in
-// the past, follows from the times. A restart therefore has nothing to resume, and a stale read is a read at an earlier
-// time.
+// instanceRecord is the stored data of one instance. A record contains times instead of a state. The state at any time,
+// also in the past, follows from these times. A restart therefore has nothing to resume, and a stale read is a read at
+// an earlier time.
 type instanceRecord struct {
 	Number      int          `json:"number"` // the N in the ID i-N; a newer instance has a larger number
 	Name        string       `json:"name"`
@@ -20,14 +20,15 @@ type instanceRecord struct {
 	Spec        virtual.Spec `json:"spec"`
 	ClientToken string       `json:"clientToken,omitempty"`
 
-	Accepted    time.Time `json:"accepted"`             // start of the instance, as pending
+	Accepted    time.Time `json:"accepted"`             // time from which the instance is pending
 	Runs        time.Time `json:"runs"`                 // time from which the instance is running
 	Boots       time.Time `json:"boots"`                // time from which the Node may register
 	Initialized time.Time `json:"initialized,omitzero"` // time of the initialize call
 	Deleted     time.Time `json:"deleted,omitzero"`     // time of the accepted delete call
 	Gone        time.Time `json:"gone,omitzero"`        // end of the instance; may be in the future
 	Vanished    bool      `json:"vanished,omitempty"`   // the instance ended without a delete call
-	KeepNode    bool      `json:"keepNode,omitempty"`   // the Node outlives the instance; its simulated kubelet ends
+	// the Node stays after the end of the instance, without its simulated kubelet
+	KeepNode bool `json:"keepNode,omitempty"`
 
 	NodeName   string        `json:"nodeName,omitempty"`   // Node name chosen by the cloud; empty: Name
 	NodeInit   time.Duration `json:"nodeInit,omitempty"`   // time from Registered to the Node's initialization
@@ -38,7 +39,6 @@ type instanceRecord struct {
 
 func (r *instanceRecord) id() string { return fmt.Sprintf("i-%d", r.Number) }
 
-// hasID reports whether the instance has the ID.
 func (r *instanceRecord) hasID(id string) bool { return parseID(id) == r.Number }
 
 // parseID returns the number in an instance ID. For any other text, parseID returns zero, which is no instance's
@@ -52,7 +52,6 @@ func parseID(id string) int {
 	return number
 }
 
-// existsAtTime reports whether the instance exists at t.
 func (r *instanceRecord) existsAtTime(t time.Time) bool {
 	return !r.Accepted.After(t) && (r.Gone.IsZero() || r.Gone.After(t))
 }
@@ -102,7 +101,7 @@ func (r *instanceRecord) address() string {
 	return fmt.Sprintf("10.%d.%d.%d", r.Number>>16&0xff, r.Number>>8&0xff, r.Number&0xff)
 }
 
-// adminInstance returns the instance at t as the admin API shows the instance.
+// adminInstance returns the instance at t in the form of the admin API.
 func (r *instanceRecord) adminInstance(t time.Time) admin.Instance {
 	return admin.Instance{
 		Instance: r.instanceAtTime(t), Zone: r.Spec.Zone, InstanceType: r.Spec.InstanceType,

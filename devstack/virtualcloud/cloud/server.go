@@ -177,7 +177,8 @@ func (c *Cloud) writeRefusal(w http.ResponseWriter, r *http.Request, err error) 
 	writeAnswer(w, virtual.HTTPStatus(code), told)
 }
 
-// quotedCredentials returns the quote of the caller's token in a refusal; empty unless QuoteCredentials is set.
+// quotedCredentials returns the caller's token in the forms that an error response quotes; empty unless
+// QuoteCredentials is set.
 func (c *Cloud) quotedCredentials(r *http.Request) string {
 	c.mu.Lock()
 	quotes := c.behaviour.QuoteCredentials

@@ -36,7 +36,6 @@ func countDuplicates(records []*instanceRecord, key func(*instanceRecord) string
 	return count
 }
 
-// countRefusal counts a refusal by its code.
 func (c *Cloud) countRefusal(code provider.Code) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,9 +26,10 @@ const compactAboveBytes = 32 << 20
 // goneRecordLifetime is the time for which compactions keep an instance that is gone: longer than any useful staleness.
 const goneRecordLifetime = 10 * time.Minute
 
-// store keeps the world on disk as a log of JSON lines. Each change is one write. A killed process leaves complete
-// lines, and at most one incomplete last line. The incomplete line counts as not written: its caller got no answer. The
-// store does not call fsync: the log must survive the end of the process, but not a crash of the computer.
+// store keeps the cloud's state on disk as a log of JSON lines. Each change is one write. A killed process leaves
+// complete lines, and at most one incomplete last line. The store ignores the incomplete line, because its caller got
+// no answer. The store does not call fsync: the log must survive the end of the process, but not a crash of the
+// computer.
 type store struct {
 	dir            string
 	file           *os.File
@@ -37,7 +38,7 @@ type store struct {
 	lockFile       *os.File
 }
 
-// openStore opens the data folder, rebuilds the world from the log and compacts the log. If another process has the
+// openStore opens the data folder, rebuilds the state from the log and compacts the log. If another process has the
 // folder open, openStore returns an error.
 func openStore(dir string, now time.Time) (*store, *cloudState, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -63,7 +64,7 @@ func openStore(dir string, now time.Time) (*store, *cloudState, error) {
 	return s, w, nil
 }
 
-// loadState rebuilds the world from the log, and ignores an incomplete last line.
+// loadState rebuilds the state from the log, and ignores an incomplete last line.
 func (s *store) loadState() (*cloudState, error) {
 	w := newCloudState()
 	file, err := os.Open(filepath.Join(s.dir, logFile))
@@ -94,8 +95,8 @@ func (s *store) loadState() (*cloudState, error) {
 	}
 }
 
-// compactLog writes the world as a new log, replaces the old log atomically, and opens the new log for appending.
-// Instances that have been gone for goneRecordLifetime are dropped from the world and the log.
+// compactLog writes the state as a new log, replaces the old log atomically, and opens the new log for appending.
+// compactLog drops instances that have been gone for goneRecordLifetime.
 func (s *store) compactLog(w *cloudState, now time.Time) error {
 	w.forgetRecords(func(r *instanceRecord) bool {
 		return isPast(r.Gone, now.Add(-goneRecordLifetime)) && (r.NodeEnded || r.Registered.IsZero())
@@ -130,7 +131,8 @@ func (s *store) compactLog(w *cloudState, now time.Time) error {
 	}
 	s.file = file
 	s.logSize = int64(content.Len())
-	s.compactionSize = max(compactAboveBytes, 2*s.logSize) // factor 2: a large world is not rewritten at each change
+	// factor 2, so that a large log is not compacted at each change
+	s.compactionSize = max(compactAboveBytes, 2*s.logSize)
 	return nil
 }
 

@@ -70,8 +70,8 @@ func TestCloudStateSurvivesAKill(t *testing.T) {
 	assert.Equal(t, "i-5", mustCreateInstance(t, last, createRequest("d")).ID, "no number is used twice")
 }
 
-// A process that is killed during a write leaves any part of its last line. Whatever part is left, the cloud opens with
-// the world before the last line, and accepts new entries.
+// If a process is killed during a write, any part of the last line may remain. In each case, the cloud opens with the
+// state before the last line, and accepts new entries.
 func TestTornWriteCountsAsNeverWritten(t *testing.T) {
 	dir := t.TempDir()
 	c := openCloud(t, dir, nil)

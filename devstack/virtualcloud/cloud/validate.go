@@ -10,7 +10,6 @@ import (
 	"millwright/provider/virtual"
 )
 
-// validateCreate returns an error if a create request is invalid.
 func validateCreate(request virtual.CreateRequest) error {
 	for _, required := range []struct{ name, value string }{
 		{"name", request.Name},

@@ -14,7 +14,7 @@ type cloudState struct {
 	counters            savedCounters
 	records             map[int]*instanceRecord
 	userData            map[int][]byte
-	recordNumbers       []int // recordNumbers of all records, in ascending order
+	recordNumbers       []int // numbers of all records, in ascending order
 	possiblyLiveNumbers []int // numbers of the instances that may still be live; liveRecords removes ended instances
 	numbersByUID        map[string][]int
 	numberByToken       map[string]int // number of the latest instance, by client token
@@ -59,10 +59,10 @@ const (
 	entryRegistered      entryKind = "registered"
 	entryNodeInitialized entryKind = "nodeInited"
 	entryNodeEnded       entryKind = "nodeEnded"
-	entryRejoined        entryKind = "rejoined" // the registry processes the Node from the start
+	entryRejoined        entryKind = "rejoined" // the registry processes the Node again from the start
 )
 
-// applyEntry applies one log entry to the world.
+// applyEntry applies one log entry to the state.
 func (w *cloudState) applyEntry(e logEntry) {
 	if e.Kind == entrySummary {
 		w.counters, w.nextNumber = *e.Counters, e.Next
@@ -105,8 +105,8 @@ func (w *cloudState) countCreation(r *instanceRecord) {
 
 func uidKey(tags virtual.Tags) string { return tags.Cluster + "/" + tags.MachineUID }
 
-// liveRecords returns the records of the instances that exist at t, sorted by number. Calls must not go back in time: t
-// must not be before the t of an earlier call.
+// liveRecords returns the records of the instances that exist at t, sorted by number. The time t must not be before the
+// t of an earlier call.
 func (w *cloudState) liveRecords(t time.Time) []*instanceRecord {
 	var records []*instanceRecord
 	w.possiblyLiveNumbers = slices.DeleteFunc(w.possiblyLiveNumbers, func(number int) bool {
@@ -120,7 +120,7 @@ func (w *cloudState) liveRecords(t time.Time) []*instanceRecord {
 	return records
 }
 
-// visibleInstances returns the wanted instances among these numbers that a read at t shows.
+// visibleInstances returns the instances with these numbers that are wanted and that a read at t shows.
 func (w *cloudState) visibleInstances(
 	numbers []int,
 	t time.Time,

@@ -27,8 +27,9 @@ func hasFailed(seen scale.Member, m *clusterv1.Machine) bool {
 	return seen.Healthy == scale.False && (!seen.Deleting || remediated)
 }
 
-// wasHealthy reports whether the node of a machine was healthy once, as far as the conditions show. Kubelet of a lost
-// node is silent, so that NodeReady is Unknown or the Node is deleted. A node that never became ready says False.
+// wasHealthy reports whether the node of a machine was healthy once, as far as the conditions show. The kubelet of a
+// lost node is silent, so NodeReady is Unknown or the Node is deleted. If a node never became ready, NodeReady is
+// False.
 func wasHealthy(m *clusterv1.Machine) bool {
 	if wasAvailable(m) {
 		return true
@@ -42,9 +43,10 @@ func wasHealthy(m *clusterv1.Machine) bool {
 	return deleted || ready != nil && ready.Status != metav1.ConditionFalse
 }
 
-// wasAvailable reports whether a machine is or was available. When Cluster API first looks at a machine, it writes
+// wasAvailable reports whether a machine is or was available. When Cluster API first sees a machine, it writes
 // Available, Deleting and Updating, all False, within one second. Available is never Unknown, so a later transition of
-// Available to False shows that it was True. While a machine is deleted, only Updating keeps the first time.
+// Available to False shows that it was True. While a machine is being deleted, only Updating still has the transition
+// time of this first write.
 func wasAvailable(m *clusterv1.Machine) bool {
 	available := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineAvailableCondition)
 	if available == nil || available.Status == metav1.ConditionTrue {
@@ -60,7 +62,7 @@ func wasAvailable(m *clusterv1.Machine) bool {
 }
 
 // denialOf returns why the cloud has never made the instance of a machine; empty if the instance exists. Cluster API
-// does not say in a code why an infrastructure provider fails: the reason may be the template.
+// has no code for the reason why an infrastructure provider fails, so the template may be the reason.
 func denialOf(m *clusterv1.Machine) rollout.Denial {
 	if m.Spec.ProviderID != "" || m.Status.NodeRef.IsDefined() {
 		return ""
@@ -68,7 +70,8 @@ func denialOf(m *clusterv1.Machine) rollout.Denial {
 	return rollout.DeniedByTemplate
 }
 
-// sourceOf returns the infrastructure template of a set. Cluster API does not know its account and its instance type.
+// sourceOf returns the infrastructure template of a set. Cluster API does not know the account and the instance type of
+// this template.
 func sourceOf(set *clusterv1.MachineSet) rollout.Source {
 	ref := set.Spec.Template.Spec.InfrastructureRef
 	return rollout.Source{Object: ref.APIGroup + "/" + ref.Kind + "/" + ref.Name}

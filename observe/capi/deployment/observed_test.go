@@ -544,7 +544,7 @@ func TestAbsences(t *testing.T) {
 	assert.Equal(t, 2*time.Minute, deployment.RolloutFacts(f, capitest.Noon).Absent)
 }
 
-// Lacking names the first template that does not exist.
+// MissingTemplate names the first template that does not exist.
 func TestMissingTemplate(t *testing.T) {
 	bootstrap, infrastructure := capitest.FoundObject(
 		capitest.BootstrapTemplate(),

@@ -10,8 +10,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// RequestFacts returns the facts from which a command on a deployment is decided. The parameters o and next are the
-// observation and the decision of the same time.
+// RequestFacts returns the facts from which a command on a deployment is decided. o and next must be the facts and the
+// decision of the same time.
 func RequestFacts(f ObjectTree, o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
 	facts := deployment.SharedRequestFacts(f.Deployment, o, next)
 	facts.ClusterAPI = true

@@ -92,7 +92,7 @@ func ApplyStatus(
 	)
 }
 
-// phaseOfDeployment returns the phase of a deployment. Source: Cluster API.
+// Source: Cluster API.
 func phaseOfDeployment(f ObjectTree) string {
 	d, there := f.Deployment, len(f.Members)
 	phase := clusterv1.MachineDeploymentPhaseRunning

@@ -33,7 +33,7 @@ func IsSameTemplate(a, b *clusterv1.MachineTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(rolloutSpecPart(&a.Spec), rolloutSpecPart(&b.Spec))
 }
 
-// rolloutSpecPart returns the part of a template's spec whose change replaces machines.
+// rolloutSpecPart returns the fields of a template's spec that cause a rollout when they change.
 func rolloutSpecPart(spec *clusterv1.MachineSpec) clusterv1.MachineSpec {
 	s := *spec.DeepCopy()
 	copyInPlaceFields(&s, &clusterv1.MachineSpec{})
@@ -54,7 +54,8 @@ func copyInPlaceFields(to, from *clusterv1.MachineSpec) {
 const rolloutPrefix = "rollout.machine.sapcloud.io/"
 
 // keysNotCopied lists annotations of a deployment that its sets do not get, in addition to the annotations with
-// rolloutPrefix. Source: Cluster API's list, and annotations about the deployment's own object.
+// rolloutPrefix. The list contains the keys that Cluster API does not copy, and the annotations that describe the
+// deployment itself.
 var keysNotCopied = []string{
 	corev1.LastAppliedConfigAnnotation,
 	clusterv1.RevisionAnnotation,
@@ -69,16 +70,17 @@ var keysNotCopied = []string{
 	clusterv1.AcknowledgedMoveAnnotation,
 }
 
-// isCopiedKey reports whether a deployment copies an annotation to a set. Only the current set gets the annotation with
-// the change cause of its revision.
+// isCopiedKey reports whether a deployment copies an annotation to a set. Only the current set gets the change-cause
+// annotation.
 func isCopiedKey(key string, current bool) bool {
 	return !strings.HasPrefix(key, rolloutPrefix) && !slices.Contains(keysNotCopied, key) &&
 		(current || key != v1alpha1.AnnotationChangeCause)
 }
 
 // CopyToSet copies the parts that change in place from the deployment to a set, and reports whether anything differed.
-// The parameter current tells whether the set is the current set. Labels and annotations of other writers stay.
-// CopyToSet removes labels and annotations that Millwright copied earlier and that the deployment no longer has.
+// The parameter current tells whether the set is the current set. CopyToSet keeps the labels and annotations of other
+// writers. CopyToSet removes labels and annotations that Millwright copied earlier and that the deployment no longer
+// has.
 func (f ObjectTree) CopyToSet(set *clusterv1.MachineSet, current bool) (changed bool) {
 	before := set.DeepCopy()
 	d := f.Deployment
@@ -159,8 +161,8 @@ func updateEntries(all *map[string]string, wanted map[string]string, own []strin
 }
 
 // NewSet returns the set that a decision creates. The set's name and hash derive from the template, the revision and
-// the attempt, so that a retry with the same attempt makes the same set. A higher attempt is for a name that another
-// object already has.
+// the attempt, so that a retry with the same attempt makes the same set. If another object already has the name, the
+// caller increases the attempt.
 func (f ObjectTree) NewSet(as rollout.SetCreation, attempt int, now time.Time) (*clusterv1.MachineSet, error) {
 	d := f.Deployment
 	text, err := json.Marshal([]any{d.UID, rolloutSpecPart(&d.Spec.Template.Spec), as.Revision, attempt})
@@ -207,8 +209,8 @@ func (f ObjectTree) NewSet(as rollout.SetCreation, attempt int, now time.Time) (
 	return set, nil
 }
 
-// Limits of a set's name. Sources: the name of a Machine, and the host name of its node, have at most 63 bytes, and the
-// set appends a dash and five characters. In MCM, a name has five characters of the hash.
+// Limits of a set's name. The name of a Machine and the host name of its node have at most 63 bytes; a machine's name
+// is the set's name, a dash and five characters. In MCM, a name has five characters of the hash.
 const (
 	maxNameLength = 63 - len("-12345")
 	hashLength    = 5
@@ -220,17 +222,17 @@ func nameForSet(deployment, hash string) string {
 	return strings.TrimRight(deployment[:min(len(deployment), maxNameLength-len(end))], "-.") + end
 }
 
-// IsWantedSet reports whether the found set, which has the name of a wanted set, is the wanted set: it has the same
-// deployment, template and revision, and is not being deleted.
+// IsWantedSet reports whether an existing set with the wanted name is the set that the deployment wants. The set must
+// have the same deployment, template and revision, and no deletion timestamp.
 func (f ObjectTree) IsWantedSet(found *clusterv1.MachineSet, as rollout.SetCreation) bool {
 	return metav1.IsControlledBy(found, f.Deployment) && found.DeletionTimestamp == nil &&
 		Revision(found) == as.Revision &&
 		IsSameTemplate(&found.Spec.Template, &f.Deployment.Spec.Template)
 }
 
-// ReturnToSet gives a deployment the template of one of its sets, and the set's change cause. Parts that change
-// machines in place stay unchanged. ReturnToSet removes a past time of spec.rollout.after that is later than the set,
-// because this time would replace the restored machines.
+// ReturnToSet gives a deployment the template of one of its sets, and the set's change cause. ReturnToSet does not
+// change the fields that update machines in place. If spec.rollout.after is in the past but later than the creation of
+// the set, ReturnToSet removes this time, because it would replace the restored machines.
 func ReturnToSet(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now time.Time) {
 	spec := set.Spec.Template.Spec.DeepCopy()
 	copyInPlaceFields(spec, &d.Spec.Template.Spec)
@@ -244,9 +246,9 @@ func ReturnToSet(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now 
 	}
 }
 
-// PreparedDeployment returns a deployment in the state that it needs before its first set: with Millwright's finalizer
-// and the label of its Cluster, and owned by the Cluster, so that the deletion of the Cluster deletes the deployment.
-// PreparedDeployment returns nil if the deployment already has this state.
+// PreparedDeployment returns a deployment with all that it needs before its first set: Millwright's finalizer, the
+// label of its Cluster, and the Cluster as owner. With this owner, the deletion of the Cluster also deletes the
+// deployment. PreparedDeployment returns nil if the deployment already has this state.
 func PreparedDeployment(f ObjectTree) *clusterv1.MachineDeployment {
 	d := f.Deployment
 	p := d.DeepCopy()
@@ -271,8 +273,8 @@ func PreparedDeployment(f ObjectTree) *clusterv1.MachineDeployment {
 // NotPrepared describes the pending work of a deployment that must be prepared for its first set.
 const NotPrepared = "it is not prepared for its first set"
 
-// NeedsPreparation reports whether a deployment must be prepared now. A deployment that is paused, contested or being
-// deleted is not written.
+// NeedsPreparation reports whether a deployment must be prepared now. NeedsPreparation returns false for a deployment
+// that is paused, contested or being deleted.
 func NeedsPreparation(f ObjectTree, o rollout.Facts) bool {
 	contested := capi.IsContested(f.Deployment, clusterv1.MachineDeploymentFinalizer)
 	return !o.Deleting && !contested && o.ClusterAPI.Suspended == "" && PreparedDeployment(f) != nil

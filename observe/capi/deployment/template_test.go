@@ -78,7 +78,7 @@ func TestIsSameTemplate(t *testing.T) {
 	}
 }
 
-// A set copies more than the template from its deployment. Labels and annotations of other writers stay.
+// A set copies more than the template from its deployment. A set keeps the labels and annotations of other writers.
 func TestCopyToSet(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	s := capitest.SetOfDeployment(d, "s", 3, 1)
@@ -107,7 +107,7 @@ func TestCopyToSet(t *testing.T) {
 	assert.False(t, f.CopyToSet(s, true), "again")
 }
 
-// The annotation with the change cause of a revision is on the set of that revision, and on no former set.
+// Only the set of a revision has the revision's change-cause annotation; former sets do not have it.
 func TestWhyARevisionWasMade(t *testing.T) {
 	d := capitest.PreparedDeployment(3, withAnnotation(v1alpha1.AnnotationChangeCause, "the new image"))
 	current := capitest.SetOfDeployment(d, "s", 3, 2)
@@ -135,8 +135,8 @@ func TestWhyARevisionWasMade(t *testing.T) {
 	assert.NotContains(t, d.Annotations, v1alpha1.AnnotationChangeCause)
 }
 
-// The template of a former set with machines names the revision that replaces the machines, so that core reconciles
-// these machines.
+// If a former set has machines, its template names the revision that replaces these machines, so that core reconciles
+// them.
 func TestTheTemplateOfAFormerSetNamesTheNextRevision(t *testing.T) {
 	const key = v1alpha1.AnnotationReplacedByRevision
 	d := capitest.PreparedDeployment(3)

@@ -25,26 +25,26 @@ type ObjectTree struct {
 	Sets       []*clusterv1.MachineSet // sets that the deployment controls, unsorted
 	Orphans    []*clusterv1.MachineSet // sets of its namespace without a controller, unsorted
 	Members    []*clusterv1.Machine    // machines that these sets control, unsorted
-	Cluster    *clusterv1.Cluster      // nil: the Cluster does not exist
-	// Templates holds the templates in the deployment's template: first the bootstrap template, if any.
+	Cluster    *clusterv1.Cluster      // nil if the Cluster does not exist
+	// Templates holds the bootstrap template (if any) and the infrastructure template to which the deployment refers.
 	Templates []capi.ProviderObject
 	// MissingBySet maps the UID of a set to the first object in the set's template that does not exist.
 	MissingBySet map[types.UID]string
 	Policy       *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
 	// IsLive means that the tree comes from the API server: its machines are at least as new as the status of their sets.
 	IsLive   bool
-	Absences cache.Absences // times when no worker was working
+	Absences cache.Absences // times during which no worker was running
 }
 
-// ReadTree returns a deployment with its sets and machines from the caches. While the cache of a template's kind is not
-// filled, the field ReadTree of this template is false. ReadTree returns an error if a kind is unknown because the API
+// ReadTree returns a deployment with its sets and machines from the caches. If the cache of a template's kind is not
+// synced yet, the template's field WasRead is false. ReadTree returns an error if a kind is unknown because the API
 // server does not answer.
 func ReadTree(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (ObjectTree, error) {
 	return readTree(ctx, c, d, c.Templates)
 }
 
-// ReadTreeForWrite does the same as ReadTree, for a decision that writes. ReadTreeForWrite reads from the API server
-// the templates that the caches do not know yet.
+// ReadTreeForWrite is ReadTree for a decision that writes. ReadTreeForWrite reads from the API server the templates
+// that the caches do not know yet.
 func ReadTreeForWrite(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (ObjectTree, error) {
 	return readTree(ctx, c, d, c.TemplatesForWrite)
 }
@@ -73,8 +73,8 @@ func readTree(
 	return f, f.readTemplates(ctx, templates)
 }
 
-// readTemplates reads the templates of the deployment and of the former sets. A set with the current template needs no
-// read of its own. Such a set may be a former set, because a restart keeps the template.
+// readTemplates reads the templates to which the deployment and its former sets refer. A set that has the deployment's
+// current template is not read again. Such a set may be a former set, because a restart keeps the template.
 func (f *ObjectTree) readTemplates(ctx context.Context, templates templateReader) (err error) {
 	namespace := f.Deployment.Namespace
 	if f.Templates, err = templates(ctx, namespace, &f.Deployment.Spec.Template.Spec); err != nil {
@@ -120,8 +120,7 @@ func ReadLiveTree(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeploy
 	return f, err
 }
 
-// ReadLiveTreeWithoutPolicy does the same as ReadLiveTree, without the policy and the absences, which only a worker
-// knows or needs.
+// ReadLiveTreeWithoutPolicy is ReadLiveTree without the policy and the absences, which only a worker needs.
 func ReadLiveTreeWithoutPolicy(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (ObjectTree, error) {
 	f, err := ReadSets(ctx, c, d)
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// The annotations on a Machine whose node Millwright drains. With AnnotationHook, Cluster API waits before its own
-// drain. With annotationExclude, Cluster API does not drain the node. AnnotationHook and annotationExclude have the
-// value hookOwner.
+// The annotations on a Machine whose node Millwright drains. AnnotationHook makes Cluster API wait before it drains the
+// node itself. With annotationExclude, Cluster API does not drain the node. AnnotationHook and annotationExclude have
+// the value hookOwner.
 const (
 	AnnotationHook    = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/millwright"
 	annotationExclude = clusterv1.ExcludeNodeDrainingAnnotation
@@ -118,8 +118,8 @@ func clusterOfMachine(c *capi.Cache, m *clusterv1.Machine) *clusterv1.Cluster {
 	return cluster
 }
 
-// UpstreamStatusTexts returns the parts of a Machine's status from Cluster API on which the machine's drain depends:
-// the progress of the deletion, and the health of the node.
+// UpstreamStatusTexts returns the parts of a Machine's status that affect its drain: the progress of the deletion, and
+// the health of the node. Cluster API writes these parts.
 func UpstreamStatusTexts(m *clusterv1.Machine) []string {
 	says := []string{fmt.Sprint(hasReachedHooks(m))}
 	if c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeReadyCondition); c != nil {
@@ -131,7 +131,7 @@ func UpstreamStatusTexts(m *clusterv1.Machine) []string {
 	return says
 }
 
-// HookFacts returns the facts from which the hook of a machine is decided, without the facts about the machine's node.
+// HookFacts returns the facts that determine the hook of a machine, without the facts about its node.
 func HookFacts(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1alpha1.Machine) (drain.HookFacts, error) {
 	h := drain.HookFacts{
 		Hooked: HasHook(

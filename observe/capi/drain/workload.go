@@ -32,8 +32,8 @@ const (
 	kubeconfigSuffix = "-kubeconfig"
 )
 
-// idleTimeout is how long the caches of a workload cluster run after the cluster's last drain. Source: longer than the
-// time between two drains of a rollout.
+// idleTimeout is how long the caches of a workload cluster run after the cluster's last drain. The timeout is longer
+// than the time between two drains of a rollout.
 const idleTimeout = 10 * time.Minute
 
 // WorkloadClusters holds the workload clusters whose nodes Millwright drains. All methods are safe for concurrent use.
@@ -55,8 +55,8 @@ type workloadCluster struct {
 	idleTimer     *time.Timer // stops the caches when it fires; nil while the cluster has users
 }
 
-// NewWorkloadClusters returns an empty WorkloadClusters; the method Target connects to a workload cluster. The end of
-// ctx stops the caches.
+// NewWorkloadClusters returns an empty WorkloadClusters; the method Target connects to a workload cluster. The caches
+// stop when ctx is done.
 func NewWorkloadClusters(ctx context.Context, access ClusterAccess) *WorkloadClusters {
 	return &WorkloadClusters{ClusterAccess: access, ctx: ctx, clusters: map[string]*workloadCluster{}}
 }
@@ -99,8 +99,8 @@ func (w *WorkloadClusters) Target(
 	return of.target, sync.OnceFunc(func() { w.releaseCluster(key, of) }), nil
 }
 
-// StartCaches starts the caches of a target from the method Target. StartCaches waits until the caches are filled, or
-// ctx ends.
+// StartCaches starts the caches of a target from the method Target. StartCaches blocks until the caches are synced or
+// ctx is done.
 func (w *WorkloadClusters) StartCaches(ctx context.Context, target *observecache.Target) error {
 	w.mu.Lock()
 	for _, of := range w.clusters {
@@ -120,7 +120,8 @@ func (w *workloadCluster) addUser() {
 	}
 }
 
-// releaseCluster removes one user. If the Secret of a cluster has changed, the last user closes the old cluster.
+// releaseCluster decreases the number of users of a cluster. If the Secret of a cluster has changed, the last user
+// closes the old cluster.
 func (w *WorkloadClusters) releaseCluster(key string, of *workloadCluster) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

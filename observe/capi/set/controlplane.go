@@ -13,7 +13,7 @@ import (
 )
 
 // controlPlanePaths holds the field paths of facts about a control plane, from the contracts of Cluster API. The first
-// existing path counts.
+// path that exists is used.
 var controlPlanePaths = struct{ available [][]string }{
 	available: [][]string{
 		{"status", "availableReplicas"}, // path in contract v1beta2
@@ -21,8 +21,7 @@ var controlPlanePaths = struct{ available [][]string }{
 	},
 }
 
-// controlPlaneFacts returns the facts about a control plane. A missing field, or a field of another type, counts as
-// unknown.
+// controlPlaneFacts returns the facts about a control plane. A field that is missing or has another type is unknown.
 func controlPlaneFacts(o *unstructured.Unstructured, cluster *clusterv1.Cluster) *preflight.ControlPlane {
 	f := &preflight.ControlPlane{
 		Kind:    o.GetKind(),

@@ -21,14 +21,14 @@ func ParseList(annotation string) []string {
 	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' })
 }
 
-// AcknowledgesMachine reports whether the size of a set counts a machine that was moved to the set for an in-place
-// update.
+// AcknowledgesMachine reports whether a set has acknowledged a machine that was moved to it for an in-place update: the
+// size of the set then includes the machine.
 func AcknowledgesMachine(set *clusterv1.MachineSet, machine string) bool {
 	return slices.Contains(ParseList(set.Annotations[clusterv1.AcknowledgedMoveAnnotation]), machine)
 }
 
-// isUpdating reports whether a machine is in an in-place update: from its move to another set until core has removed
-// the last of two annotations, UpdateInProgress and PendingHooks.
+// isUpdating reports whether an in-place update of a machine is running. The update starts with the move to another
+// set, and ends when core has removed both annotations: UpdateInProgress and PendingHooks.
 func isUpdating(m *clusterv1.Machine) bool {
 	_, marked := m.Annotations[clusterv1.UpdateInProgressAnnotation]
 	return marked || awaitsUpdateHook(m)

@@ -24,7 +24,7 @@ func asMarkedMachine(m *clusterv1.Machine) {
 	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
 }
 
-// The test rows come from Cluster API: the machines whose in-place update is due.
+// The test rows come from Cluster API's tests. They show which machines must start an in-place update.
 func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 	hooked := capitest.WithAnnotation[*clusterv1.Machine](
 		runtimev1.PendingHooksAnnotation,

@@ -65,7 +65,7 @@ func conditionStatus(m *clusterv1.Machine, kind string) (status scale.ConditionS
 	return scale.ConditionStatus(c.Status), why, c.LastTransitionTime.Time
 }
 
-// nodeState returns the state of a machine's node. A node with unknown health does not count as unhealthy.
+// nodeState returns the state of a machine's node. A node with unknown health is not unhealthy.
 func nodeState(m *clusterv1.Machine) scale.NodeState {
 	c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
 	switch {
@@ -109,8 +109,8 @@ func MachineLabels(c *capi.Cache, set *clusterv1.MachineSet) map[string]string {
 	return result
 }
 
-// DesiredMachine returns the desired state of a machine. The parameter existing is the live machine, whose immutable
-// parts stay; nil for a new machine, which has no references to its clones yet.
+// DesiredMachine returns the desired state of a machine. The parameter existing is the live machine, or nil for a new
+// machine. DesiredMachine keeps the immutable fields of existing; a new machine has no references to its clones yet.
 func DesiredMachine(
 	c *capi.Cache,
 	set *clusterv1.MachineSet,

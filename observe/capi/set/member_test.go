@@ -128,7 +128,7 @@ func TestMemberFacts(t *testing.T) {
 	}
 }
 
-// For the deletion order, a machine counts as unhealthy under the same conditions as in Cluster API.
+// In the deletion order, the same machines are unhealthy as in Cluster API.
 func TestUnhealthyMachinesInTheDeletionOrder(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -232,7 +232,7 @@ func TestDesiredMachine(t *testing.T) {
 	set := capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.FailureDomain = "zone-a"
 		s.Spec.Template.Spec.MinReadySeconds = new(int32(5))
-		s.Spec.Template.Spec.ClusterName = "" // the webhook sets the field; the set's own value counts
+		s.Spec.Template.Spec.ClusterName = "" // the webhook sets this field; the ClusterName of the set itself is used
 	})
 	before := set.DeepCopy()
 	t.Run("a new one", func(t *testing.T) {
@@ -345,7 +345,8 @@ func TestDriftedParts(t *testing.T) {
 	}
 }
 
-// A machine in its desired state has no drift, whatever the template: a set writes each machine that has drift.
+// A machine in its desired state has no drift, with any template. Otherwise the set would write the machine again and
+// again.
 func TestADesiredMachineHasNoDrift(t *testing.T) {
 	set := capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
 		spec := &s.Spec.Template.Spec

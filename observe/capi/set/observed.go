@@ -21,7 +21,8 @@ import (
 	"millwright/observe/capi"
 )
 
-// ScaleFacts returns the facts from which a set is planned. The parameter seed is the random seed for new names.
+// ScaleFacts returns the facts from which the plan for a set is made. The parameter seed is the random seed for new
+// names.
 func ScaleFacts(
 	c *capi.Cache,
 	set *clusterv1.MachineSet,
@@ -114,8 +115,8 @@ func isContestedSet(set *clusterv1.MachineSet) bool {
 const contestedMessage = "another controller reconciles this MachineSet: it has added the finalizer " + clusterv1.MachineSetFinalizer +
 	"; install the admission policy of Millwright, then remove this finalizer"
 
-// deletionOrder returns which machines are deleted first if no other rule decides. Source of the default: the
-// documentation of Cluster API's MachineSet, "newer first"; Cluster API's code uses Random.
+// deletionOrder returns which machines are deleted first if no other rule decides. The default is "newer first", from
+// the documentation of Cluster API's MachineSet; Cluster API's code uses Random.
 func deletionOrder(set *clusterv1.MachineSet) scale.DeletionOrder {
 	return scale.DeletionOrder(set.Spec.Deletion.Order)
 }
@@ -131,8 +132,8 @@ func pauseReasons(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []
 	return who
 }
 
-// creationStopReasons returns why a set creates no machine, apart from missing templates and preflight checks; nil if
-// nothing stops the creation.
+// creationStopReasons returns why a set creates no machine; nil if nothing stops the creation. It does not return
+// missing templates and failed preflight checks.
 func creationStopReasons(set *clusterv1.MachineSet, related capi.RelatedObjects) []string {
 	name := set.Spec.ClusterName
 	switch {
@@ -191,8 +192,8 @@ func nameParts(set *clusterv1.MachineSet) ([]string, error) {
 	return parts, nil
 }
 
-// preflightFacts returns the facts for the checks of the control plane. No check runs without a control plane, or for a
-// control plane without a version.
+// preflightFacts returns the facts for the checks of the control plane. If the Cluster has no control plane, or its
+// control plane has no version, no check runs.
 func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, related capi.RelatedObjects) preflight.Facts {
 	cp := related.ControlPlane
 	if cp == nil {
@@ -223,8 +224,8 @@ func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, related capi.Relat
 	return o
 }
 
-// skippedChecks returns the checks that a set skips. Source: if the set lacks the annotation, Cluster API reads the
-// annotation of the bootstrap template.
+// skippedChecks returns the checks that a set skips. If the set has no annotation with skipped checks, the annotation
+// of the bootstrap template is used, as in Cluster API.
 func skippedChecks(set *clusterv1.MachineSet, related capi.RelatedObjects) string {
 	skip := set.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation]
 	ref := set.Spec.Template.Spec.Bootstrap.ConfigRef

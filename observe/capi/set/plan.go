@@ -8,8 +8,8 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// ExplainPlan adds to a plan the blockers of a set, the set's further writes, and the time at which a machine will
-// count as stalled. The plan was made from the facts o.
+// ExplainPlan adds three things to a plan: what blocks the set, the other writes that the set needs, and the time at
+// which a machine stalls. The plan was made from the facts o.
 func ExplainPlan(
 	s *clusterv1.MachineSet,
 	related capi.RelatedObjects,

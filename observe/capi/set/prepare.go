@@ -31,8 +31,8 @@ func UnexplainedMachines(
 }
 
 // PreparedSet returns a set in the state that it needs before its first machine: with Millwright's finalizer and the
-// label of its Cluster. The Cluster also becomes an owner of a set without a MachineDeployment, so that the deletion of
-// the Cluster deletes the set. PreparedSet returns nil if the set already has this state.
+// label of its Cluster. If the set has no MachineDeployment, PreparedSet also makes the Cluster an owner of the set, so
+// that the deletion of the Cluster deletes the set. PreparedSet returns nil if the set already has this state.
 func PreparedSet(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.MachineSet {
 	p := s.DeepCopy()
 	if !slices.Contains(
@@ -44,7 +44,9 @@ func PreparedSet(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1
 	}
 	for _, labels := range []*map[string]string{&p.Labels, &p.Spec.Selector.MatchLabels, &p.Spec.Template.Labels} {
 		if labels == &p.Spec.Selector.MatchLabels && len(*labels)+len(p.Spec.Selector.MatchExpressions) == 0 {
-			continue // an empty selector selects nothing, and must not start to select all machines of the Cluster
+			// an empty selector matches no machine; with the label of the Cluster it would match all machines of the
+			// Cluster
+			continue
 		}
 		if *labels == nil {
 			*labels = map[string]string{}
@@ -60,8 +62,8 @@ func PreparedSet(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1
 	return p
 }
 
-// NeedsPreparation reports whether a set must be prepared now. A paused set, or a set that is being deleted, is not
-// written.
+// NeedsPreparation reports whether a set must be prepared now. NeedsPreparation returns false for a set that is paused
+// or being deleted.
 func NeedsPreparation(s *clusterv1.MachineSet, related capi.RelatedObjects, observed scale.Facts) bool {
 	return s.DeletionTimestamp == nil && len(observed.Pauses) == 0 && PreparedSet(s, related.Cluster) != nil
 }

@@ -32,8 +32,8 @@ var ownConditions = []string{
 }
 
 // reportedStatus returns the part of a set's status that scale.PlanSet computes. Cluster API's status has no fields for
-// the largest size that was ever wanted and for the last size on which the set acted. Both sizes therefore count as
-// reported, and no overshoot is reported.
+// the largest size that was ever wanted and for the last size on which the set acted. reportedStatus therefore assumes
+// that the status already shows both sizes, so that no overshoot is reported.
 func reportedStatus(set *clusterv1.MachineSet, o scale.Facts) scale.Status {
 	active := 0
 	for _, m := range o.Members {
@@ -102,8 +102,8 @@ func StatusShowsBlockers(set *clusterv1.MachineSet, related capi.RelatedObjects,
 		equality.Semantic.DeepEqual(set.Status.Versions, MachineVersions(related.Members))
 }
 
-// MachineVersions counts machines by version: the version of the kubelet, or the wanted version before the node has
-// joined. Machines without a version do not count.
+// MachineVersions counts the machines of each version: the version of the kubelet, or, before the node has joined, the
+// version in the machine's spec. MachineVersions does not count machines without a version.
 func MachineVersions(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) {
 	counts := map[string]int32{}
 	for _, m := range machines {

@@ -249,7 +249,7 @@ func (d randomSource) randomRelated(s *clusterv1.MachineSet) capi.RelatedObjects
 }
 
 // A status that was just written is not written again; otherwise a set would write its status forever. A written status
-// stays valid while only the clock changes, until the time of the next recheck.
+// stays correct until the time of the next recheck, unless an object changes.
 func TestAStatusIsWrittenOnce(t *testing.T) {
 	kinds := map[string]int{}
 	for seed := range uint64(decidetest.SeedCount(1000)) {
@@ -359,7 +359,7 @@ func TestVersionsOfTheMachinesAreCounted(t *testing.T) {
 		),
 		capitest.NewMachine("b", s, kubelet("v1.30.9")),
 		capitest.NewMachine("c", s, kubelet("v1.31.2")),
-		capitest.NewMachine("d", s, withoutStatus), // the node has not joined: the wanted version counts
+		capitest.NewMachine("d", s, withoutStatus), // the node has not joined, so the version in the spec is used
 		capitest.NewMachine("e", s, kubelet("")),
 		capitest.NewMachine("f", s, withoutStatus, func(m *clusterv1.Machine) { m.Spec.Version = "" }),
 	)

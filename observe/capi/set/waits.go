@@ -53,7 +53,7 @@ var deletionStages = map[string]explain.Stage{
 func explainDeletion(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	c := capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineDeletingCondition)
 	f.Stage, f.Message, f.Since = explain.StageDelete, c.Message, m.DeletionTimestamp.Time
-	if !slices.Contains(m.Finalizers, clusterv1.MachineFinalizer) { // Cluster API's part is done
+	if !slices.Contains(m.Finalizers, clusterv1.MachineFinalizer) { // Cluster API has finished its part of the deletion
 		f.Message = "finalizers are left: " + strings.Join(m.Finalizers, ", ")
 		return
 	}
@@ -110,8 +110,8 @@ func explainHooks(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix strin
 }
 
 // stageBounds returns the start and the deadline of a stage. If the start of the stage is unknown, it returns the start
-// of the deletion. A zero deadline means no known deadline. Source: Cluster API waits forever if the timeout is absent
-// or 0.
+// of the deletion. A zero deadline means no known deadline. As in Cluster API, the stage has no deadline if its timeout
+// is absent or 0.
 func stageBounds(deletion time.Time, began metav1.Time, seconds *int32) (since, end time.Time) {
 	if began.IsZero() {
 		return deletion, end
@@ -122,8 +122,8 @@ func stageBounds(deletion time.Time, began metav1.Time, seconds *int32) (since, 
 	return began.Time, end
 }
 
-// explainLiveMachine sets the facts about a machine that is not being deleted: what is missing until the node joins,
-// and what the machine has lost later. A missing condition counts as no information.
+// explainLiveMachine sets the facts about a machine that is not being deleted: what it still needs before its node
+// joins, or what it has lost since then. explainLiveMachine ignores a missing condition.
 func explainLiveMachine(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	created := m.CreationTimestamp.Time
 	of := func(stage explain.Stage, c metav1.Condition, from time.Time, object string) {
@@ -162,8 +162,8 @@ func objectName(ref clusterv1.ContractVersionedObjectReference) string {
 	return strings.ToLower(ref.Kind) + "." + ref.APIGroup + " " + ref.Name
 }
 
-// PendingWork returns the pending work of a set, in this order: the needs of its plan, its other writes, and the wait
-// for a machine that is stalled or will count as stalled later.
+// PendingWork returns the pending work of a set. It returns the work of the plan first, then other writes, then the
+// wait for a machine that is or will be stalled.
 func PendingWork(
 	set *clusterv1.MachineSet,
 	related capi.RelatedObjects,
@@ -188,8 +188,8 @@ func RecheckTime(plan scale.PlanResult, explained explain.MachineSet) time.Time 
 	return explained.StandstillTime(plan.Decision.Recheck)
 }
 
-// MachineOperation returns why a machine waits, in the form of a current operation; nil if the machine does not wait.
-// Cluster API's status has no field for a current operation.
+// MachineOperation returns a current operation that says why a machine waits; nil if the machine does not wait. Cluster
+// API's status has no field for a current operation.
 func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
 	facts := ExplainedMachine(m, now)
 	w := facts.CurrentWait()
@@ -209,7 +209,7 @@ func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
 	return o
 }
 
-// stepsOfSets lists the steps of a set, the most important first. The condition of a step is True during the step.
+// stepsOfSets lists the steps of a set, the most important first. While a step runs, its condition is True.
 var stepsOfSets = []struct{ condition, step string }{
 	{vocabulary.ConditionDeleting, vocabulary.StepAwaitMachines},
 	{vocabulary.ConditionRemediating, vocabulary.StepDeleteMachines},
@@ -217,8 +217,8 @@ var stepsOfSets = []struct{ condition, step string }{
 	{vocabulary.ConditionScalingUp, vocabulary.StepCreateMachines},
 }
 
-// OperationOfSet returns the work of a set according to its conditions, in the form of a current operation; nil if the
-// set has no work. Cluster API's status has no field for a current operation.
+// OperationOfSet returns the work of a set as a current operation, from the set's conditions; nil if the set has no
+// work. Cluster API's status has no field for a current operation.
 func OperationOfSet(set *clusterv1.MachineSet) *v1alpha1.Operation {
 	var o *v1alpha1.Operation
 	for _, of := range stepsOfSets {

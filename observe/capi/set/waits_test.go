@@ -51,7 +51,7 @@ func trueCondition(kind string) capitest.MachineChange {
 	}
 }
 
-// The reason why a machine waits comes from the machine's conditions, their reasons and their times.
+// The conditions of a machine, with their reasons and times, explain why the machine waits.
 func TestExplainedMachine(t *testing.T) {
 	const bootstrap, infrastructure, node = clusterv1.MachineBootstrapConfigReadyCondition, clusterv1.MachineInfrastructureReadyCondition, clusterv1.MachineNodeHealthyCondition
 	const preDrain, preTerminate = "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup", "pre-terminate.delete.hook.machine.cluster.x-k8s.io/backup"
@@ -233,7 +233,7 @@ func TestAStalledMachineBlocksItsSet(t *testing.T) {
 	assert.Equal(t, attention.Decision{Why: plan.Pending.Why}, pending(due))
 }
 
-// In a paused Cluster no machine counts as stalled, and the set reports the pause.
+// If the Cluster is paused, no machine is stalled, and the set reports the pause.
 func TestMachinesOfAPausedClusterAreNotStalled(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	related := capitest.RelatedObjects(
@@ -246,8 +246,8 @@ func TestMachinesOfAPausedClusterAreNotStalled(t *testing.T) {
 	assert.NotContains(t, blocked.Blockers, "NodeDrain")
 }
 
-// A machine that Millwright drains reports the blocker of its drain. The status of the drain is in an annotation of the
-// machine.
+// A machine that Millwright drains reports the blocker of its drain. An annotation of the machine contains the status
+// of the drain.
 func TestAMachineThatMillwrightDrainsWaitsForItsDrain(t *testing.T) {
 	m := capitest.NewMachine(
 		"m",

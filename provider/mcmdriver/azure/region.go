@@ -42,7 +42,7 @@ type Region struct {
 	// the request and writes the answer.
 	AnswerRequest func(w http.ResponseWriter, request Request, serve func(http.ResponseWriter))
 
-	// OnVMChange, if set, is called with the lock held after the creation or deletion of a VM.
+	// OnVMChange, if set, is called after a VM is created or deleted, while the lock is held.
 	OnVMChange func(name string, exists bool)
 
 	mu     sync.Mutex
@@ -94,7 +94,7 @@ func newFakeClients(name string, state *fakes.ClusterState) (map[string]runtime.
 		if failed = append(failed, err); err != nil {
 			return
 		}
-		// The fake's server is not exported: only the pipeline of the fake's client reaches the server.
+		// The fake's server is not exported, so it can be reached only through the pipeline of the fake's client.
 		v := reflect.ValueOf(client).Elem()
 		clients[v.Type().Name()] = (*arm.Client)(v.FieldByName("internal").UnsafePointer()).Pipeline()
 	}
@@ -166,7 +166,7 @@ func (r *Region) forwardRequest(w http.ResponseWriter, request *http.Request, me
 	maps.Copy(w.Header(), response.Header)
 	w.WriteHeader(response.StatusCode)
 	if response.Body != nil {
-		_, _ = io.Copy(w, response.Body) // an error means that the client is gone
+		_, _ = io.Copy(w, response.Body) // on an error, the client has closed the connection
 		_ = response.Body.Close()
 	}
 }

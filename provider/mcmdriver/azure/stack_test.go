@@ -43,7 +43,7 @@ const (
 	azureAddressVariable = "TEST_AZURE"
 	resourceGroupName    = "shoot--dev"
 
-	// Reads of the fake are never stale, so consistencyWindow and requestLife of the worker are short.
+	// Reads of the fake are never stale, so the worker uses a short consistencyWindow and requestLife.
 	consistencyWindow = time.Second
 	requestLife       = 3 * time.Second
 )
@@ -114,8 +114,8 @@ type faultHandler func(w http.ResponseWriter, serve func(http.ResponseWriter))
 type faultInjector struct {
 	mu           sync.Mutex
 	method       string
-	pendingFault faultHandler  // fault of the next request; nil: no fault is pending
-	workerKilled chan struct{} // closed after the kill of the worker
+	pendingFault faultHandler  // fault for the next request; nil if there is none
+	workerKilled chan struct{} // closed after the worker was killed
 }
 
 var injector = &faultInjector{}
@@ -257,9 +257,9 @@ func TestKilledWorkerDuringACreation(t *testing.T) {
 	}
 }
 
-// A machine is deleted after the kill of the worker during the creation: a network interface exists, but no VM. The
-// deletion does not delete the network interface, because only its name matches; a sweep of orphans deletes the network
-// interface.
+// The worker is killed during a creation, when the network interface exists but the VM does not. Then the machine is
+// deleted. The deletion does not delete the network interface, because only its name matches; a sweep of orphans
+// deletes the network interface.
 func TestSweepDeletesTheNetworkInterfaceOfAnUnfinishedCreation(t *testing.T) {
 	const namespace = "half"
 	createClassAndSecret(t, namespace)

@@ -64,7 +64,7 @@ func testRefusedObjects(t *testing.T, api *api) {
 	}
 }
 
-// The error names each invalid field of a node template, independent of the golden file.
+// Each invalid field of a node template must be in the error; this test does not use the golden file.
 func testNodeTemplates(t *testing.T, api *api) {
 	for name, row := range map[string]struct{ file, field string }{
 		"node template with a bad capacity": {"machineclass-capacity-no-quantity.yaml", "nodeTemplate.capacity.cpu"},
@@ -137,7 +137,8 @@ func testAcceptedObjects(t *testing.T, api *api) {
 			assert.Empty(t, lost, "the API server dropped or changed what was sent")
 			assert.Equal(t, defaultsByFile[filepath.Base(file)], added)
 
-			// The stored object is sent again, as kubectl apply does. The API server must accept its own stored objects.
+			// The stored object is sent again, as kubectl apply does. The API server must accept an object that it has
+			// stored.
 			require.NoError(t, api.updateObject(t.Context(), stored))
 		})
 	}
@@ -190,9 +191,9 @@ func largestDeployment() *v1alpha1.MachineDeployment {
 	return big
 }
 
-// diffObjects returns the paths and values that only the stored object has, and the paths at which the stored object
-// lacks or changes a sent value. diffObjects ignores the metadata that the API server adds to every object. A null
-// value equals an absent value.
+// diffObjects returns the paths and values that only the stored object has (added), and the paths of sent values that
+// the stored object does not have or has changed (lost). It ignores metadata that the API server adds to every object.
+// A null value equals an absent value.
 func diffObjects(path string, sent, stored any) (added, lost []string) {
 	if list, isList := sent.([]any); isList {
 		have, _ := stored.([]any)

@@ -29,7 +29,8 @@ import (
 )
 
 const (
-	// testNamespace contains every object of the test. Without a controller manager, the namespace default may not exist.
+	// testNamespace contains every object of the test. The namespace default cannot be used, because it may not exist
+	// without a controller manager.
 	testNamespace = "admission"
 	// serveTimeout is the maximum wait until a ready API server serves Millwright's kinds. serveTimeout only ends a test
 	// that would otherwise wait for ever.

@@ -83,7 +83,8 @@ type apiObject interface {
 }
 
 // testStatus tests the status subresource of each kind. A request to the object does not change the status. A request
-// to the subresource changes the status and does not change the spec. The generation counts only changes of the spec.
+// to the subresource changes the status and does not change the spec. The generation increases only when the spec
+// changes.
 func testStatus(t *testing.T, api *api) {
 	since := metav1.Unix(1700000000, 0)
 	motion := &v1alpha1.Operation{

@@ -57,8 +57,8 @@ func cloudStats(t *testing.T) admin.Stats {
 	return s
 }
 
-// requireCreateCount checks that the cloud has made n instances since the statistics before, and that no instance was
-// made twice.
+// requireCreateCount requires that the cloud has created n instances since the statistics before, and none of them
+// twice.
 func requireCreateCount(t *testing.T, before admin.Stats, n int) {
 	t.Helper()
 	after := cloudStats(t)

@@ -9,9 +9,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A worker whose caches are five seconds late makes no machine twice: a decision waits until the caches show the
-// worker's writes, or reads from the API server. In the middle of each change the watches of the worker and of the
-// bridge break.
+// A worker whose caches are five seconds behind creates no machine twice. Before a decision, it waits until the caches
+// contain its own writes, or it reads from the API server. In the middle of each change the watches of the worker and
+// of the bridge break.
 func TestWorkerWithSlowCachesMakesNoMachineTwice(t *testing.T) {
 	r.CreateNamespace(t, "slow", "")
 	verify, before := watchNamespace(t, "slow"), cloudStats(t)
@@ -24,7 +24,7 @@ func TestWorkerWithSlowCachesMakesNoMachineTwice(t *testing.T) {
 		r.Proxies.CutWatches(time.Second)
 		pool.AwaitRunningMachines(t, n)
 	}
-	// scaled to 40, then 30 fewer, then 15 more: 40 + 15 creations
+	// scaled to 40, 10 and 25 machines: 40 + 15 creations
 	requireCreateCount(t, before, 55)
 	verify()
 	requireFaults(t, "cut")

@@ -14,9 +14,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The API server becomes unavailable several times, each time for longer than the health timeout of a machine. Half of
-// the nodes become unhealthy before each outage, and recover before the end of the outage. The health timeouts end
-// during the outage. No machine may fail because of an old observation.
+// The API server becomes unavailable several times, each time for longer than the health timeout of a machine. Before
+// each outage, half of the nodes become unhealthy; they recover before the outage ends. The health timeouts end during
+// the outage. No machine may fail because of an old observation.
 func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 	const (
 		size, sick = 8, 4

@@ -19,7 +19,7 @@ import (
 )
 
 // A node joins and gets pods while neither worker nor bridge receives watch events of nodes. Then the machine of the
-// node is deleted. The worker reads nodes from the API server before it decides that there is no node to drain.
+// node is deleted. Before the worker decides that there is no node to drain, it reads the nodes from the API server.
 func TestNodeMissingInAllCachesIsDrained(t *testing.T) {
 	const name = "unseen"
 	r.CreateNamespace(t, name, "")

@@ -77,7 +77,7 @@ func uidsOfMachines(machines []v1alpha1.Machine) (all []types.UID) {
 
 // A person deletes all Nodes of a deployment, and all Nodes of a set without a deployment. All machines of these Nodes
 // are replaced at once. No circuit breaker stops the set, and no budget makes a machine of the deployment wait until
-// the replacement of another machine has joined.
+// another machine's replacement has joined.
 func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	const name, size = "nodes", 4
@@ -117,7 +117,7 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	_, err = r.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
 	require.NoError(t, r.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
 	require.NoError(t, err)
-	for _, m := range before { // no machine waits for the replacement of another machine
+	for _, m := range before { // no machine waits for another machine's replacement
 		p.AwaitDeletedMachine(t, m)
 	}
 	rig.Eventually(t, "each has a substitute", func() (bool, any) {

@@ -22,7 +22,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// leaveAloneLabel is a label of namespaces that worker and bridge leave alone.
+// leaveAloneLabel is a namespace label; worker and bridge ignore namespaces that have it.
 const leaveAloneLabel = "no-longer-millwrights"
 
 // keepLeaseRenewed creates a Lease and renews the Lease until the returned function is called.
@@ -69,9 +69,9 @@ func awaitAnotherController(t *testing.T, namespace string) {
 	})
 }
 
-// Another controller gets a namespace: machine-controller-manager begins to work there, an older installation of
-// Millwright begins to work there, or the namespace gets another label. Millwright stops work in the namespace, reports
-// the reason on the object, and continues when the other controller has stopped.
+// Another controller takes over a namespace: machine-controller-manager starts there, an older installation of
+// Millwright starts there, or the label of the namespace changes. Millwright stops work in the namespace, reports the
+// reason on the object, and continues when the other controller has stopped.
 func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 	for name, begins := range map[string]func(t *testing.T, namespace string) (end func()){
 		"mcm-at-work": func(t *testing.T, namespace string) func() {
@@ -89,7 +89,8 @@ func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 			}})
 			defer awaitAnotherController(t, namespace)
 			time.Sleep(1100 * time.Millisecond) // creation timestamps have whole seconds
-			// the workers of this stack create the Lease again: then their Lease is younger than the older installation's Lease
+			// the workers of this stack create their Lease again, so that it is newer than the Lease of the older
+			// installation
 			require.NoError(t, r.Kube.CoordinationV1().Leases(metav1.NamespaceDefault).
 				Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}))
 			return func() { // an installation that is down keeps its namespaces until its Lease is deleted

@@ -17,7 +17,7 @@ import (
 // foreignNamespace is the namespace that worker and bridge leave to another controller.
 const foreignNamespace = "foreign"
 
-// While Millwright works in one namespace, the objects of another namespace stay unchanged: they get no run, no
+// While Millwright works in one namespace, it does not change the objects in another namespace: they get no run, no
 // finalizer, no status and no event.
 func TestTheNamespaceOfAnotherControllerStaysAsItIs(t *testing.T) {
 	t.Parallel()

@@ -1,4 +1,4 @@
-// Tier: none. The package measures and has no limits: make bench, make fleet.
+// Tier: none. `make bench` and `make fleet` run the package, which measures and asserts no times.
 
 //go:build integration && (bench || endurance)
 
@@ -58,8 +58,8 @@ func writeReport() error {
 	return nil
 }
 
-// measureLoad runs do and adds the load to the report, with its duration, requests and processor time. The caller may
-// add values to the returned load.
+// measureLoad calls do, measures its duration, requests and processor time, and adds the result to the report. The
+// caller may add values to the returned load.
 func measureLoad(t *testing.T, load bench.LoadResult, do func()) *bench.LoadResult {
 	t.Helper()
 	offset, before, used := auditSize(t), processorSeconds(t), priorityLevelMetrics(t)
@@ -125,7 +125,8 @@ func eventsPerMachine(t *testing.T, namespace string, machines int) float64 {
 	return float64(n) / float64(machines)
 }
 
-// awaitCalmPool waits until no machine has an open run. The next measurement then contains no work of the load before.
+// awaitCalmPool waits until no machine has an open run. The next measurement then does not include work of the previous
+// load.
 func awaitCalmPool(t *testing.T, pool *rig.Pool) {
 	t.Helper()
 	rig.Eventually(t, "the machines are calm", func() (bool, any) {
@@ -168,7 +169,7 @@ func countRequests(t *testing.T, from int64) map[string]int {
 	return counts
 }
 
-// contextWithLimit returns a context that ends after a time, or before when the test ends.
+// contextWithLimit returns a context that is cancelled after the duration most, or when the test ends.
 func contextWithLimit(t *testing.T, most time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), most)

@@ -32,15 +32,15 @@ const (
 	machinesPerDeployment = 1000
 	rolledMachines        = 100       // machines of the deployment that is rolled
 	maxPayloadBytes       = 256 << 10 // Temporal's warning threshold for a payload in bytes; the limit is 8 times larger
-	// requests of worker and bridge per minute, for a fleet of any size. Source: 8 for Leases
-	// (docs/adr/0088-few-renewals.md), and renewals of watches
+	// requests of worker and bridge per minute, for a fleet of any size. Source: 8 requests are for Leases
+	// (docs/adr/0088-few-renewals.md), and other requests renew watches
 	maxIdleRequests = 40
 )
 
 // TestEndurance_TenThousandMachines creates a fleet in steps. TestEndurance_TenThousandMachines measures the idle
-// fleet, a restart of the bridge, and a rollout of a deployment with 100 machines. TestEndurance_TenThousandMachines
-// measures a second rollout with two workers and two bridges, while one worker and one bridge are killed.
-// ENDURANCE_MACHINES sets another size of the fleet. The machines exist until the stack ends.
+// fleet, a restart of the bridge, and a rollout of a deployment with 100 machines. Then the test measures a second
+// rollout with two workers and two bridges, and kills one worker and one bridge during this rollout. ENDURANCE_MACHINES
+// sets another size of the fleet. The machines exist until the stack ends.
 func TestEndurance_TenThousandMachines(t *testing.T) {
 	size, err := strconv.Atoi(cmp.Or(os.Getenv("ENDURANCE_MACHINES"), "10000"))
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 		rig.Eventually(t, "the bridge has looked at all objects", func() (bool, any) {
 			looked := r.ReadMetric(t, component.Bridge, "millwright_bridge_calm_total") +
 				r.ReadMetric(t, component.Bridge, "millwright_bridge_signals_total")
-			return int(looked) >= size+2*deployments, looked // number of machines, sets and deployments
+			return int(looked) >= size+2*deployments, looked // all machines, and a set and its deployment for each pool
 		})
 	})
 	require.LessOrEqual(
@@ -117,8 +117,8 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 	}
 }
 
-// measureRolloutInFleet measures the rollout of one deployment of the fleet. measureRolloutInFleet calls meanwhile
-// after the change of the template. measureRolloutInFleet requires that exactly one instance is created per machine.
+// measureRolloutInFleet measures the rollout of one deployment of the fleet, and calls meanwhile after it has changed
+// the template. The test fails unless exactly one instance is created per machine.
 func measureRolloutInFleet(
 	t *testing.T,
 	pool *rig.Pool,

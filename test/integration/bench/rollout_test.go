@@ -32,7 +32,7 @@ import (
 type fleet struct {
 	namespace                    string
 	size, surge                  int
-	providerSpec                 string        // provider spec of the class; empty: instances without latencies
+	providerSpec                 string        // provider spec of the class; if it is empty, the cloud has no latencies
 	createLatency, deleteLatency time.Duration // mean latencies in the provider spec
 	// maximum deviation of a creation from its mean latency; uniformly distributed
 	createSpread time.Duration
@@ -153,9 +153,9 @@ func resizeAndAwait(t *testing.T, pool *rig.Pool, n int) {
 	pool.AwaitRunningMachines(t, n)
 }
 
-// idealDuration returns the duration of the rollout if decisions took no time. If the latencies have a spread,
-// idealDuration returns the median of 101 simulations with random latencies: a rollout waits for slow machines, so it
-// takes longer than with mean latencies.
+// idealDuration returns the duration of the rollout if decisions took no time. If creations have a spread,
+// idealDuration returns the median of 101 simulations with random latencies, because a rollout that waits for slow
+// machines takes longer than with mean latencies.
 func (f fleet) idealDuration(t *testing.T) time.Duration {
 	t.Helper()
 	dice := rand.New(rand.NewPCG(1, 2))
@@ -175,7 +175,7 @@ func (f fleet) idealDuration(t *testing.T) time.Duration {
 	return all[draws/2]
 }
 
-// observedAtStart returns the facts about the fleet at the moment at which its template changes.
+// observedAtStart returns the facts about the fleet just after its template has changed.
 func (f fleet) observedAtStart() rollout.Facts {
 	o := rollout.Facts{
 		Settings: rollout.Settings{
@@ -225,7 +225,7 @@ func (f fleet) logRolloutResult(t *testing.T) {
 	)
 }
 
-// stepIntervals are the durations between the steps of a rollout, as a watch of the API server sees the steps.
+// stepIntervals records the durations between the steps of a rollout, from the events of a watch.
 type stepIntervals struct {
 	mu         sync.Mutex
 	createdAt  map[types.UID]time.Time
@@ -236,7 +236,7 @@ type stepIntervals struct {
 	durations  map[string][]time.Duration
 }
 
-// recordStepIntervals records the hops of the machines and sets of a namespace until the test ends.
+// recordStepIntervals records the step intervals of the machines and sets of a namespace until the test ends.
 func recordStepIntervals(t *testing.T, namespace string) *stepIntervals {
 	t.Helper()
 	h := &stepIntervals{
@@ -316,7 +316,7 @@ func (h *stepIntervals) handleMachine(now time.Time, kind watch.EventType, m *v1
 	}
 }
 
-// addTimeSinceEvent adds a duration to a hop: the time since the last event of an earlier step.
+// addTimeSinceEvent adds the time since the last event what to the durations of the interval hop.
 func (h *stepIntervals) addTimeSinceEvent(hop, what string, now time.Time) {
 	if at, happened := h.lastEvents[what]; happened {
 		h.addDuration(hop, now.Sub(at))
@@ -327,7 +327,8 @@ func (h *stepIntervals) addDuration(hop string, took time.Duration) {
 	h.durations[hop] = append(h.durations[hop], took)
 }
 
-// summarizeIntervals returns the median and the ninth decile of each hop, without the latencies of the cloud.
+// summarizeIntervals returns the median and the ninth decile of each step interval. summarizeIntervals subtracts the
+// cloud's latencies create and remove.
 func (h *stepIntervals) summarizeIntervals(create, remove time.Duration) (list []bench.Interval) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

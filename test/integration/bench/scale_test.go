@@ -74,8 +74,8 @@ func creationDelays(t *testing.T, pool *rig.Pool, start time.Time) bench.Interva
 	return bench.NewInterval("from the new size to a Machine object", after, 0)
 }
 
-// TestIdle500 measures the requests and the processor time for 500 idle machines. The Leases of worker and bridge
-// count, too.
+// TestIdle500 measures the requests and the processor time for 500 idle machines. The requests include the Lease
+// renewals of worker and bridge.
 func TestIdle500(t *testing.T) {
 	const size, took = 500, 3 * time.Minute
 	r.CreateNamespace(t, "idle", "")

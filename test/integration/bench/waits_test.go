@@ -44,8 +44,8 @@ func countHistoryEvents(histories map[string]*historypb.History) map[string]int 
 }
 
 // taskWaitTimes returns how long the tasks in the histories of machines waited for a worker: by type of cloud call, for
-// all other activities, and for workflow tasks. Retried activities are left out: a history has the time of their first
-// schedule and the start of their last attempt.
+// all other activities, and for workflow tasks. taskWaitTimes ignores retried activities, because a history has only
+// the first scheduled time and the start time of the last attempt.
 func taskWaitTimes(histories map[string]*historypb.History) (list []bench.Interval) {
 	measured := map[string][]time.Duration{}
 	add := func(what string, from, to time.Time) {

@@ -27,7 +27,7 @@ const (
 	deleteAnnotation  = "cluster.x-k8s.io/delete-machine"
 )
 
-// nodeGroup makes the requests of the cluster autoscaler's provider clusterapi, in the order of that provider. The
+// nodeGroup sends the same requests as the provider clusterapi of the cluster autoscaler, in the same order. The
 // cluster autoscaler itself cannot be built here: its Go module is not published.
 type nodeGroup struct {
 	testNamespace
@@ -73,7 +73,7 @@ func (g nodeGroup) setSize(t *testing.T, n int) {
 	require.NoError(t, err)
 }
 
-// machines returns the machines that spec.selector of the group matches, whichever set owns them.
+// machines returns all machines that spec.selector of the group matches, also the machines of other sets.
 func (g nodeGroup) machines(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	selector, _, err := unstructured.NestedStringMap(
@@ -172,7 +172,7 @@ func TestTheAutoscalerScalesADeployment(t *testing.T) {
 	f := newFleet(t, "group", 0)
 	g := f.newNodeGroup(t, machineDeployments, f.setName, 0, 6)
 	assert.Zero(t, g.readSize(t))
-	g.setSize(t, 3) // from zero replicas, for pending pods
+	g.setSize(t, 3) // the autoscaler would scale up from zero replicas because of pending pods
 	g.awaitNodes(t, 3)
 	g.setSize(t, g.readSize(t)+1)
 	g.awaitNodes(t, 4)

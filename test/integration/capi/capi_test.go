@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package capi shows Millwright beside the released Cluster API: core, the kubeadm providers, and the development
-// provider. The workload clusters of the development provider are in the provider's memory.
+// Package capi tests Millwright together with the released Cluster API: core, the kubeadm providers, and the
+// development provider. The workload clusters of the development provider are in the provider's memory.
 package capi
 
 import (
@@ -95,7 +95,7 @@ func makeNamespace(ctx context.Context, name, manifest string) (testNamespace, e
 	return openNamespace(name)
 }
 
-// openNamespace returns the space of a namespace that exists.
+// openNamespace returns the testNamespace of a namespace that exists.
 func openNamespace(name string) (testNamespace, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", r.Stack.KubeconfigPath(component.Test))
 	if err != nil {
@@ -106,7 +106,8 @@ func openNamespace(name string) (testNamespace, error) {
 	return testNamespace{client, name}, err
 }
 
-// applyManifest applies a manifest in a namespace, after replacing text: pairs of old text and new text.
+// applyManifest applies a manifest in a namespace. Before, it replaces text in the manifest: replacements has pairs of
+// old text and new text.
 func applyManifest(ctx context.Context, namespace, manifest string, replacements ...string) error {
 	text, err := manifests.ReadFile("testdata/" + manifest)
 	if err != nil {
@@ -163,8 +164,8 @@ func (s testNamespace) countRunningMachines(ctx context.Context) (planes, worker
 	return planes, workers, seen
 }
 
-// awaitMachines waits until exactly one Machine of the control plane and this many Machines of workers exist, and all
-// of them run.
+// awaitMachines waits until exactly one control-plane Machine and exactly this many worker Machines exist, and all of
+// them run.
 func (s testNamespace) awaitMachines(t *testing.T, workers int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("1 + %d machines run", workers), func() (bool, any) {

@@ -17,9 +17,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A person rolls out a deployment of Cluster API with the command line: the person pauses the rollout, looks at the
-// plan, resumes, follows the rollout to its end, and rolls back. The next rollout is held half way, and then rolled
-// back.
+// A user rolls out a deployment of Cluster API with the command line. The user pauses the rollout, reads the plan,
+// resumes the rollout, follows it to its end, and rolls back. The next rollout is held half way, and then rolled back.
 func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "cli", 2)
@@ -87,7 +86,7 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	assert.Contains(t, starter("status", named), "revision 4 is held by ann (it looks odd)")
 	assert.Equal(t, both, f.machinesByTemplate(t))
 	assert.Contains(t, starter("resume", named, "--as-user", "ann"), "is no longer held")
-	// with the policy, the rollback would also wait at the step
+	// the RolloutPolicy would make the rollback wait at its step, too
 	require.NoError(
 		t,
 		r.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.setName, metav1.DeleteOptions{}),

@@ -16,7 +16,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The test upgrades a control plane, pauses a Cluster and deletes a Cluster, one after the other: a separate cluster
+// The test upgrades a control plane, pauses a Cluster and deletes a Cluster, one after the other. A separate cluster
 // for each test would take half a minute per test.
 func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 	t.Parallel()
@@ -71,7 +71,7 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 	assert.Empty(t, r.AuditedRequests(t, isForbiddenRequest), "the roles allow all that was needed")
 }
 
-// awaitClusterGone waits until the Cluster of the space does not exist.
+// awaitClusterGone waits until the Cluster of the namespace does not exist.
 func (s testNamespace) awaitClusterGone(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "the Cluster is gone", func() (bool, any) {
@@ -80,7 +80,8 @@ func (s testNamespace) awaitClusterGone(t *testing.T) {
 	})
 }
 
-// Worker and bridge die while a Cluster is deleted that has a set, and a deployment in the middle of its rollout.
+// Worker and bridge are killed while a Cluster is deleted. The Cluster has a set, and a deployment in the middle of its
+// rollout.
 func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 	t.Parallel()
 	s := newNamespace(t, "ending", "plane.yaml")
@@ -119,7 +120,7 @@ func isForbiddenRequest(a rig.AuditedRequest) bool {
 		a.ResponseStatus.Code == http.StatusForbidden
 }
 
-// reportedVersions returns the Kubernetes versions in the status of the control plane of a space.
+// reportedVersions returns the Kubernetes versions in the status of the namespace's control plane.
 func reportedVersions(t *testing.T, s testNamespace) (versions []string) {
 	t.Helper()
 	status, _ := s.getObject(t, controlPlanes, s.name).Object["status"].(map[string]any)

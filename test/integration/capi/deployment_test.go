@@ -35,7 +35,7 @@ func newFleet(t *testing.T, name string, replicas int, replacements ...string) f
 	return sharedNamespace(t).newFleet(t, name, replicas, replacements...)
 }
 
-// newFleet makes a MachineDeployment of this size in a space.
+// newFleet creates a MachineDeployment with this number of replicas in the namespace.
 func (s testNamespace) newFleet(t *testing.T, name string, replicas int, replacements ...string) fleet {
 	t.Helper()
 	pairs := slices.Concat(
@@ -46,7 +46,7 @@ func (s testNamespace) newFleet(t *testing.T, name string, replicas int, replace
 	return fleet{pool{s, machineDeployments, name}}
 }
 
-// rolloutReplacement returns a replacement in the manifest: the value of spec.rollout.
+// rolloutReplacement returns a replacement that sets spec.rollout in the manifest.
 func rolloutReplacement(text string) []string {
 	return []string{"rollout: {strategy: {type: RollingUpdate}}", "rollout: " + text}
 }
@@ -86,15 +86,15 @@ func (f fleet) machinesByTemplate(t *testing.T) map[string]int {
 	return made
 }
 
-// awaitMachinesOfTemplate waits until exactly n machines are made from a template, no other machines exist, and the
-// status reports all of them as available and up to date.
+// awaitMachinesOfTemplate waits until the fleet has exactly n machines, and all are made from a template. The status
+// must report all of them as available and up to date.
 func (f fleet) awaitMachinesOfTemplate(t *testing.T, template string, n int) {
 	t.Helper()
 	f.awaitUpToDateMachines(t, template, n, n)
 }
 
-// awaitUpToDateMachines waits until exactly n machines are made from a template, no other machines exist, and the
-// status reports n available machines and upToDate machines of the deployment's template.
+// awaitUpToDateMachines waits until the fleet has exactly n machines, and all are made from a template. The status must
+// report n available machines, and upToDate machines of the deployment's template.
 func (f fleet) awaitUpToDateMachines(t *testing.T, template string, n, upToDate int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of template %s, and no others", n, template), func() (bool, any) {
@@ -161,7 +161,7 @@ type bounds struct {
 }
 
 // watchBounds watches every event of the fleet's machines. The returned function verdict fails the test if a bound was
-// ever broken. Call watchBounds when as many machines are available as the deployment requires.
+// ever broken. Call watchBounds only when all replicas of the deployment are available.
 func (f fleet) watchBounds(t *testing.T, want bounds) (verdict func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -356,7 +356,7 @@ func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
 	assert.Len(t, stayed, 1, "the machine that nobody has deleted")
 }
 
-// At the time in spec.rollout.after, all machines are replaced by machines of the same template.
+// At the time in spec.rollout.after, new machines of the same template replace all machines.
 func TestADeploymentIsRolledOutAtRolloutAfter(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "after", 1)
@@ -384,8 +384,7 @@ func TestADeploymentIsRolledOutAtRolloutAfter(t *testing.T) {
 	}
 }
 
-// A template that does not exist stops a rollout before the rollout begins. The rollout begins as soon as the template
-// is created.
+// A rollout does not begin while its template does not exist. The rollout begins as soon as the template is created.
 func TestADeploymentWhoseTemplateDoesNotExist(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "missing", 1)
@@ -397,7 +396,8 @@ func TestADeploymentWhoseTemplateDoesNotExist(t *testing.T) {
 	assert.Equal(t, before, f.machineUIDs(t))
 	f.requireCounts(t, 1)
 	verdict := f.watchBounds(t, bounds{maxMachines: 2, minAvailable: 1})
-	// the new template wakes the deployment: TestATemplateWakesTheDeploymentsThatWaitForIt of k8sbridge/watch
+	// TestATemplateWakesTheDeploymentsThatWaitForIt of k8sbridge/watch proves that the new template wakes the
+	// deployment
 	f.newInfraTemplate(t, "missing-2")
 	rig.Eventually(t, "a machine of the new template", func() (bool, any) {
 		made := f.machinesByTemplate(t)
@@ -429,8 +429,8 @@ func (f fleet) resourceVersions(t *testing.T) map[string]string {
 	return all
 }
 
-// awaitNoWrites waits until no object of the fleet was written for ten seconds. Cluster API does not record that it has
-// finished its work.
+// awaitNoWrites waits until no object of the fleet was written for ten seconds. Cluster API has no status that says
+// that its work is complete.
 func (f fleet) awaitNoWrites(t *testing.T) {
 	t.Helper()
 	before, since := f.resourceVersions(t), time.Now()
@@ -443,8 +443,7 @@ func (f fleet) awaitNoWrites(t *testing.T) {
 	})
 }
 
-// fieldManagers returns the field managers of each kind of the fleet's objects, and writes their fields to the test's
-// log.
+// fieldManagers returns the field managers of the fleet's objects by kind, and logs the fields of each manager.
 func (f fleet) fieldManagers(t *testing.T) map[string][]string {
 	t.Helper()
 	names := map[string][]string{}

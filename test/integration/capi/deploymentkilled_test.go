@@ -18,8 +18,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// Five machines made by Cluster API are handed to Millwright by one label, and back by one label. No machine is
-// replaced. In the end neither controller writes any more.
+// A change of one label hands five machines from Cluster API to Millwright, and a second change of the label hands them
+// back. No machine is replaced. In the end neither controller writes any more.
 func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	t.Parallel()
 	f := newFleet(

@@ -136,7 +136,8 @@ func TestADeploymentRollsBackAutomatically(t *testing.T) {
 		progress := f.getObject(t, machineDeployments, f.setName).GetAnnotations()[v1alpha1.AnnotationRolloutProgress]
 		return strings.Contains(progress, `"pin":`), f.conditionLines(t)
 	})
-	f.awaitUpToDateMachines(t, f.name, 2, 0) // the deployment's template is the one that failed
+	// no machine is up to date, because the deployment still has the template that failed
+	f.awaitUpToDateMachines(t, f.name, 2, 0)
 	verdict()
 	assert.ElementsMatch(t, former, f.machineUIDs(t), "no machine was given up for one that never came")
 	rig.Eventually(t, "the rollout has its result", func() (bool, any) {

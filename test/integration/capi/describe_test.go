@@ -24,7 +24,7 @@ import (
 // testDrainHook is the annotation of a hook that blocks the drain of a machine.
 const testDrainHook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/test"
 
-// describeCluster runs clusterctl describe for the Cluster of a space, with all conditions of the space's sets and
+// describeCluster runs clusterctl describe for the Cluster of a namespace, with all conditions of its sets and
 // machines.
 func (s testNamespace) describeCluster(t *testing.T, program string) string {
 	t.Helper()
@@ -56,8 +56,8 @@ func (s testNamespace) describeCluster(t *testing.T, program string) string {
 	return string(out)
 }
 
-// newPausedDeployment makes a MachineDeployment, which nobody reconciles because it is paused. The MachineDeployment
-// becomes the controller of the set: clusterctl shows only sets of MachineDeployments.
+// newPausedDeployment creates a paused MachineDeployment, which no controller reconciles. The MachineDeployment becomes
+// the controller owner of the set, because clusterctl shows no sets without a MachineDeployment.
 func (p pool) newPausedDeployment(t *testing.T) {
 	t.Helper()
 	set := p.getObject(t, machineSets, p.setName)
@@ -119,8 +119,8 @@ func (p pool) conditionsOfSet(t *testing.T) (all []string) {
 var machineNamePattern = regexp.MustCompile(`described-(ours|theirs)(-[a-z0-9]{5})?`)
 
 // clusterctl prints a set of Millwright as it prints a set of Cluster API: the same numbers, and the same conditions
-// with the same reasons and messages in the same order. Only the conditions MachinesCreated and Blocked are
-// Millwright's own.
+// with the same reasons and messages in the same order. Only sets of Millwright have the conditions MachinesCreated and
+// Blocked.
 func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	t.Parallel()
 	repo, err := build.FindRepo("")
@@ -174,7 +174,7 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 			for _, part := range expect {
 				ok = ok && strings.Contains(printed[0]+"\n"+said[0], part)
 			}
-			// differences come first: CI shows the begin of a long output
+			// print the differences first, because CI shows only the beginning of a long output
 			return ok, strings.Join(append(printed[:], said[:]...), "\n\n") + "\n\n" + text
 		})
 	}

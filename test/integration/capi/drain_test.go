@@ -85,7 +85,8 @@ func (s testNamespace) writeKubeconfig(t *testing.T, kubeconfig []byte) {
 }
 
 // awaitJoinedMachines waits until n machines name their nodes, and returns the machines. Cluster API writes the
-// conditions of a machine and the rest of the status in two requests: a machine can be Ready before it names its node.
+// conditions and the other status fields of a machine in two requests, so a machine can be Ready before it has a
+// nodeRef.
 func (p pool) awaitJoinedMachines(t *testing.T, n int) (all []unstructured.Unstructured) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines name their nodes", n), func() (bool, any) {
@@ -149,7 +150,7 @@ func (s testNamespace) awaitPodDeletion(t *testing.T, name string) {
 	require.NoError(t, pods.Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 }
 
-// requirePodStays asserts that the deletion of a pod is not requested.
+// requirePodStays asserts that a pod has no deletion timestamp.
 func (s testNamespace) requirePodStays(t *testing.T, name string) {
 	t.Helper()
 	pod, err := r.Kube.CoreV1().Pods(s.name).Get(t.Context(), name, metav1.GetOptions{})
@@ -179,7 +180,7 @@ func (s testNamespace) awaitMachineGone(t *testing.T, name string) {
 	})
 }
 
-// countEvictions returns how often the API server has accepted an eviction of each pod of the space.
+// countEvictions returns how many evictions of each pod of the namespace the API server has accepted.
 func (s testNamespace) countEvictions(t *testing.T) map[string]int {
 	t.Helper()
 	times := map[string]int{}
@@ -192,8 +193,8 @@ func (s testNamespace) countEvictions(t *testing.T) map[string]int {
 }
 
 // Millwright drains a node in place of Cluster API, and a budget blocks the drain. The machine and the command line
-// name the budget. The worker is killed meanwhile. After the budget allows the eviction, the pod is evicted once, and
-// Cluster API continues the deletion.
+// name the budget. The worker is killed while the budget blocks the drain. After the budget allows the eviction, the
+// pod is evicted once, and Cluster API continues the deletion.
 func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
 	t.Parallel()
 	p := newPoolWithDrains(t, "budgeted", 1)

@@ -55,7 +55,7 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	assert.Len(t, p.machineUIDs(t), 4)
 }
 
-// handOver hands the set or deployment to a controller, and waits until only this controller's finalizer is on the
+// handOver sets the watch filter of the set or deployment, and waits until this finalizer is the only finalizer of the
 // object.
 func (p pool) handOver(t *testing.T, filter, finalizer string) {
 	t.Helper()

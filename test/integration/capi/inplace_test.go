@@ -26,8 +26,8 @@ import (
 )
 
 // updatesSpace is the name of the namespace, the cluster and the ExtensionConfig of the tests of updates in place.
-// Cluster API allows one extension for each namespace, so all these tests share one extension. The extension answers
-// for each deployment as the deployment's test has set.
+// Cluster API allows one extension per namespace, so all these tests share one extension. Each test sets how the
+// extension answers for its deployment.
 const updatesSpace = "updates"
 
 var startExtension = sync.OnceValues(func() (*extension.Server, error) {
@@ -36,7 +36,7 @@ var startExtension = sync.OnceValues(func() (*extension.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// the extension runs until this process ends: core calls the extension again when core restarts
+	// core calls the extension again when core restarts, so the extension runs until this process ends
 	server := extension.New()
 	config := server.ExtensionConfig(updatesSpace, component.WatchFilterLabel, component.UpstreamFilter)
 	_, err = s.client.Resource(extensionConfigs).Create(ctx, config, metav1.CreateOptions{})
@@ -81,8 +81,8 @@ func newInPlaceFleet(t *testing.T, name string, replacements ...string) inPlaceF
 	return inPlaceFleet{f, server, f.uidsByName(t)}
 }
 
-// startupTime is the time that new machines of the second template take to start. startupTime does not affect machines
-// that have started.
+// startupTime is how long a new machine of the second template takes to start. startupTime does not change machines
+// that have already started.
 const startupTime = "2s"
 
 // uidsByName returns the UIDs of the fleet's machines and of their clones, by kind and name.
@@ -136,8 +136,8 @@ func (u inPlaceFleet) awaitUpdatedMachines(t *testing.T, same int) {
 	assert.NoError(t, u.extension.RefusedRequestsError())
 }
 
-// requireMatchesTemplate asserts that all infrastructure machines match a template, without a field of another
-// template, and that no object has an annotation of an update in place.
+// requireMatchesTemplate asserts that all infrastructure machines match a template and have no field of another
+// template. requireMatchesTemplate also asserts that no object has an annotation of an update in place.
 func (u inPlaceFleet) requireMatchesTemplate(t *testing.T, template string) {
 	t.Helper()
 	want, _, err := unstructured.NestedMap(
@@ -175,8 +175,7 @@ func updateAnnotations(o *unstructured.Unstructured) (names []string) {
 	return names
 }
 
-// upstreamReplacements returns replacements for the manifest: with them, Cluster API reconciles the deployment of this
-// name.
+// upstreamReplacements returns replacements that make Cluster API reconcile the deployment of this name.
 func upstreamReplacements(name string) []string {
 	return []string{
 		component.WatchFilterLabel + ": " + component.OurFilter,
@@ -186,8 +185,8 @@ func upstreamReplacements(name string) []string {
 	}
 }
 
-// Cluster API itself updates machines in place with the extension of these tests. Two of the three machines are the
-// same afterwards. The third machine was deleted: the surge machine has replaced it.
+// Cluster API itself updates machines in place with the extension of these tests. Two of the three machines are updated
+// and keep their UIDs. The third machine was deleted: the surge machine has replaced it.
 func TestUpstreamUpdatesMachinesInPlace(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "theirs", upstreamReplacements("theirs")...)
@@ -200,8 +199,8 @@ func TestUpstreamUpdatesMachinesInPlace(t *testing.T) {
 	assert.GreaterOrEqual(t, len(done), 4, "each update takes two calls: %v", done)
 }
 
-// inPlaceReplacements returns replacements for the manifest: with them, Millwright updates machines of the deployment
-// in place. The arguments surge and unavailable are maxSurge and maxUnavailable.
+// inPlaceReplacements returns replacements that make Millwright update the machines of the deployment in place. The
+// arguments surge and unavailable are maxSurge and maxUnavailable.
 func inPlaceReplacements(surge, unavailable int) []string {
 	labels := fmt.Sprintf("labels: {%s: %s}", component.WatchFilterLabel, component.OurFilter)
 	return append(
@@ -271,7 +270,7 @@ func TestADeploymentIsUpdatedInPlace(t *testing.T) {
 	assert.Len(t, names, 2, "it has updated two machines: %v", names)
 }
 
-// Without surge, all machines stay. One machine after the other is unavailable during its update.
+// Without surge, no machine is replaced. The machines are unavailable one after the other, each during its own update.
 func TestADeploymentIsUpdatedInPlaceWithoutSurge(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "tight", inPlaceReplacements(0, 1)...)
@@ -295,7 +294,8 @@ func TestADeploymentIsReplacedWhereTheExtensionDeclines(t *testing.T) {
 	assert.Empty(t, u.extension.Calls(extension.UpdateMachine, u.setName))
 }
 
-// While the extension does not answer, no machine is moved or replaced, and the deployment reports the reason.
+// While the extension does not answer, Millwright does not move or replace any machine, and a condition of the
+// deployment reports why.
 func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "unanswered", inPlaceReplacements(1, 0)...)
@@ -322,8 +322,8 @@ func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
 	u.requireCreatedMachines(t, 4)
 }
 
-// An update that fails stops the other updates, and the failed machine stays. The update continues as soon as the
-// extension succeeds.
+// When an update fails, no other update starts, and the failed machine is not replaced. The update continues as soon as
+// the extension succeeds.
 func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "failing", inPlaceReplacements(1, 0)...)
@@ -360,8 +360,8 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 }
 
 // The template is changed back while a machine is being updated. The update in progress ends first. Until the update
-// has ended, no other machine is updated, and three machines are available. Cluster API's own controller moves an
-// available machine in place of the machine that is being updated, so that only two machines are available.
+// has ended, no other machine is updated, and three machines are available. Cluster API's own controller instead moves
+// an available machine, so that only two machines are available.
 func TestADeploymentGoesBackInTheMiddleOfAnUpdate(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "turned", inPlaceReplacements(1, 0)...)
@@ -369,7 +369,7 @@ func TestADeploymentGoesBackInTheMiddleOfAnUpdate(t *testing.T) {
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	u.awaitAnnotatedMachine(t, pendingHooksAnnotation)
 	u.setInfraTemplate(t, u.setName+"-1")
-	u.reconcileAgain(t) // a wrong decision after the change would be made now
+	u.reconcileAgain(t) // Millwright decides again after the change, so that a wrong decision would show
 	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Works)
 	u.awaitMachinesOfTemplate(t, u.setName+"-1", 3)
 	u.awaitConditionMessage(t, "RollingOut", "False", "NotRollingOut", "")
@@ -379,7 +379,7 @@ func TestADeploymentGoesBackInTheMiddleOfAnUpdate(t *testing.T) {
 }
 
 // The deployment is scaled down while the rollout is paused in the middle of an update. The surplus machine is deleted,
-// not updated. The update in progress continues to its end.
+// not updated. The update in progress completes.
 func TestADeploymentIsScaledDownWhileAnUpdateIsPaused(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "smaller", inPlaceReplacements(0, 1)...)

@@ -38,8 +38,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// recordSets records a set that waits for a template, grows, changes its machines, releases a machine and adopts the
-// machine again, is handed over, and is deleted.
+// recordSets records a set that waits for a template, grows, and changes its machines. The set also releases and adopts
+// a machine, is handed over, and is deleted.
 func recordSets(t *testing.T) {
 	p := newPool(t, "recorded", 0)
 	query := runsQuery(rig.Installation.ID(run.KindClusterAPISet, p.kubeRef(t)))
@@ -110,8 +110,8 @@ func lastRunOfQuery(t *testing.T, query string) string {
 	return query + fmt.Sprintf(" AND RunId = %q", r.Workflows(t, query)[0].Execution.RunId)
 }
 
-// recordDeployment records a deployment that is created, rolled out, scaled during the rollout, rolled out again before
-// the first rollout has ended, and deleted.
+// recordDeployment records a deployment that is created, rolled out, scaled during the rollout, and deleted.
+// recordDeployment also starts a second rollout before the first rollout has ended.
 func recordDeployment(t *testing.T) {
 	f := newFleet(t, "recorded-fleet", 2)
 	query := runsQuery(rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)))
@@ -154,8 +154,8 @@ func (f fleet) rolloutQuery(t *testing.T, revision int64) string {
 	return runsQuery(rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), revision))
 }
 
-// recordStages records a rollout that waits for a person, who pauses, resumes, cancels and approves the rollout.
-// Another run of the deployment's workflow follows the rollout. Then the deployment is handed over.
+// recordStages records a rollout that waits for an approval. A person pauses, resumes, cancels and approves the
+// rollout. After the rollout, another run of the deployment's workflow starts. Then the deployment is handed over.
 func recordStages(t *testing.T) {
 	f := newFleet(t, "recorded-stages", 2)
 	r.CreatePolicy(
@@ -244,8 +244,8 @@ func recordRollback(t *testing.T) {
 	)
 }
 
-// recordDrains records a drain that a budget blocks, and that is held and then continues. Another drain is skipped, and
-// a third drain is cancelled.
+// recordDrains records a drain that a budget blocks, and that is held and then continues. recordDrains also records a
+// drain that is skipped, and a drain that is cancelled.
 func recordDrains(t *testing.T) {
 	p := newPoolWithDrains(t, "recorded-drains", 3)
 	all := p.listMachines(t)

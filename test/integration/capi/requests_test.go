@@ -14,7 +14,7 @@ import (
 
 // TestEnduranceRequestsOfTenMachines counts the requests for ten machines that are created and deleted, with
 // Millwright's MachineSet and with Cluster API's MachineSet. The numbers for both MachineSets include the requests of
-// Cluster API's other controllers. The test asserts nothing: people read the numbers.
+// Cluster API's other controllers. The test asserts nothing; it prints the numbers.
 func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 	const n = 10
 	count := func(filter, name string, users ...string) {

@@ -24,7 +24,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// pool is a MachineSet or MachineDeployment that Millwright reconciles, in a space.
+// pool is a MachineSet or MachineDeployment of a namespace that Millwright reconciles.
 type pool struct {
 	testNamespace
 	kind    schema.GroupVersionResource
@@ -44,14 +44,14 @@ func newPool(t *testing.T, name string, replicas int) pool {
 	return sharedNamespace(t).newPool(t, name, replicas)
 }
 
-// sharedNamespace returns the shared cluster when its control plane runs.
+// sharedNamespace waits until the control plane of the shared cluster runs, and returns the cluster's namespace.
 func sharedNamespace(t *testing.T) testNamespace {
 	t.Helper()
 	require.NoError(t, makeSharedNamespace())
 	return startedNamespace(t, "shared")
 }
 
-// startedNamespace returns the space of a test when the control plane of the space's cluster runs.
+// startedNamespace waits until the control plane of the cluster in a test's namespace runs, and returns the namespace.
 func startedNamespace(t *testing.T, name string) testNamespace {
 	t.Helper()
 	s, err := openNamespace(name)
@@ -63,7 +63,7 @@ func startedNamespace(t *testing.T, name string) testNamespace {
 	return s
 }
 
-// newPool makes a MachineSet of this size in a space.
+// newPool creates a MachineSet with this number of replicas in the namespace.
 func (s testNamespace) newPool(t *testing.T, name string, replicas int) pool {
 	t.Helper()
 	require.NoError(
@@ -183,8 +183,8 @@ func (p pool) awaitConditionMessage(t *testing.T, kind, status, reason, part str
 	})
 }
 
-// awaitStatus waits until the status has n replicas, n ready and n available replicas. If a set has no deployment,
-// Cluster API's core sets the condition UpToDate on none of the set's machines.
+// awaitStatus waits until the status has n replicas, n ready and n available replicas. awaitStatus does not check the
+// up-to-date replicas: Cluster API's core sets the condition UpToDate only on machines of a deployment.
 func (p pool) awaitStatus(t *testing.T, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("the status counts %d machines", n), func() (bool, any) {
@@ -279,7 +279,8 @@ func TestASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
 	assert.Equal(t, "[0 0 0]", counts, "no machine, and no bootstrap configuration is left over")
 
 	p.newInfraTemplate(t, "absent")
-	p.awaitCounts(t, 2) // the new template wakes the set: TestATemplateWakesTheSetsThatWaitForIt of k8sbridge/watch
+	// TestATemplateWakesTheSetsThatWaitForIt of k8sbridge/watch proves that the new template wakes the set
+	p.awaitCounts(t, 2)
 }
 
 // A set and a deployment wait for a template. The worker dies while they wait. The template is created while the bridge
@@ -420,9 +421,10 @@ func (p pool) requireCreatedMachinesExactly(t *testing.T, n, made int) {
 	p.requireCreatedMachines(t, made)
 }
 
-// requireCreatedMachines asserts that n machines were ever created, and n clones of each template. A client that was
-// killed gets an error from the API server, whether or not the API server has created the object. An object whose
-// creation got this error counts if it exists, and may count if it does not exist.
+// requireCreatedMachines asserts that n machines were ever created, and n clones of each template. A create request of
+// a killed client ends with an error in the audit log, whether or not the API server has created the object. An object
+// whose create request has this error counts if the object exists. If the object does not exist, it may or may not
+// count.
 func (p pool) requireCreatedMachines(t *testing.T, n int) {
 	t.Helper()
 	for _, resource := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {

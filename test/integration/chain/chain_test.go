@@ -175,7 +175,7 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 	})
 }
 
-// A machine is deleted while its instance is being created. The deletion does not wait for the creation, and leaves
+// A machine is deleted while the cloud creates its instance. The deletion does not wait for the creation, and leaves
 // nothing behind.
 func TestCreationIsInterruptedByADeletion(t *testing.T) {
 	// The creation of an instance takes longer than a test waits.
@@ -195,9 +195,9 @@ func TestCreationIsInterruptedByADeletion(t *testing.T) {
 	pool.AwaitPoolGone(t)
 }
 
-// If a MachineClass or a Secret is missing, the affected object has a condition and an event, and recovers when the
-// missing object exists. A set creates no machine while its class does not exist. A machine without a set has the
-// condition itself.
+// If a MachineClass or a Secret is missing, the affected object gets a condition and an event. The object recovers when
+// the missing object is created. A set creates no machine while its class does not exist. If the machine has no set,
+// the condition is on the machine itself.
 func TestMissingClassAndSecretAreShown(t *testing.T) {
 	const namespace = "missing"
 	r.CreateNamespace(t, namespace, "")

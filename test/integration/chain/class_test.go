@@ -87,7 +87,7 @@ func (c classFixture) requireNoInstance(t *testing.T) {
 }
 
 // The Secret, the class and the deployment are deleted at once, in this order, as kubectl deletes the objects of a
-// file. Millwright removes all finalizers without an action of a person.
+// file. Millwright removes all finalizers, and nobody has to do anything.
 func TestEverythingIsDeletedAtOnce(t *testing.T) {
 	c := classFixture{"at-once"}
 	r.CreateNamespace(t, c.namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"1s"}`)
@@ -102,7 +102,8 @@ func TestEverythingIsDeletedAtOnce(t *testing.T) {
 	c.requireNoInstance(t)
 }
 
-// A deleted class with machines keeps its finalizer. The machines of a deleted class can still be replaced and deleted.
+// A class that is being deleted keeps its finalizer while machines use the class. Millwright can still replace and
+// delete these machines.
 func TestAClassWaitsForItsMachines(t *testing.T) {
 	c := classFixture{"waits"}
 	r.CreateNamespace(t, c.namespace, "")
@@ -136,8 +137,8 @@ func TestAClassWaitsForItsMachines(t *testing.T) {
 	c.requireNoInstance(t)
 }
 
-// The finalizer of a Secret follows the references of the class. One of the fields secretRef and credentialsSecretRef
-// suffices.
+// A Secret has the finalizer only while the class refers to the Secret. A reference in secretRef or in
+// credentialsSecretRef is enough.
 func TestSecretFinalizerFollowsTheClassReference(t *testing.T) {
 	c := classFixture{"follows"}
 	r.CreateNamespace(t, c.namespace, "") // no machine refers to the class

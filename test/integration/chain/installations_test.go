@@ -105,7 +105,7 @@ func requireNameRefused(t *testing.T, second *rig.Rig, binary, identity string) 
 	)
 	if binary == build.Worker {
 		start.Args = append(start.Args, "--virtualcloud-address", second.Stack.CloudAddress())
-		// without this flag, the process would stop because of its own Lease
+		// without this flag, the process would exit because of its own Lease
 		start.Args = append(start.Args, "--accept-new-cluster-name", "second")
 	}
 	said, err := start.CombinedOutput()

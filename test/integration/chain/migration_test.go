@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The check before a takeover from MCM reads a real API server. The check reports an active machine-controller-manager.
-// After MCM has stopped, the check passes. Package takeover tests the takeover.
+// The check before a takeover from MCM reads a real API server. The check fails while a machine-controller-manager is
+// active. After MCM has stopped, the check passes. Package takeover tests the takeover.
 func TestTheCheckBeforeATakeover(t *testing.T) {
 	t.Parallel()
 	const name = "check"

@@ -29,8 +29,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// Many signals arrive while the runs of machines complete, and none is lost: each signal that the server accepted is in
-// a history, and a decision follows the signal in the same history.
+// Many signals arrive while the runs of machines complete, and no signal is lost. Each signal that the server accepted
+// is in a history, and a decision follows it in the same history.
 func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 	const sentinel = -7 // generation of this test's signals; no real object has a negative generation
 	r.CreateNamespace(t, "storm", "")
@@ -78,7 +78,8 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 			}
 			sent.Add(1)
 		}
-		for range 4 { // an idle run ends at once: some signals arrive at the end of a run, and some start the next run
+		// an idle run ends at once, so some signals arrive at the end of a run, and other signals start the next run
+		for range 4 {
 			group.Go(func() {
 				for range 20 {
 					signal()
@@ -101,14 +102,14 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		return len(open) == 0, len(open)
 	})
 	received := int64(0)
-	// Temporal's visibility lags behind the runs: a run that has ended may not be listed yet.
+	// Temporal updates its visibility store with a delay, so a run that has ended may not be listed yet.
 	rig.Eventually(t, "each signal that the server took stands in a history", func() (bool, any) {
 		received = countDecidedSignals(t, sentinel)
 		return received >= sent.Load(), []int64{received, sent.Load()}
 	})
 	runs, all := countRunsAndEvents(t)
 	t.Logf("the storm: %d runs with %d events", runs-lives, all-events)
-	// The server may have accepted the signal of a failed call: the call may have timed out on the way back.
+	// The server may have accepted the signal of a failed call, because only the response may have been lost.
 	require.LessOrEqual(t, received, sent.Load()+failed.Load(), "signals in histories, and calls")
 	pool.Delete(t)
 	pool.AwaitPoolGone(t)

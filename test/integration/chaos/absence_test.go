@@ -14,8 +14,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// No worker runs from the middle of the creations until after the creation timeout. The time without a worker does not
-// count, and no machine fails.
+// The worker is killed in the middle of the creations, and restarted after the creation timeout. The timeout does not
+// include the time without a worker, so no machine fails.
 func TestNoWorkerRunsUntilTheCreationTimeoutHasPassed(t *testing.T) {
 	const made, timeout = 5, 70 * time.Second
 	r.CreateNamespace(t, "absence", slowClass)

@@ -26,8 +26,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// The timeouts of the machines are much shorter than the clock's error of ten minutes. If a clock that is behind
-// decided the end of a drain, the drain would end later than a test waits.
+// The timeouts of the machines are much shorter than the clock's error of ten minutes. If a drain's end depended on a
+// clock that is behind, the drain would last longer than the test waits.
 const (
 	creationTimeout = 5 * time.Minute
 	healthTimeout   = 5 * time.Minute
@@ -123,7 +123,7 @@ func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 	pool.AwaitRunningMachines(t, size)
 	w.requireCreateCount(t, 2*size+drained)
 
-	const more = 40 // number of machines in one batch: more machines than a local activity creates
+	const more = 40 // size of one batch of machines; a local activity creates fewer machines than this
 	require.NoError(t, w.Stack.StopComponent(t.Context(), component.Worker))
 	pool.Scale(t, size+more)
 	pool.AwaitRunningMachines(t, size+more)
@@ -140,8 +140,8 @@ func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 	require.Empty(t, violations)
 }
 
-// testUnhealthyNodes makes half of the nodes unhealthy twice. The sum of both times is less than the health timeout. No
-// machine may fail.
+// testUnhealthyNodes makes half of the nodes unhealthy twice, in total for less than the health timeout. No machine may
+// fail.
 func (w wrongClockStack) testUnhealthyNodes(t *testing.T, pool *rig.Pool, size int) {
 	t.Helper()
 	running := func() (uids []types.UID) {
@@ -179,7 +179,7 @@ func (w wrongClockStack) testUnhealthyNodes(t *testing.T, pool *rig.Pool, size i
 }
 
 // testDrains deletes half of the machines while a budget allows no eviction, and returns how many machines it deleted.
-// The pods of these machines are deleted when the drain timeout is over, not before.
+// Millwright must delete the pods of these machines at the drain timeout, not earlier.
 func (w wrongClockStack) testDrains(t *testing.T, pool *rig.Pool, size int) int {
 	t.Helper()
 	const app = "held"
@@ -249,7 +249,7 @@ func (w wrongClockStack) lastLogTime(t *testing.T) (at time.Time) {
 	return at
 }
 
-// requireCreateCount checks how many instances were ever made, and that no instance was made twice.
+// requireCreateCount checks that the cloud has created n instances in total, and none twice.
 func (w wrongClockStack) requireCreateCount(t *testing.T, n int) {
 	t.Helper()
 	s := cloudStats(t, w.Rig)

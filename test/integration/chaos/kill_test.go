@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, stack.Options{Components: components}, func(up *rig.Rig) {
 		r = up
 		if err := r.Stack.StopComponent(context.Background(), component.SecondWorker); err != nil {
-			// the second worker is stopped: only one test needs two workers
+			// the second worker stops here, because only one test needs two workers
 			panic(err)
 		}
 	}))
@@ -45,7 +45,7 @@ type cloudBehaviour struct {
 	name           string
 	clientTokens   bool
 	readStaleness  time.Duration // age of the state that reads return
-	unrecordedTime time.Duration // time for which the cloud has no record of a create request
+	unrecordedTime time.Duration // after a create request, the cloud does not show the request for this time
 	faultyCloud    bool          // use rig.MakeCloudFaulty
 }
 
@@ -75,7 +75,7 @@ func cloudStats(t *testing.T, r *rig.Rig) admin.Stats {
 	return s
 }
 
-// awaitCreationsInFlight waits until five creations are in progress, or ten creations are complete.
+// awaitCreationsInFlight waits until five create calls are in progress, or ten instances are created.
 func awaitCreationsInFlight(t *testing.T, r *rig.Rig, before admin.Stats) {
 	t.Helper()
 	rig.Eventually(t, "creations are in flight", func() (bool, any) {
@@ -84,8 +84,8 @@ func awaitCreationsInFlight(t *testing.T, r *rig.Rig, before admin.Stats) {
 	})
 }
 
-// requireOneInstancePerMachine checks that the cloud made exactly one instance for each machine. Then it deletes the
-// pool, and checks that no object of the pool is left.
+// requireOneInstancePerMachine checks that the cloud made exactly one instance for each machine. Then
+// requireOneInstancePerMachine deletes the pool, and checks that all objects of the pool are gone.
 func requireOneInstancePerMachine(t *testing.T, r *rig.Rig, pool *rig.Pool, before admin.Stats, size int) {
 	t.Helper()
 	pool.AwaitRunningMachines(t, size)
@@ -133,8 +133,8 @@ func TestBridgeOrTemporalIsKilledWhileInstancesAreCreated(t *testing.T) {
 	}
 }
 
-// One of two bridges leads. When the leader dies, the other bridge becomes the leader and checks all objects, and no
-// instance is made twice.
+// Two bridges run, and one of them is the leader. When the leader is killed, the other bridge becomes the leader and
+// checks all objects. No instance is created twice.
 func TestLeaderOfTwoBridgesIsKilled(t *testing.T) {
 	rig.Eventually(t, "one bridge leads", func() (bool, any) { return leadingBridge(t) != "", "none" })
 	first := leadingBridge(t)
@@ -151,7 +151,7 @@ func TestLeaderOfTwoBridgesIsKilled(t *testing.T) {
 	require.NoError(t, r.Stack.StartComponent(t.Context(), first))
 }
 
-// countMachineCreations counts the Machines that were ever created in a namespace, from the API server's audit log.
+// countMachineCreations reads from the API server's audit log how many Machines of a namespace were ever created.
 func countMachineCreations(t *testing.T, r *rig.Rig, namespace string) int {
 	t.Helper()
 	return len(r.AuditedRequests(t, func(a rig.AuditedRequest) bool {

@@ -13,8 +13,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A worker whose Temporal namespace is missing for more than two minutes exits, so that it can be restarted. Temporal's
-// SDK alone would leave the worker running without polling.
+// A worker whose Temporal namespace is missing for more than two minutes exits, so that it can be restarted. With
+// Temporal's SDK alone, the worker would continue to run, but would not poll.
 func TestEnduranceWorkerEndsWithoutItsNamespace(t *testing.T) {
 	t.Parallel()
 	own, err := rig.StartRig(t.Context(), t.TempDir(), stack.Options{})

@@ -16,15 +16,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// Two workers do the work that two bridges signal. One worker and the leading bridge are killed while 60 machines are
-// created, and are not restarted. The other worker and the other bridge finish the work, and no instance is made twice.
+// Two bridges send signals to two workers. One worker and the leading bridge are killed while 60 machines are created,
+// and are not restarted. The other worker and the other bridge finish the work, and no instance is made twice.
 func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	const wanted = 60
 	const class = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"6s","createSpread":"5s"}`
 	require.NoError(t, r.Stack.StartComponent(t.Context(), component.SecondWorker))
 	rig.Eventually(t, "one bridge leads", func() (bool, any) { return leadingBridge(t) != "", "none" })
 	first := leadingBridge(t)
-	t.Cleanup(func() { // the other tests have one worker and one bridge
+	t.Cleanup(func() { // the other tests run with one worker and one bridge
 		ctx := context.WithoutCancel(t.Context())
 		for _, name := range []string{component.Worker, first} {
 			if err := r.Stack.StartComponent(ctx, name); err != nil {
@@ -79,7 +79,7 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	require.Positive(t, snapshots)
 }
 
-// leadingBridge returns the bridge that leads; empty if no bridge leads.
+// leadingBridge returns the name of the leading bridge, or an empty string if no bridge leads.
 func leadingBridge(t *testing.T) string {
 	t.Helper()
 	for _, b := range []string{component.Bridge, component.SecondBridge} {

@@ -47,8 +47,9 @@ func TestConvergedStackIsSilent(t *testing.T) {
 	pool.AwaitPoolGone(t)
 }
 
-// newResyncDetector makes a machine whose node never joins, and returns a function that waits for a resync of the
-// bridge. The function terminates the machine's run. Without a signal, only a resync starts the run again.
+// newResyncDetector creates a machine whose node never joins. newResyncDetector returns a function that waits until the
+// bridge resyncs. The function terminates the machine's run. No object changes, so only a resync of the bridge starts
+// the run again.
 func newResyncDetector(t *testing.T) (resynced func()) {
 	t.Helper()
 	const name = "sentinel"

@@ -15,8 +15,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The safety test must be able to fail. The worker of this test does not list instances before a create call, and the
-// cloud ignores client tokens: the same kill makes instances twice.
+// This test proves that the safety test can fail. The worker of this test does not list instances before a create call,
+// and the cloud ignores client tokens. Then the same kill creates instances twice.
 func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 	t.Parallel()
 	careless, err := rig.StartRig(

@@ -25,8 +25,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// restartEndedProcesses restarts processes that end because the API server was restored, until the test ends. Not each
-// process ends: if the API server breaks all watches of a process, the process may list all objects again and continue.
+// restartEndedProcesses restarts each process that exits after the restore of the API server, until the test ends. Not
+// each process ends: if the API server breaks all watches of a process, the process may list all objects again and
+// continue.
 func restartEndedProcesses(t *testing.T, names ...string) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	over := make(chan struct{})
@@ -49,9 +50,9 @@ func restartEndedProcesses(t *testing.T, names ...string) {
 	}()
 }
 
-// The API server is restored to a state from before two machines were created and one machine was replaced. The
-// restored objects count: no instance is made twice, a machine whose instance is gone is replaced, and instances whose
-// machines do not exist any more are orphans.
+// The API server is restored to a backup from before two machines were created and one machine was replaced. Millwright
+// follows the restored objects: it creates no instance twice, and replaces a machine if its instance is gone. Instances
+// without a Machine are orphans.
 func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	const name, made, more = "restored", 3, 2
 	r.CreateNamespace(t, name, "")
@@ -124,8 +125,8 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	pool.AwaitPoolGone(t)
 }
 
-// excuseOrphans waits until the wanted number of instances have no Machine, and excuses these instances: a restore has
-// orphaned them.
+// excuseOrphans waits until exactly wanted instances have no Machine. The restore has orphaned these instances, so the
+// watcher must not report them.
 func excuseOrphans(t *testing.T, watcher *checker.Watcher, wanted int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d instances have no Machine", wanted), func() (bool, any) {

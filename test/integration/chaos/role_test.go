@@ -23,7 +23,7 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	rights, err := r.RightsOfUser(t.Context(), component.WorkerIdentity)
 	require.NoError(t, err)
 	restore := func() error { return rights.Restore(context.WithoutCancel(t.Context())) }
-	defer func() { _ = restore() }() // also after a failure, the next test needs a worker with its rights
+	defer func() { _ = restore() }() // restore the rights also after a failure, because the next test needs them
 
 	r.CreateNamespace(t, "no-role", slowClass)
 	leaving := r.CreatePool(t, "no-role", "leaving", deleted)

@@ -20,7 +20,7 @@ import (
 	"millwright/devstack/component"
 )
 
-// A request is written as "verb resource"; "/name" after the resource selects one object. A request is made in the
+// The format of a request is "verb resource"; "/name" after the resource selects one object. A request is made in the
 // namespace shop, unless the request ends with "in NAMESPACE". Resources of the API group machine.sapcloud.io are
 // written without the group.
 const requestNamespace = "shop"
@@ -119,7 +119,8 @@ func bridgeAccount(user, home string) account {
 func installedAccounts() []account {
 	const serviceAccounts = "system:serviceaccount:millwright:"
 	core := workerAccount(serviceAccounts + "millwright-worker")
-	core.forbiddenRequests = append(core.forbiddenRequests, "get secrets") // this worker serves no provider's queue
+	// this worker does not poll the task queue of a provider
+	core.forbiddenRequests = append(core.forbiddenRequests, "get secrets")
 	provider := account{
 		user: serviceAccounts + "millwright-provider-virtual",
 		allowedRequests: []string{
@@ -152,7 +153,7 @@ func installedAccounts() []account {
 			"get secrets in kube-system",
 			"get secrets in millwright",
 		},
-		// an overlay binds the Secrets of further namespaces
+		// the user's own overlay grants the Secrets of other namespaces
 		forbiddenRequests: append(slices.Clone(provider.forbiddenRequests), "get secrets"),
 	}
 	bootstrap := account{
@@ -182,15 +183,15 @@ func installedAccounts() []account {
 	}
 }
 
-// localAccounts returns the accounts of the local stack. The stack's worker serves all queues, and the bridge's Lease
-// is in the namespace default.
+// localAccounts returns the accounts of the local stack. The stack's worker polls all task queues, and the bridge has
+// its Lease in the namespace default.
 func localAccounts() []account {
 	worker := workerAccount(component.WorkerIdentity)
 	worker.allowedRequests = append(worker.allowedRequests, "get secrets")
 	return []account{worker, bridgeAccount(component.BridgeIdentity, "default")}
 }
 
-// testAccounts asks the API server for each account which requests the API server would allow.
+// testAccounts checks for each account which requests the API server allows and denies.
 func testAccounts(t *testing.T, c *cluster, accounts []account) {
 	for _, a := range accounts {
 		t.Run(a.user, func(t *testing.T) {

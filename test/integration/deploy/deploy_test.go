@@ -2,9 +2,9 @@
 
 //go:build integration
 
-// Package deploy tests what Millwright ships besides its code. A real API server accepts the manifests of deploy/ and
-// examples/. The accounts have the rights that they need and no others. The binaries know all flags in the manifests.
-// The package runs no container: it has no kubelet and no container engine.
+// Package deploy tests the manifests and the programs that Millwright ships. A real API server accepts the manifests of
+// deploy/ and examples/. Each account has exactly the rights that it needs. The binaries know all flags in the
+// manifests. The package runs no container: it has no kubelet and no container engine.
 package deploy
 
 import (
@@ -36,7 +36,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// TestManifests needs only an API server: the server stores the objects, and no controller acts on them.
+// TestManifests needs only an API server, because no controller acts on the stored objects.
 func TestManifests(t *testing.T) {
 	c := startCluster(t)
 	t.Run("processes of the local stack may do what they must", func(t *testing.T) { testAccounts(t, c, localAccounts()) })
@@ -158,8 +158,8 @@ func (c *cluster) runKubectl(t *testing.T, input []byte, arguments ...string) []
 	return out
 }
 
-// requireDryRun requires that the API server accepts these objects in a dry run. Unknown fields and warnings are
-// errors, such as a warning about a deprecated API or about a violation of the namespace's pod security.
+// requireDryRun requires that the API server accepts these objects in a dry run. Unknown fields fail the test. Warnings
+// fail the test too, such as a warning about a deprecated API or about the namespace's pod security.
 func (c *cluster) requireDryRun(t *testing.T, text []byte) {
 	t.Helper()
 	out := c.runKubectl(t, text, "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-")

@@ -22,8 +22,8 @@ import (
 	"millwright/test/programs"
 )
 
-// testPods tests what the API server does not validate: the command lines, the probes, the resources, and a termination
-// grace period that is long enough for a rolling update.
+// testPods tests the command lines, the probes and the resources, which the API server does not validate. testPods also
+// tests that the termination grace period is long enough for a rolling update.
 func testPods(t *testing.T, manifests []byte) {
 	settings := map[string]string{}
 	for _, document := range splitDocuments(t, manifests) {
@@ -89,8 +89,8 @@ func imagePrograms(t *testing.T) map[string]string {
 	return named
 }
 
-// buildProvider builds the program /provider of the image of provider incus. The programs of other providers have the
-// same flags.
+// buildProvider builds the program /provider of the image of provider incus. The programs of the other providers have
+// the same flags, so testing one provider is enough.
 var buildProvider = sync.OnceValues(func() (string, error) {
 	root, err := build.FindRepo("")
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The local cluster must behave as a real cluster does: tests of drains, health checks and volumes depend on this
-// behaviour.
+// The local cluster must behave like a real cluster, because the tests of drains, health checks and volumes depend on
+// it.
 func TestClusterBehavesAsARealOne(t *testing.T) {
 	s := startStack(t, component.ControllerManager, component.Scheduler, component.Kwok)
 	clients := newClient(t, s, component.Test)

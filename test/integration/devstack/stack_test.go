@@ -84,7 +84,7 @@ func requireNoProcess(t *testing.T, dir string) {
 	)
 }
 
-// pidsByComponent returns the process IDs of a stack by component.
+// pidsByComponent returns the process ID of each component of a stack.
 func pidsByComponent(t *testing.T, s *stack.Stack) map[string]int {
 	t.Helper()
 	status, err := s.Status(t.Context())

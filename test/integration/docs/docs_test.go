@@ -2,9 +2,9 @@
 
 //go:build integration
 
-// Package docs shows that the commands in the documents have the documented results: it runs the blocks of each page in
-// their order, as a reader would. test/pages defines the format of a page. The stack has free ports, so the environment
-// has the address of Temporal, and the address of the cloud that a page starts.
+// Package docs shows that the commands in the pages have the documented results. The package runs the blocks of each
+// page in order, as a reader would. test/pages defines the format of a page. The stack has free ports, so the
+// environment has the address of Temporal, and the address of the cloud that a page starts.
 package docs
 
 import (
@@ -37,12 +37,12 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
-// longPages are the pages whose commands take long. These pages use their own machines. The pages of longPages run at
-// the same time, after all other pages, because one of them kills the worker.
+// longPages are the pages with commands that take long. These pages use their own machines. The pages of longPages run
+// at the same time, after all other pages, because one of them kills the worker.
 var longPages = []string{"docs/runbook.md", "docs/tutorials/ten-minutes.md"}
 
-// pagesWithOwnProcesses start their own worker and bridge: the worker and the bridge of the stack are stopped before
-// them.
+// pagesWithOwnProcesses are pages that start their own worker and bridge. The worker and the bridge of the stack are
+// stopped before these pages run.
 var pagesWithOwnProcesses = []string{"docs/how-to/own-cluster.md"}
 
 func TestTheCommandsOfThePages(t *testing.T) {
@@ -76,8 +76,8 @@ func TestTheCommandsOfThePages(t *testing.T) {
 	forgetInstallation(t)
 }
 
-// forgetInstallation deletes the Lease with the name of the running installation: the next installation may have
-// another name.
+// forgetInstallation deletes the Lease that has the installation's name, because the next installation may have another
+// name.
 func forgetInstallation(t *testing.T) {
 	t.Helper()
 	leases := r.Kube.CoordinationV1().Leases(metav1.NamespaceDefault)
@@ -103,8 +103,7 @@ func runPage(t *testing.T, repo, name string, blocks []pages.Block) {
 	}
 }
 
-// shell runs the commands of one page. Each command runs in its own bash, which gets the variables of the previous
-// bash.
+// shell runs the commands of one page, each in a new bash. Each bash gets the variables of the bash before it.
 type shell struct {
 	folder string // the folder that stands for the reader's clone
 	state  string // file of the variables
@@ -166,8 +165,8 @@ func (s *shell) runCommand(t *testing.T, page string, c pages.Command) {
 	})
 }
 
-// runScript runs a script and returns its output, including standard error. Background processes of the script end with
-// the page.
+// runScript runs a script and returns its output, including standard error. Background processes of the script are
+// killed when the page ends.
 func (s *shell) runScript(t *testing.T, script string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // this timeout only stops a command that does not end

@@ -13,7 +13,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// podRequest is one line of the audit log: a request of the worker about a pod.
+// podRequest is a request of the worker for a pod, from one line of the audit log.
 type podRequest struct {
 	Time time.Time
 	Verb string // evict or delete
@@ -44,9 +44,10 @@ func podRequests(t *testing.T, namespace string) []podRequest {
 	return found
 }
 
-// requireSingleEvictions requires that the API server accepted at most one eviction per pod of a namespace, and returns
-// the number of accepted evictions. An activity attempt after a lost attempt may evict a pod that is gone: the API
-// server answers 404. The controllers of the pods must never use a pod name twice.
+// requireSingleEvictions requires that the API server accepted at most one eviction per pod of a namespace.
+// requireSingleEvictions returns the number of accepted evictions. If an attempt of the activity is lost, the next
+// attempt may evict a pod that is already gone. Then the API server answers 404. The function identifies pods by name,
+// so the controllers of the pods must not reuse a name.
 func requireSingleEvictions(t *testing.T, namespace string) int {
 	t.Helper()
 	accepted := map[string]bool{}

@@ -69,7 +69,8 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 			Patch(t.Context(), n.Name, types.StrategicMergePatchType, []byte(unknown), metav1.PatchOptions{}, "status")
 		require.NoError(t, err)
 	}
-	// change the times only after all nodes are Unknown: a drain would kill the pods of a single Unknown node
+	// change the times only after all nodes are Unknown, because a drain kills the pods of a node if only this node is
+	// Unknown
 	for _, n := range nodes {
 		markNodeLongNotReady(t, n.Name, nil)
 	}
@@ -87,7 +88,7 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	for _, m := range p.Machines(t) {
 		leavingNodes[m.Labels[v1alpha1.LabelNode]] = m.DeletionTimestamp != nil
 	}
-	evictions := 0 // a busy scheduler may place three pods on one node and one on another
+	evictions := 0 // a busy scheduler may place three pods on one node and one pod on another node
 	for _, pod := range pods {
 		require.Nil(t, pod.DeletionTimestamp, "%s", pod.Name)
 		if leavingNodes[pod.Spec.NodeName] {

@@ -33,7 +33,7 @@ func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 		drainedCondition(readMachine(t, m)).Message,
 		"PodDisruptionBudget loosens/web allows none of its 3 healthy pods to go",
 	)
-	// Temporal's visibility lags behind the runs
+	// Temporal updates its visibility store with a delay
 	rig.Eventually(t, "the list of stuck workflows has it", func() (bool, any) {
 		stuck := r.Workflows(t, `Stuck = true AND WorkflowType = "Drain" AND MachineNamespace = "loosens"`)
 		return len(stuck) == 1, stuck
@@ -102,8 +102,8 @@ func TestBudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	}
 	after(deadline, deleted[0])
 	after(deadline, deleted[1])
-	// a pod that does not end is killed; the drain does not count the pod as gone. The time for the deletion begins at the
-	// deadline, even if a slow worker sends the request later.
+	// a pod that does not terminate is killed, and the drain waits until it is gone. The time for the deletion begins
+	// at the deadline, even if a slow worker sends the request later.
 	after(deadline.Add(grace+30*time.Second), deleted[2])
 	after(deleted[1].Time.Add(grace), deleted[2])
 	require.Contains(t, deleted[2].Pod, "held-")

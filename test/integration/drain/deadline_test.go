@@ -17,8 +17,8 @@ import (
 )
 
 // The deadline of a drain comes while a budget blocks all pods with volumes. The drain deletes these pods with their
-// own grace period and counts none as gone. The instance is deleted only after the pods have ended and their volumes
-// are detached.
+// own grace period, and waits until each pod is gone. The instance is deleted only after the pods have ended and their
+// volumes are detached.
 func TestDrainDeadlineWithBlockedPodsWithVolumes(t *testing.T) {
 	t.Parallel()
 	const timeout = 40 * time.Second
@@ -33,8 +33,8 @@ func TestDrainDeadlineWithBlockedPodsWithVolumes(t *testing.T) {
 	var last *v1alpha1.MachineDeletion
 	blocked := ""
 	rig.Eventually(t, "machine "+m.Name+" is gone", func() (bool, any) {
-		// The instances are read first: pods and volumes that the test reads after the instance was gone outlived the
-		// instance.
+		// Read the instances first: if the test then still reads a pod or a volume, it was there after the instance was
+		// gone.
 		instances := p.Instances(t)
 		now := readMachine(t, m)
 		if now != nil && now.Status.Deletion != nil {
@@ -76,8 +76,8 @@ func TestDrainDeadlineWithBlockedPodsWithVolumes(t *testing.T) {
 	p.AwaitPods(t, "db", 6)
 }
 
-// remainingPods returns the names of the given pods that still exist. remainingPods compares UIDs: a new pod may have
-// an old name.
+// remainingPods returns the names of those given pods that still exist. remainingPods compares UIDs, because a new pod
+// may have the name of an old pod.
 func remainingPods(t *testing.T, p *rig.Pool, pods []corev1.Pod) (names []string) {
 	t.Helper()
 	list, err := r.Kube.CoreV1().Pods(p.Namespace).List(t.Context(), metav1.ListOptions{})

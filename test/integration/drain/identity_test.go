@@ -16,10 +16,10 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A StatefulSet's pod whose eviction was refused is deleted and recreated under its name on another node. The drain of
-// the first node continues because of another pod. The drain of the first node does not evict the recreated pod, even
-// after the annotation retry tells the drain to try all evictions again, and although the budget would allow the
-// eviction.
+// The API server refuses to evict a pod of a StatefulSet. The pod is then deleted and recreated with the same name on
+// another node. The drain of the first node is still running, because another pod is on the node. The drain does not
+// evict the recreated pod, although the budget allows the eviction. The annotation retry makes the drain try all
+// evictions again, but the pod is still not evicted.
 func TestRecreatedPodWithTheSameNameIsNotEvicted(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "namesake", 2, "")

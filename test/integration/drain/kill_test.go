@@ -21,8 +21,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// Worker, Temporal or API server is killed in each stage of a deletion: no recorded stage is entered again, no
-// terminating pod is evicted again, and nothing is left behind.
+// Worker, Temporal or API server is killed in each stage of a deletion. No recorded stage is entered again, no
+// terminating pod is evicted again, and no object is left over.
 func TestKillsInEachStageOfADeletion(t *testing.T) {
 	for _, victim := range []string{component.Worker, component.Temporal, component.APIServer} {
 		t.Run("delete side: "+victim, func(t *testing.T) { killInEachStage(t, victim) })
@@ -50,7 +50,8 @@ func killInEachStage(t *testing.T, victim string) {
 		rig.Eventually(t, "stage "+string(stage), func() (bool, any) { return slices.Contains(stages(), stage), stages() })
 		require.NoError(t, r.Stack.KillComponent(t.Context(), victim))
 		require.NoError(t, r.Stack.StartComponent(t.Context(), victim))
-		if victim == component.APIServer { // the scheduler's watch of nodes may be broken for a while: it would not see the cordon
+		// the scheduler's watch of nodes may be broken for a while, so that the scheduler does not see the cordon
+		if victim == component.APIServer {
 			require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Scheduler))
 		}
 	}
@@ -86,7 +87,7 @@ func killInEachStage(t *testing.T, victim string) {
 
 // requireStageOrder requires that the stages of a deletion are in order and that no stage was entered twice. The stage
 // Detach occurs if the drain ends before the watch of VolumeAttachments is back, because the worker then does not know
-// which volumes are attached. A stage that passes while the watch of this test is broken is missing in seen.
+// which volumes are attached. seen does not contain a stage that passes while the test's own watch is broken.
 func requireStageOrder(t *testing.T, seen []v1alpha1.MachineDeletionStage) {
 	t.Helper()
 	t.Logf("stages: %v", seen)
@@ -148,7 +149,7 @@ func recordEvictions(t *testing.T, namespace string) (evicted func() map[string]
 			return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "EvictionByEvictionAPI"
 		})
 		if !byEviction || now.DeletionTimestamp == nil || *now.DeletionGracePeriodSeconds == 0 {
-			// grace period 0: the kubelet confirms that the pod has ended
+			// with grace period 0, the kubelet confirms that the pod has terminated
 			return
 		}
 		if at := now.DeletionTimestamp.Time; !slices.ContainsFunc(seen[now.Name], at.Equal) {

@@ -17,8 +17,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// TestKillsInEachStageOfADeletion does not stop in the stages Detach and Node. In this test, Detach lasts as long as a
-// volume is attached, and Node lasts as long as the API server refuses to delete the node. Worker, Temporal and API
+// TestKillsInEachStageOfADeletion kills no process in the stages Detach and Node. In this test, Detach lasts as long as
+// a volume is attached, and Node lasts as long as the API server refuses to delete the node. Worker, Temporal and API
 // server are each killed once in both stages.
 func TestKillsInTheStagesDetachAndNode(t *testing.T) {
 	const name, volume = "kill-late", "kill-late"
@@ -33,7 +33,7 @@ func TestKillsInTheStagesDetachAndNode(t *testing.T) {
 		require.NoError(t, r.Stack.KillComponent(t.Context(), component.APIServer))
 		require.NoError(t, r.Stack.StartComponent(t.Context(), component.APIServer))
 	}
-	// The watch of nodes of the scheduler is broken for a while as well: the scheduler would not see the cordon.
+	// The scheduler's watch of nodes is broken for a while as well, so that the scheduler does not see the cordon.
 	require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Scheduler))
 	r.AttachVolume(t, volume, node)
 	allow := forbidNodeDeletion(t, node)

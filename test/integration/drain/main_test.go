@@ -3,8 +3,8 @@
 
 //go:build integration
 
-// Package drain tests how the nodes of machines are drained: pods are evicted as their budgets allow, pods with volumes
-// are evicted one after the other, and after the deadline the remaining pods are deleted.
+// Package drain tests how the nodes of machines are drained. Pods are evicted as their budgets allow, and pods with
+// volumes are evicted one after the other. After the deadline, the remaining pods are deleted.
 package drain
 
 import (
@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 
 const smallProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
 
-// newPool makes a namespace and a pool with the same name. The pool's nodes take only pods of this namespace. Template
-// is JSON that is merged into the spec of the pool's machines.
+// newPool makes a namespace and a pool with the same name. The pool's nodes accept only pods of this namespace.
+// Template is JSON that is merged into the spec of the pool's machines.
 func newPool(t *testing.T, name string, replicas int32, template string) *rig.Pool {
 	t.Helper()
 	r.CreateNamespace(t, name, smallProviderSpec)

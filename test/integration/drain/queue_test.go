@@ -28,15 +28,15 @@ var queuedMessage = regexp.MustCompile(
 	fmt.Sprintf(`^queued: place \d+ of \d+; %d nodes are drained at a time$`, maxDrains),
 )
 
-// 50 machines are deleted at once, each with a pod that a budget blocks, and a deployment is scaled up by ten machines.
-// The ten machines are created although no drain makes progress. Then 35 further deleted machines wait in the queue of
-// drains, and ten further machines are created all the same.
+// 50 machines are deleted at once, and each machine has a pod that a budget blocks. Then a deployment is scaled up by
+// ten machines. The ten machines are created although no drain makes progress. Then 35 further deleted machines wait in
+// the queue of drains, and ten further machines are created all the same.
 func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	const further, wanted = 35, 10
 	grows := newPool(t, "grows", 1, "")
 	crowd := newPool(t, "crowd", maxDrains+further, "")
 	crowd.DeployPods(t, "web", maxDrains+further, func(pod *corev1.PodTemplateSpec) {
-		// the host port allows only one pod per node
+		// the host port limits each node to one pod
 		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	})
 	crowd.CreateBudget(t, "web", maxDrains+further)
@@ -69,7 +69,8 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	grow(1 + 2*wanted)
 	all, saw := hanging(maxDrains, further)()
 	require.True(t, all, "no drain has got on: %v", saw)
-	perhaps := maxDrains * (1 + int(time.Since(begun)/drain.BadProbePause)) // each drain sends one more eviction per pause
+	// each drain sends one more eviction after each pause
+	perhaps := maxDrains * (1 + int(time.Since(begun)/drain.BadProbePause))
 	require.Less(
 		t,
 		len(podRequests(t, crowd.Namespace)),
@@ -99,8 +100,8 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 // the test sees the order of the queue.
 const freedPlaces = 25
 
-// requireQueueOrder ends 25 drains of the pool crowd at once by deleting their pods, and requires that exactly the
-// first 25 machines of the queue begin their drains. TestAFreePlaceInTheQueueOfDrainsWakesTheNextMachine of
+// requireQueueOrder ends 25 drains of the pool crowd at once by deleting their pods. requireQueueOrder requires that
+// exactly the first 25 machines of the queue start their drains. TestAFreePlaceInTheQueueOfDrainsWakesTheNextMachine of
 // k8sbridge/watch proves that each end of a drain wakes the next machine of the queue.
 func requireQueueOrder(t *testing.T, crowd *rig.Pool, hanging func(blocked, queued int) func() (bool, any)) {
 	t.Helper()

@@ -41,7 +41,8 @@ func machineRef(m v1alpha1.Machine) kube.Ref {
 	return kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
 }
 
-// awaitAnswer waits for the result of an update. awaitAnswer returns the answer, or the reason of a refusal.
+// awaitAnswer waits for the result of an update. awaitAnswer returns the answer, or the reason why the workflow refused
+// the request.
 func awaitAnswer(t *testing.T, handle client.WorkflowUpdateHandle, err error) (answer, refused string) {
 	t.Helper()
 	if err == nil {
@@ -155,15 +156,15 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		return len(podRequests(t, p.Namespace)) > before, podRequests(t, p.Namespace)
 	})
 
-	// Only the workflow sees a change of drainTimeout: the workflow cancels the running activity and starts another
-	// activity. The cancelled activity usually ends with a result.
+	// Only the workflow sees a change of drainTimeout. The workflow cancels the running activity and starts a new one.
+	// The cancelled activity usually ends with a result.
 	patched := time.Now()
 	p.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, "another activity", func() (bool, any) {
 		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), rig.Installation.ID(run.KindDrain, machineRef(m)), "")
 		require.NoError(t, err)
 		pending := d.GetPendingActivities()
-		// The activity ID is evict-pods or evict-pods-2: the ID depends on when the cancellation reached the first activity.
+		// The activity ID is evict-pods or evict-pods-2, depending on when the cancellation reached the first activity.
 		another := len(pending) == 1 && pending[0].GetScheduledTime().AsTime().After(patched)
 		return another, []any{pending, d.GetPendingWorkflowTask()}
 	})
@@ -227,8 +228,8 @@ func listDeletedPods(t *testing.T, namespace string) []string {
 	return names
 }
 
-// A node is drained for the in-place update of its machine, which is not deleted. The workflow of this drain takes
-// requests, too.
+// A node is drained because its machine is updated in place; the machine is not deleted. The workflow of this drain
+// accepts requests, too.
 func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "requests-update", 1, "")

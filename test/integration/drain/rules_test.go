@@ -14,8 +14,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// Drain rules: the behavior Skip keeps pods, pods with a higher order wait for pods with a lower order, and the drain
-// waits for pods with WaitCompleted to complete.
+// Drain rules: pods with the behavior Skip stay, and pods with a higher order wait for pods with a lower order. The
+// drain waits until pods with WaitCompleted are complete.
 func TestRulesSayWhoGoesAndWhen(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "rules", 1, "")

@@ -19,15 +19,16 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A dead kubelet confirms neither the end of a pod nor the detachment of a volume. After five minutes the drain kills
-// the node's pods, the instance is deleted, and then the node's VolumeAttachments are deleted.
+// Without its kubelet, a node confirms neither that a pod has terminated nor that a volume is detached. After five
+// minutes the drain kills the node's pods. Then the instance is deleted, and after it the node's VolumeAttachments.
 func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "unreachable", 2, "")
 	p.RunStatefulSet(t, "db", 2)
 	p.DeployPods(t, "web", 4)
 	p.CreateBudget(t, "web", 4)
-	m, db := p.MachineWithPods(t, "db") // one or two pods of db: the scheduler only prefers to spread pods over nodes
+	// one or two pods of db, because the scheduler only tries to spread pods over the nodes
+	m, db := p.MachineWithPods(t, "db")
 	node := m.Labels[v1alpha1.LabelNode]
 	web := slices.DeleteFunc(p.Pods(t, "web"), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
 	require.NotEmpty(t, web, "the scheduler spreads four pods over two nodes")

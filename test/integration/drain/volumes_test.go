@@ -20,7 +20,7 @@ func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 	require.GreaterOrEqual(t, len(here), 2, "the scheduler spreads six pods over two nodes")
 	p.DeleteMachine(t, m.Name)
 
-	moved := map[string]time.Time{} // creation time of the volume's attachment to another node
+	moved := map[string]time.Time{} // creation time of the VolumeAttachment to the other node, by volume
 	rig.Eventually(t, "all volumes have moved", func() (bool, any) {
 		on := p.AttachedVolumes(t)
 		for _, pod := range here {

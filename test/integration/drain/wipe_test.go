@@ -102,7 +102,7 @@ func drainWorkflowID(m v1alpha1.Machine) string {
 	return rig.Installation.ID(run.KindDrain, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
 }
 
-// queryPodsOfDrain returns the answer of a drain workflow to the query for its pods; empty if the workflow cannot
+// queryPodsOfDrain queries the drain workflow of a machine for its pods. The result is empty if the workflow cannot
 // answer yet.
 func queryPodsOfDrain(t *testing.T, m v1alpha1.Machine) (seen drain.Overview) {
 	t.Helper()

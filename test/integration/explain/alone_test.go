@@ -19,8 +19,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// Most nodes become not ready at once, and the breaker holds the replacement of failed machines. The breaker counts
-// every node of the cluster.
+// Most nodes become not ready at once, and the breaker holds the replacement of failed machines. The breaker counts all
+// nodes of the cluster, so the test runs alone.
 func TestAHeldReplacementIsExplained(t *testing.T) {
 	r.CreateNamespace(t, "dark", "")
 	p := r.CreatePool(t, "dark", "dark", 5, func(d *v1alpha1.MachineDeployment) {
@@ -54,7 +54,7 @@ func TestAHeldReplacementIsExplained(t *testing.T) {
 	p.Delete(t)
 }
 
-// A call without an answer from the cloud counts as hanging after two minutes. During the first two minutes, millwright
+// A call counts as hanging when the cloud has not answered for two minutes. During the first two minutes, millwright
 // explain prints the time since when the call is open.
 func TestAnOpenCallIsNamed(t *testing.T) {
 	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
@@ -95,8 +95,8 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 	p.Delete(t)
 }
 
-// Without worker and bridge, no process updates a status: explain and doctor name the missing processes. Without
-// Temporal, explain and doctor report that Temporal does not answer.
+// Without worker and bridge, no process updates a status, so explain and doctor report that the worker and the bridge
+// are missing. Without Temporal, explain and doctor report that Temporal does not answer.
 func TestStoppedProcessesAreReported(t *testing.T) {
 	p := newPool(t, "down", "", 1)
 	p.AwaitRunningMachines(t, 1)

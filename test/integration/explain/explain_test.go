@@ -85,8 +85,8 @@ func requireInRunbook(t *testing.T, situation string, says ...string) {
 	}
 }
 
-// isDeploymentExplained compares the sentences about a deployment in the condition Blocked, the current operation, the
-// printer column and the workflow's page.
+// isDeploymentExplained reports whether four places explain a deployment with the same sentence: the condition Blocked,
+// the current operation, the printer column and the workflow's page.
 func isDeploymentExplained(t *testing.T, p *rig.Pool, s situation) (bool, any) {
 	d := p.Deployment(t)
 	blocked, operation := blockedCondition(d), d.Status.CurrentOperation
@@ -131,7 +131,7 @@ func isDeploymentExplained(t *testing.T, p *rig.Pool, s situation) (bool, any) {
 	return len(open) > 0, "no open run is Stuck"
 }
 
-// requireMachineExplained waits until all four places have the same sentence for at least one of the blocked machines.
+// requireMachineExplained waits until the four places have the same sentence for at least one blocked machine.
 func requireMachineExplained(t *testing.T, p *rig.Pool, reason string) {
 	rig.Eventually(t, "a machine is explained in all places", func() (bool, any) {
 		var saw []any
@@ -150,7 +150,8 @@ func requireMachineExplained(t *testing.T, p *rig.Pool, reason string) {
 			page, _, _ := strings.Cut(r.WorkflowDetails(t, operation.WorkflowID), "\n")
 			column, err := r.Stack.Kubectl(t.Context(), "get", "machine", "-n", p.Namespace, m.Name, "--no-headers")
 			require.NoError(t, err)
-			own := fmt.Sprintf("; `millwright explain machine/%s -n %s`", m.Name, p.Namespace) // explain does not name itself
+			// the output of explain does not contain the hint to run explain
+			own := fmt.Sprintf("; `millwright explain machine/%s -n %s`", m.Name, p.Namespace)
 			printed := strings.TrimSuffix(sentence, own)
 			said := m.DeletionTimestamp == nil ||
 				strings.TrimSuffix(r.RunMillwright(t, "drain", "explain", m.Name, "-n", p.Namespace)[0], own) == lines[0]

@@ -18,10 +18,11 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// boundRoles begins the remedy for a missing right.
+// boundRoles is the beginning of the advice when a process lacks a right.
 const boundRoles = "is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep "
 
-// A worker loses its role, but not its Lease: it says so, and the object that nobody can write is explained.
+// A worker loses its role, but keeps its Lease. The worker reports the problem, and explain prints why the worker
+// cannot write the object.
 func TestAWorkerWithoutItsRoleSaysSo(t *testing.T) {
 	p := newPool(t, "roleless", "", 1)
 	p.AwaitRunningMachines(t, 1)
@@ -40,7 +41,7 @@ func TestAWorkerWithoutItsRoleSaysSo(t *testing.T) {
 	p.AwaitPoolGone(t)
 }
 
-// A bridge starts without its role. It leads nothing yet, and says on its Lease what it lacks.
+// A bridge starts without its role. The bridge writes on its Lease which right is missing.
 func TestABridgeThatStartsWithoutItsRoleSaysSo(t *testing.T) {
 	restore := revokeRights(t, component.BridgeIdentity)
 	started := restartBridge(t)

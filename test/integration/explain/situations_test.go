@@ -17,7 +17,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// situation is a situation of docs/runbook.md, "What an object waits for".
+// situation describes a situation from the section "What an object waits for" of docs/runbook.md.
 type situation struct {
 	namespace      string
 	createPool     func(t *testing.T, namespace string) *rig.Pool

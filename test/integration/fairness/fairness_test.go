@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package fairness shows that many machines of one deployment do not hold up a few machines of another deployment,
-// whatever the machines wait for.
+// Package fairness shows that many machines of one deployment do not delay a few machines of another deployment,
+// whatever they wait for.
 package fairness
 
 import (
@@ -24,9 +24,9 @@ import (
 
 var r *rig.Rig
 
-// At most eight calls of the cloud run at a time, and at most two nodes are drained at a time. Each client of the
-// worker sends 20 requests a second. All these limits are lower than the defaults, so that a hundred machines exceed
-// the limits.
+// The stack has at most eight calls to the cloud in progress, and drains at most two nodes at the same time. Each
+// client of the worker sends 20 requests a second. All these limits are lower than the defaults, so that a hundred
+// machines exceed the limits.
 func TestMain(m *testing.M) {
 	options := stack.Options{
 		Args: map[string][]string{
@@ -36,11 +36,12 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// 120 machines of one deployment wait for a cloud that takes four seconds for each machine. Then another deployment
-// requests one machine. The single machine is created before most of the 120 machines.
+// 120 machines of one deployment wait for a cloud that creates each instance in four seconds. Then a user creates
+// another deployment with one machine. The single machine is created before most of the 120 machines.
 func TestHugeScaleUpDoesNotBlockOtherDeployments(t *testing.T) {
 	const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"4s"}`
-	// three rounds of eight calls: calls in progress, calls that do not yield, and the round with the machine's own call
+	// three batches of eight calls: the calls in progress, the next calls, which are already in the queue, and the
+	// batch of the machine's own call
 	const many, passed = 120, 24
 	r.CreateNamespace(t, "huge", slowly)
 	r.CreateNamespace(t, "lone", slowly)
@@ -120,7 +121,7 @@ func TestHugeScaleDownDoesNotBlockOtherDeployments(t *testing.T) {
 		pools[name] = p
 	}
 	huge, other := pools["drained"], pools["other"]
-	huge.CreateBudget(t, "web", many) // no drain can continue until the budget is relaxed
+	huge.CreateBudget(t, "web", many) // the budget blocks all drains until the test relaxes it
 	huge.Scale(t, 0)
 	rig.Eventually(t, "most of them wait for their turn", func() (bool, any) {
 		queued := 0
@@ -129,8 +130,8 @@ func TestHugeScaleDownDoesNotBlockOtherDeployments(t *testing.T) {
 				queued++
 			}
 		}
-		// The other machines began their drains early: these machines read slightly old facts about the queue (doc comment of
-		// drain.MayDrainNow).
+		// Other machines started their drains early, because they read slightly old facts about the drain queue (doc
+		// comment of drain.MayDrainNow).
 		return queued >= many/2, queued
 	})
 	other.Scale(t, 0)

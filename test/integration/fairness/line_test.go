@@ -21,9 +21,8 @@ import (
 	"millwright/worker/serve"
 )
 
-// A worker has had few calls for some time. Then a set creates a batch of machines, and the machines' calls of the
-// cloud start at once: the worker has an open poll for each call, and no call waits until earlier calls have been
-// polled one after the other.
+// A worker has had few calls for some time. Then a set creates a batch of machines, and all their calls start at once.
+// The worker has an open poll for each call, so no call waits for the polls of earlier calls.
 func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	const few = 16
 	var polls atomic.Int64 // open polls of the worker
@@ -83,7 +82,7 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	calls(scale.MaxBatch, 0)
 }
 
-// callWorkflow makes n calls. The workflow waits for the time every after each call.
+// callWorkflow makes n calls, and waits for the duration every after each call.
 func callWorkflow(ctx workflow.Context, n int, every time.Duration) error {
 	ctx = workflow.WithActivityOptions(
 		ctx,

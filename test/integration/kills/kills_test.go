@@ -1,11 +1,11 @@
-// Tier: test. Each of the most important faults happens once here.
+// Tier: test. Each of the most important faults occurs once in this package.
 
 //go:build integration
 
 // Package kills shows each of the most important faults once. A process is killed with SIGKILL while machines are
-// created, while a machine is drained and in the middle of a rollout. The creations, the drain and the rollout all
-// complete without a second instance, a second eviction or a broken bound. The packages chaos, drain, sets and rollouts
-// (tier: test-all) test kills at all other moments.
+// created, while a machine is drained and in the middle of a rollout. The creations, the drain and the rollout
+// complete. No instance is created twice, no pod is evicted twice, and the rollout keeps its bounds. The packages
+// chaos, drain, sets and rollouts (tier: test-all) test kills at all other moments.
 package kills
 
 import (
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
-// slowClass is a class whose instances take some seconds to create and to delete.
+// slowClass is a class whose instances take some seconds to be created and deleted.
 const slowClass = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"3s","deleteLatency":"2s"}`
 
 const (
@@ -47,9 +47,9 @@ func TestAProcessIsKilledInACreationADrainAndARollout(t *testing.T) {
 	}
 }
 
-// A worker dies just after it has written that a machine is Running, in most cases before Temporal has the activity's
-// result. Then the node is deleted. The next worker runs the end of the creation again. The next worker must not set
-// the machine back to Pending, because then the machine would wait for the creation timeout.
+// A worker is killed just after it has set a machine to Running. In most cases, Temporal does not have the activity's
+// result yet. Then the node is deleted. The next worker runs the end of the creation again. The next worker must not
+// set the machine back to Pending, because then the machine would wait for the creation timeout.
 func TestAWorkerIsKilledAfterItsReport(t *testing.T) {
 	const name = "reported"
 	r.CreateNamespace(t, name, "")

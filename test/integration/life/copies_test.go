@@ -21,8 +21,8 @@ import (
 )
 
 // A test restore copies all Machines of a pool into another namespace. The copies have the provider IDs and the node
-// labels of the originals. Neither a rollout nor a scale-down nor the deletion of the copies deletes the instance of a
-// remaining original Machine. The node of each deleted original Machine is drained.
+// labels of the originals. A rollout, a scale-down and the deletion of the copies must not delete an instance that an
+// original Machine still uses. When an original Machine is deleted, its node is drained.
 func TestACopyOfMachinesInAnotherNamespace(t *testing.T) {
 	t.Parallel()
 	const name, copies, size = "originals", "copies", 10
@@ -124,7 +124,7 @@ func watchDrainResults(t *testing.T, namespace string) func() map[string]string 
 }
 
 // While an instance boots, somebody creates a Node with the machine's name and another provider ID. The machine does
-// not join with this Node, and Millwright writes nothing to the Node: its creator can delete it at once.
+// not join with this Node, and Millwright does not write to the Node, so the Node's creator can delete it at once.
 func TestANodeOfAnotherInstanceIsNotJoined(t *testing.T) {
 	t.Parallel()
 	const name = "squatted"

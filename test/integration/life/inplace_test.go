@@ -62,8 +62,8 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 			return false, n.Status.Conditions
 		})
 	}
-	// The deployment's strategy is not InPlaceUpdate: the deployment removes these labels at each reconcile, perhaps
-	// before the machine has seen the labels. The node's condition InPlaceUpdate stays.
+	// The deployment's strategy is not InPlaceUpdate, so the deployment removes these labels at each reconcile, perhaps
+	// before the machine has seen them. The node's condition InPlaceUpdate stays.
 	shows(v1alpha1.ReasonCandidateForUpdate, v1alpha1.MachineRunning, false, v1alpha1.LabelCandidateForUpdate+"=true")
 	shows(
 		v1alpha1.ReasonSelectedForUpdate,

@@ -2,9 +2,9 @@
 
 //go:build integration
 
-// Package life tests the life of a machine before its deletion: it joins in time or fails on time, it becomes unhealthy
-// and recovers or is replaced, and an error that blocks the machine is shown and heals by itself. The package runs
-// alone on its stack, because the breaker counts every node of the cluster.
+// Package life tests the life of a machine before its deletion. The machine joins in time or fails at its timeout, and
+// an unhealthy machine recovers or is replaced. An error that blocks the machine is reported, and the machine recovers
+// without help. The package runs alone on its stack, because the breaker counts every node of the cluster.
 package life
 
 import (
@@ -77,8 +77,8 @@ func setNodeNotReady(t *testing.T, node string, sick bool) {
 	setNodesNotReady(t, sick, node)
 }
 
-// setNodesNotReady does the same as setNodeNotReady for several nodes in one request, so that the nodes change at the
-// same time.
+// setNodesNotReady changes several nodes like setNodeNotReady, but in one request, so that the nodes change at the same
+// time.
 func setNodesNotReady(t *testing.T, sick bool, nodes ...string) {
 	t.Helper()
 	change := "node-not-ready.stage.kwok.x-k8s.io-"
@@ -190,7 +190,7 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 
 func TestNodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
 	t.Parallel()
-	// the timeout may include both times at which the node is not ready
+	// the health timeout is long enough for both times at which the node is not ready
 	p := newPool(t, "recovers", smallProviderSpec, 1, `{"healthTimeout":"24h"}`)
 	p.AwaitRunningMachines(t, 1)
 	before := p.Machines(t)[0]
@@ -254,8 +254,8 @@ func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 	})
 }
 
-// A set without a deployment has no budget that limits concurrent replacements. Somebody deletes the Nodes of all
-// machines of the set: the breaker counts Nodes that are being deleted, and no machine fails.
+// A set without a deployment has no budget that limits concurrent replacements. A user deletes the Nodes of all
+// machines of the set. The breaker counts Nodes that are being deleted, so no machine fails.
 func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	const name, size = "allnodes", 4
 	r.CreateNamespace(t, name, smallProviderSpec)
@@ -287,8 +287,8 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 		return len(nodes) == size, nodes
 	})
 	before := machines()
-	// The bridge is stopped until all Nodes are being deleted. A running bridge would signal the first deletion, and the
-	// first machine would be replaced at once.
+	// The bridge is stopped until all Nodes have a deletion timestamp. A running bridge would signal the first
+	// deletion, and the first machine would be replaced at once.
 	require.NoError(t, r.Stack.SignalComponent(t.Context(), component.Bridge, syscall.SIGSTOP))
 	_, err = r.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
 	require.NoError(t, r.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
@@ -378,12 +378,12 @@ func TestQuotaErrorsHealByThemselves(t *testing.T) {
 const specialToken = "odd/" + rig.Canary + "+?"
 
 // The cloud refuses the token of a class for longer than the creation timeout of the machines. The test sets the
-// timeout when the creation has stopped: the time before the stop counts, and on a slow computer the stop can come
-// late.
+// timeout after the creation has stopped, because the time before the stop counts, and on a slow computer the creation
+// stops late.
 func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	t.Parallel()
 	const namespace, stopped = "rotated", time.Minute
-	accept := func(tokens ...string) { // the tokens are valid for all classes of the cloud
+	accept := func(tokens ...string) { // the cloud accepts these tokens for all classes
 		changeBehaviour(t, func(b *admin.Behaviour) { b.Tokens = tokens })
 	}
 	accept(rig.Canary, specialToken)
@@ -413,7 +413,7 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 		value := strconv.Quote(timeouts[m.Name].String())
 		annotateMachine(t, p, m.Name, v1alpha1.AnnotationEffectiveCreationTimeout, value)
 	}
-	for _, m := range p.Machines(t) { // the creation timeout does not run while the credentials are wrong
+	for _, m := range p.Machines(t) { // while the credentials are wrong, the creation timeout is paused
 		// wait until the machine is older than the creation timeout; both times are in whole seconds
 		time.Sleep(time.Until(m.CreationTimestamp.Add(timeouts[m.Name] + time.Second)))
 		r.ReconcileAgain(t, run.KindMachine, namespace, m.Name)
@@ -434,8 +434,8 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	require.Equal(t, before, machineNames(p, t), "nobody was replaced for it")
 }
 
-// A cloud quotes the token of a request in its error, plain and in the encodings of its requests. Without this test, no
-// error of the cloud would contain the canary, for which the package searches Millwright's output.
+// The error message of a cloud contains the token of the request, in plain text and in encoded forms. Without this
+// test, no error of the cloud would contain the canary. The package searches Millwright's output for the canary.
 func TestSecretsInCloudErrorsAreRedacted(t *testing.T) {
 	t.Parallel()
 	const namespace = "quoted"
@@ -481,7 +481,7 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	p.AwaitRunningMachines(t, 2)
 	p.AwaitLabelledNodes(t, 2)
 	p.DeployPods(t, "web", 2, func(pod *corev1.PodTemplateSpec) {
-		// the host port allows only one pod per node
+		// the host port limits each node to one pod
 		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	})
 	p.CreateBudget(t, "web", 2) // dead pods behind a budget would block a drain until the deadline
@@ -512,10 +512,10 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Without Millwright's finalizer a deleted Node is gone at once. The instance of a deleted Node still runs, so
-// the provider does not report it as gone: the missing Node alone makes Millwright replace the machine, long before the
-// health timeout. The tests TestEveryFactOf... of k8sbridge/watch prove that each of
-// the four workflows is woken by a write of the workflow before it, and not by the resync.
+// Without Millwright's finalizer a deleted Node is gone at once. The instance of a deleted Node still runs, so the
+// provider does not report it as gone. Millwright still replaces the machine, because its Node is missing, long before
+// the health timeout. The tests TestEveryFactOf... of k8sbridge/watch prove that a write of one workflow, and not the
+// resync, wakes the next of the four workflows.
 func TestMachineWithoutNodeIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	newPool(t, "beside", smallProviderSpec, 2, "").AwaitRunningMachines(t, 2)
@@ -535,7 +535,8 @@ func TestMachineWithoutNodeIsReplacedAtOnce(t *testing.T) {
 	})
 	p.AwaitDeletedMachine(t, victim)
 	p.AwaitRunningMachines(t, 1)
-	awaitEvent(t, p.Namespace, victim.Name, "ReplacementGranted") // only a deployment grants replacements
+	// only a deployment allows the replacement of a failed machine
+	awaitEvent(t, p.Namespace, victim.Name, "ReplacementGranted")
 }
 
 func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
@@ -628,7 +629,7 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 		), metav1.PatchOptions{})
 	require.NoError(t, err)
 	ours := metav1.ListOptions{LabelSelector: v1alpha1.LabelMachineUID}
-	// a bootstrap token exists only until its node has joined
+	// a bootstrap token is deleted as soon as its node has joined
 	seen, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).Watch(t.Context(), ours)
 	require.NoError(t, err)
 	defer seen.Stop()

@@ -84,7 +84,7 @@ func TestPreservedMachineFailsAndStays(t *testing.T) {
 	)
 	p.ReconcileAgain(t)
 	require.NotNil(t, readMachine(t, p, name), "no set takes it")
-	p.Scale(t, 1) // the set deletes the other machine first
+	p.Scale(t, 1) // the set must then delete the machine that is not preserved
 	rig.Eventually(t, "the preserved one is left", func() (bool, any) {
 		return len(p.Machines(t)) == 1 && p.Machines(t)[0].Name == name, machineNames(p, t)
 	})

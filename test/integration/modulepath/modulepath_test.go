@@ -2,7 +2,7 @@
 
 //go:build integration
 
-// Package modulepath shows that one command changes the path of the modules.
+// Package modulepath shows that one command changes the path of all Go modules.
 package modulepath
 
 import (

@@ -1,4 +1,4 @@
-// Tier: test-all. The package tests other flags.
+// Tier: test-all. Tier: test-all. The package tests other flags.
 
 //go:build integration
 
@@ -40,7 +40,7 @@ import (
 
 var (
 	r             *rig.Rig
-	keylessClient client.Client // client without encryption keys: shows the payloads as Temporal stores them
+	keylessClient client.Client // client without encryption keys, which reads the payloads as Temporal stores them
 	keysPath      string        // path of the file with the encryption keys
 )
 
@@ -201,7 +201,8 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	another := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(another, []byte("second "+base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600))
 	other := providers.Command(kubecli.NewEnvironment())
-	other.SilenceErrors, other.SilenceUsage = true, true // millwright also silences errors and usage
+	// like the main command of millwright, print neither errors nor usage
+	other.SilenceErrors, other.SilenceUsage = true, true
 	other.SetArgs(
 		append(
 			certificateFlags(),

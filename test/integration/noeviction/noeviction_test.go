@@ -2,7 +2,7 @@
 
 //go:build integration
 
-// Package noeviction shows a drain in a cluster that cannot evict pods: its API server runs without policy/v1.
+// Package noeviction tests a drain in a cluster that cannot evict pods, because its API server runs without policy/v1.
 package noeviction
 
 import (
@@ -28,14 +28,14 @@ var r *rig.Rig
 func TestMain(m *testing.M) {
 	options := stack.Options{
 		Args: map[string][]string{component.APIServer: {"--runtime-config=policy/v1=false"}},
-		// Without disruption budgets, the scheduler never becomes ready, because it fills a cache of disruption budgets.
+		// The scheduler would never become ready, because it would wait for its cache of disruption budgets.
 		Components: slices.DeleteFunc(component.Names(), func(name string) bool { return name == component.Scheduler }),
 	}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// The worker starts although the API server has no disruption budgets to cache. A drain deletes pods instead of
-// evicting them, with the pods' own grace period. A drain does not delete pods that it only waits for.
+// The worker starts although the API server has no disruption budgets to cache. A drain deletes pods with their own
+// grace period, because it cannot evict them. A drain does not delete pods that it only waits for.
 func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	const namespace = "noeviction"
 	r.CreateNamespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)

@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package notarget shows machines that get no nodes, with --target-kubeconfig=none. The flag is for control planes that
-// consist of machines.
+// Package notarget tests machines without nodes: the flag is --target-kubeconfig=none. The flag is for clusters in
+// which Millwright creates the machines of the control plane.
 package notarget
 
 import (

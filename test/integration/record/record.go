@@ -3,7 +3,7 @@
 //go:build integration
 
 // Package record stores histories of a real Temporal server, of closed and of open runs, for workflows/replay_test.go.
-// `make record` runs the tests that call this package. All other test runs skip the tests that call this package.
+// `make record` runs the tests that call this package. In all other runs of the tests, these tests are skipped.
 package record
 
 import (
@@ -34,7 +34,7 @@ import (
 )
 
 var (
-	writeLock       sync.Mutex // makes tests add histories one at a time
+	writeLock       sync.Mutex // serializes the writes of histories
 	recordedLengths sync.Map   // number of events of each added history, by ID of the run
 
 	folderFlag = flag.String(
@@ -49,7 +49,7 @@ var (
 	)
 )
 
-// IsEnabled reports whether this run of the tests records histories. IsEnabled parses the flags.
+// IsEnabled parses the flags and reports whether this run of the tests records histories.
 func IsEnabled() bool {
 	flag.Parse()
 	return *folderFlag != ""
@@ -74,10 +74,10 @@ const EndedOnly = ` AND ExecutionStatus != "Running"`
 // OpenOnly is appended to a query to find only open runs.
 const OpenOnly = ` AND ExecutionStatus = "Running"`
 
-// SaveHistories stores the longest history of the runs that a query finds and that have begun all the named activities.
-// The name has kind and situation, such as drain/blocked. If the name exists already, the test fails, and the stored
-// history does not change. SaveHistories does not store a stored history again under another name, unless the history
-// has grown.
+// SaveHistories stores a history of a run that a query finds and that has started all the named activities. If several
+// runs fit, it stores the longest history. The name consists of kind and situation, for example drain/blocked. If the
+// name exists already, the test fails, and the stored history does not change. A history that is already stored is
+// stored again only if it has grown.
 func SaveHistories(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	t.Helper()
 	if wanted := regexp.MustCompile(*onlyFlag); !wanted.MatchString(name) {

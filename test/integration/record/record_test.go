@@ -61,7 +61,7 @@ func TestRecord(t *testing.T) {
 	life.AwaitRunningMachines(t, 0)
 	saveHistory(t, "machineset/scaled-in-batches", KindQuery(run.KindMachineSet, "life")+EndedOnly)
 
-	// The deletion of all objects interrupts a creation in progress.
+	// All objects are deleted while an instance is being created.
 	r.CreateNamespace(t, "cut", slow)
 	cut := r.CreatePool(t, "cut", "cut", 2)
 	awaitStep(t, cut, "create-instance")
@@ -72,7 +72,8 @@ func TestRecord(t *testing.T) {
 	saveHistory(t, "machineset/deleted", KindQuery(run.KindMachineSet, "cut")+EndedOnly)
 	saveHistory(t, "machinedeployment/deleted", KindQuery(run.KindMachineDeployment, "cut")+EndedOnly)
 
-	// One machine waits for a Secret, one machine waits for a cloud without capacity, and one machine waits for its node.
+	// The first machine waits for a Secret, the second machine waits for a cloud without capacity, and the third
+	// machine waits for its node.
 	r.CreateNamespace(t, "stuck", "")
 	r.DeleteClassAndSecret(t, "stuck")
 	_, err := r.Machines.MachineV1alpha1().
@@ -105,7 +106,7 @@ func TestRecord(t *testing.T) {
 	saveHistory(t, "machine/awaiting-node", KindQuery(run.KindMachine, "unborn")+OpenOnly)
 	saveHistory(t, "machinedeployment/open", KindQuery(run.KindMachineDeployment, "unborn")+OpenOnly)
 
-	// A node stays unhealthy: its machine waits, is allowed to be replaced, fails and is deleted.
+	// A node stays unhealthy. The machine of this node waits until it may be replaced, fails and is deleted.
 	r.CreateNamespace(t, "ill", "")
 	ill := r.CreatePool(t, "ill", "ill", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
@@ -209,7 +210,7 @@ func TestRecord(t *testing.T) {
 	sweepTwice(t, "rolled")
 	saveHistory(t, "orphancollection/collected", KindQuery(run.KindOrphanCollection, "rolled")+EndedOnly)
 
-	// The node of a machine is drained: a budget first blocks the drain, and then allows the drain.
+	// The node of a machine is drained. A budget first blocks the drain, and later allows it.
 	r.CreateNamespace(t, "drained", "")
 	drained := r.CreatePool(t, "drained", "drained", 2, rig.LabelNodes)
 	drained.AwaitRunningMachines(t, 2)

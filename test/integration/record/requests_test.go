@@ -28,7 +28,7 @@ func workflowID(k run.Kind, o metav1.Object, revision ...int64) string {
 		revision...)
 }
 
-// requestByUpdate sends a request to a workflow by an update, as soon as the workflow is open.
+// requestByUpdate waits until a workflow is open, and sends a request to it as a Temporal update.
 func requestByUpdate(t *testing.T, id string, command request.Command) {
 	t.Helper()
 	in := run.RequestInput{Command: command, Actor: "ann", Reason: "a recording"}
@@ -51,11 +51,11 @@ func requestBySignal(t *testing.T, id string, command request.Command) {
 	require.NoError(t, r.Temporal.SignalWorkflow(t.Context(), id, "", run.MessageRequest, in))
 }
 
-// queryForMachine returns the end of a query that finds only the runs of a machine.
+// queryForMachine returns a condition that limits a query to the runs of one machine.
 func queryForMachine(name string) string { return fmt.Sprintf(" AND Machine = %q", name) }
 
-// TestRecordRequestsForMachines records people's requests to machines and to their drains: by updates, by signals, and
-// by cancelling a workflow.
+// TestRecordRequestsForMachines records requests to machines and to their drains. The requests are sent as updates and
+// as signals, and by cancelling a workflow.
 func TestRecordRequestsForMachines(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
@@ -126,7 +126,7 @@ func TestRecordRequestsForMachines(t *testing.T) {
 	saveHistory(t, "machine/abandoned", KindQuery(run.KindMachine, "asked")+queryForMachine(given.Name)+EndedOnly)
 }
 
-// A person cancels the workflow of a machine; another run continues the work.
+// A person cancels the workflow of a machine, and the next run continues the work.
 func TestRecordACancelledMachine(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()

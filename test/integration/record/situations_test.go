@@ -82,7 +82,7 @@ func placePod(t *testing.T, p *rig.Pool, node string) {
 	})
 }
 
-// The nodes of machines that stay are drained: before an update in place, and after a preserved machine has failed.
+// A node is drained although its machine stays: before an update in place, and after a preserved machine has failed.
 func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
@@ -211,8 +211,8 @@ func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 	saveHistory(t, "machine/joined-with-a-token", KindQuery(run.KindMachine, "joined")+EndedOnly)
 }
 
-// A set adopts a machine and releases the machine, follows its template, gets an error of the API server for a new
-// machine, and receives a query while it waits.
+// A set adopts a machine, releases it, and follows its template. The API server refuses a new machine of the set, and a
+// query reaches the set while it waits.
 func TestRecordSets(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
@@ -348,8 +348,8 @@ func TestRecordRollouts(t *testing.T) {
 	saveHistory(t, "rollout/recreated", KindQuery(run.KindRollout, "recreated"))
 }
 
-// TestRecordClasses records a class that gets its finalizers, a class that waits for its machines, a check of a class's
-// provider, and sweeps that find nothing, are held, or find no class.
+// TestRecordClasses records a class that gets its finalizers, a class that waits for its machines, and a check of a
+// class's provider. The test also records sweeps that find nothing, that are held, or that find no class.
 func TestRecordClasses(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()

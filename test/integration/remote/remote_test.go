@@ -2,10 +2,10 @@
 
 //go:build integration
 
-// Package remote shows that separate processes can serve a provider, and that only these processes call the cloud. The
+// Package remote tests that separate processes can serve a provider, and that only these processes call the cloud. The
 // core worker of this stack does not poll the provider's task queue. The only Secrets that the core worker may read are
-// the bootstrap tokens that it creates. The bridge watches the metadata of Secrets: RBAC cannot allow only the
-// metadata.
+// the bootstrap tokens that it creates. The bridge watches only the metadata of Secrets, but RBAC cannot limit a right
+// to the metadata.
 package remote
 
 import (
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 			component.Worker:         {"--queues=machines,kubernetes", "--guard-secrets=false", "--virtualcloud-address="},
 			component.Bridge:         {"--guard-secrets=false"},
 			component.ProviderWorker: {limit},
-			// with the flags of the first worker of the provider: the second worker starts in the stack's folder
+			// the second worker gets the flags of the provider's first worker, because it runs in the stack's directory
 			component.SecondWorker: {
 				limit, "--queues=provider-virtual", "--kubeconfig=" + component.Layout("").Kubeconfig(component.ProviderIdentity),
 			},
@@ -147,10 +147,9 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 }
 
 // testSharedRateLimit makes machines with both workers. The creation times of the instances show that both workers
-// together do not exceed the limit of one worker. With a separate limit for each worker, the instances would be made in
-// half the time.
+// together keep the limit of one worker. If each worker had its own limit, the creations would take half the time.
 func testSharedRateLimit(t *testing.T) {
-	const many, name = 64, "hurry" // several workers have open polls: the server answers the polls that are open longest
+	const many, name = 64, "hurry" // several workers have open polls, and the server answers the oldest polls first
 	before := map[string]float64{}
 	for _, worker := range providerWorkers() {
 		before[worker] = r.ReadMetric(t, worker, "millwright_provider_calls_total")
@@ -175,8 +174,8 @@ func testSharedRateLimit(t *testing.T) {
 	slices.SortFunc(made, time.Time.Compare)
 	took := made[many-1].Sub(made[0])
 	t.Logf("%d instances were made within %s", many, took)
-	// The expected time is 15 s with one limit for both workers, and 7.5 s with a limit for each worker, after a burst of
-	// 4 calls. On a busy computer the first call may be late, which makes the measured time shorter.
+	// After a burst of 4 calls, the creations take 15 s if both workers share one limit, and 7.5 s if each worker has
+	// its own limit. On a busy computer the first call may be late, which makes the measured time shorter.
 	require.Greater(t, took, 10*time.Second)
 	p.Delete(t)
 	p.AwaitPoolGone(t)
@@ -205,8 +204,8 @@ func runProvider(t *testing.T, arguments ...string) (string, error) {
 	return out.String(), err
 }
 
-// testClassChecks asks the provider's worker whether it can use the class. The worker can use the class, except when
-// the cloud refuses the class's credentials or the class's Secret is missing.
+// testClassChecks asks the provider's worker whether it can use the class. The check fails only if the cloud rejects
+// the class's credentials or the class's Secret is missing.
 func testClassChecks(t *testing.T) {
 	t.Helper()
 	said, err := runProvider(t, "check", namespace+"/small")

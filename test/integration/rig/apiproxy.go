@@ -38,14 +38,15 @@ import (
 type APIFaults struct {
 	UnavailableChance float64       // chance of 503, also for watches
 	BusyChance        float64       // chance of 429 with Retry-After: 1
-	ConflictChance    float64       // chance that a PUT, PATCH or DELETE gets 409
-	LostAnswerChance  float64       // chance that a write takes effect and the connection breaks before the answer
+	ConflictChance    float64       // probability of 409 for a PUT, PATCH or DELETE
+	LostAnswerChance  float64       // probability that a write succeeds and the connection breaks before the answer
 	WatchDelay        time.Duration // delay of each event in open and new watches; the order of the events stays
-	DelayedResource   string        // resource whose watches have WatchDelay, for example nodes; empty: all resources
+	// WatchDelay delays only watches of this resource, for example nodes; empty: of all resources
+	DelayedResource string
 }
 
-// APIProxy is a proxy between processes with one identity and the API server. All methods of APIProxy are safe for
-// concurrent use.
+// APIProxy is a proxy between the API server and the processes that use one identity. All methods of APIProxy are safe
+// for concurrent use.
 type APIProxy struct {
 	server         *httptest.Server
 	kubeconfigPath string // path of the kubeconfig for the API server; the first request reads the file
@@ -61,7 +62,7 @@ type APIProxy struct {
 	faultCounts        map[string]int             // number of faults, by name
 }
 
-// newAPIProxy starts a proxy. The kubeconfig need not exist before the first request.
+// newAPIProxy starts a proxy. The kubeconfig must exist only when the first request arrives.
 func newAPIProxy(identity string) *APIProxy {
 	p := &APIProxy{
 		kubeconfigPath: identity,
@@ -110,7 +111,8 @@ func (p *APIProxy) connect() (*httputil.ReverseProxy, error) {
 	}, nil
 }
 
-// SetFaults replaces all faults for all requests that begin later. A new WatchDelay is also effective in open watches.
+// SetFaults replaces all faults. Only requests that start later get the new faults. A new WatchDelay is also effective
+// in open watches.
 func (p *APIProxy) SetFaults(f APIFaults) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,8 +266,8 @@ func (d *discardingWriter) Header() http.Header         { return d.header }
 func (d *discardingWriter) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discardingWriter) WriteHeader(int)             {}
 
-// delayedReader returns a reader that delivers the pieces of body in order. Each piece of body is delayed by the value
-// of delay at the arrival of the piece. The delayed reader fails when ctx ends.
+// delayedReader returns a reader that delivers the pieces of body in order. Each piece waits for the value that delay
+// returned when the piece arrived. The delayed reader fails when ctx ends.
 func delayedReader(ctx context.Context, body io.ReadCloser, delay func() time.Duration) io.ReadCloser {
 	type piece struct {
 		at   time.Time
@@ -337,8 +339,8 @@ func (p *Proxies) CutWatches(refuse time.Duration) {
 }
 
 // AwaitWatches waits until as many watches are open as the last CutWatches broke. Without AwaitWatches, Millwright may
-// not see a change of the test: after each failure of a watch, a client waits longer, up to 60 s (client-go's
-// reflector: 30 s and up to 30 s jitter). The back-off of a client is reset if its watches did not fail for 2 min.
+// see a change of the test late. After each failed watch a client waits longer, up to 60 s (client-go's reflector: 30 s
+// and up to 30 s jitter). The back-off of a client is reset if its watches did not fail for 2 min.
 func (p *Proxies) AwaitWatches(t *testing.T) {
 	t.Helper()
 	for name, proxy := range map[string]*APIProxy{"worker": p.Worker, "bridge": p.Bridge} {

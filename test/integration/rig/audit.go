@@ -22,7 +22,7 @@ import (
 	"millwright/devstack/component"
 )
 
-// AuditedRequest is one line of the API server's audit log: a request of one of Millwright's identities.
+// AuditedRequest is one line of the API server's audit log: a request of a user of Millwright.
 type AuditedRequest struct {
 	Verb, RequestURI string
 	ObjectRef        struct{ APIGroup, Resource, Namespace, Name, Subresource string }
@@ -36,8 +36,8 @@ type AuditedRequest struct {
 }
 
 // AuditedRequests returns the lines of the audit log for which wanted returns true, in order. The result includes every
-// request that the API server has answered before the call. The API server writes the log after its answer, so
-// AuditedRequests sends a request and waits until the log has this request.
+// request that the API server has answered before the call. The API server writes the log after its answer.
+// AuditedRequests therefore sends a request of its own and waits until this request is in the log.
 func (r *Rig) AuditedRequests(t *testing.T, wanted func(AuditedRequest) bool) (found []AuditedRequest) {
 	t.Helper()
 	mark := "audited-" + strconv.FormatInt(time.Now().UnixNano(), 36)
@@ -83,8 +83,8 @@ func AskAPIServer(t *testing.T, config *rest.Config, path string) (status int, h
 	return answer.StatusCode, answer.Header
 }
 
-// LimitSecretReaders lets only these users read the Secrets of classes. The users must be processes that serve a
-// provider's queue. By default the stack's worker serves all queues and may read these Secrets.
+// LimitSecretReaders lets only these users read the Secrets of classes. Each user must be a process that polls the task
+// queue of a provider. By default the stack's worker polls all task queues and may read these Secrets.
 func (r *Rig) LimitSecretReaders(t *testing.T, users ...string) {
 	t.Helper()
 	bindings := r.Kube.RbacV1().ClusterRoleBindings()

@@ -22,8 +22,8 @@ import (
 )
 
 // FindLeaks searches for secrets in all output of Millwright: the histories of all runs, the logs and metrics of all
-// processes, the events, and the objects of machine.sapcloud.io. FindLeaks returns the places with a secret, and the
-// number of histories that it has read.
+// processes, the events, and the objects of machine.sapcloud.io. FindLeaks returns the places where it has found a
+// secret, and the number of histories that it has searched.
 func (r *Rig) FindLeaks(ctx context.Context, secrets ...string) (places []string, histories int, err error) {
 	var forms [][]byte
 	for _, secret := range secrets {
@@ -91,9 +91,8 @@ func (r *Rig) forEachHistory(ctx context.Context, look func(where string, text [
 	return len(runs), nil
 }
 
-// isMillwrightProcess reports whether a component is a process of Millwright. A process of Millwright has the name
-// worker or bridge, or a name that begins with worker or bridge and a hyphen (worker-2, worker-provider) in some
-// stacks.
+// isMillwrightProcess reports whether a component is a process of Millwright. Such a component is named worker or
+// bridge, or has one of these names and a suffix after a hyphen (worker-2, worker-provider).
 func isMillwrightProcess(name string) bool {
 	kind, _, _ := strings.Cut(name, "-")
 	return kind == component.Worker || kind == component.Bridge

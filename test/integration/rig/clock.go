@@ -14,8 +14,8 @@ import (
 	"millwright/devstack/build"
 )
 
-// clockVariable is the environment variable with the clock error of a skewed binary: a duration, negative if the clock
-// is behind.
+// clockVariable is the environment variable with the clock error of a skewed binary. The error is a duration, which is
+// negative if the clock is behind.
 const clockVariable = "MILLWRIGHT_TEST_CLOCK"
 
 // ClockEnvironment returns the environment of a skewed binary whose clock is ahead by d. The clock is behind if d is

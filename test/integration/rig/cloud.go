@@ -19,15 +19,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// CreateByHand creates an instance of a namespace's class for a machine that never existed. CreateByHand takes the
-// cluster's name from another instance, which must exist.
+// CreateByHand creates an instance of a namespace's class for a machine that never existed. CreateByHand copies the
+// cluster's name from another instance, so such an instance must exist.
 func (r *Rig) CreateByHand(t *testing.T, namespace, name string) virtual.Instance {
 	t.Helper()
 	return r.CreateByHandTagged(t, namespace, name, "uid-of-"+name)
 }
 
-// CreateByHandTagged creates an instance as CreateByHand does, with the given UID in the instance's tags. An empty UID
-// creates an instance without a UID tag, as another controller would.
+// CreateByHandTagged creates an instance as CreateByHand does, with the given UID in the instance's tags. If uid is
+// empty, the instance gets no UID tag, like an instance of another controller.
 func (r *Rig) CreateByHandTagged(t *testing.T, namespace, name, uid string) virtual.Instance {
 	t.Helper()
 	all, err := r.Cloud.Instances(t.Context())
@@ -44,8 +44,8 @@ func (r *Rig) CreateByHandTagged(t *testing.T, namespace, name, uid string) virt
 }
 
 // CreateSweepSchedule creates a paused schedule of orphan sweeps for a namespace's class, in addition to the bridge's
-// schedule. A sweep runs only when the test triggers the schedule. A sweep deletes an orphan that has been without a
-// machine for the time confirm. CreateSweepSchedule deletes the schedule at the end of the test.
+// schedule. A sweep runs only when the test triggers the schedule. A sweep deletes an orphan if no machine has claimed
+// it for the duration confirm. CreateSweepSchedule deletes the schedule at the end of the test.
 func (r *Rig) CreateSweepSchedule(t *testing.T, namespace string, confirm time.Duration) sdk.ScheduleHandle {
 	t.Helper()
 	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
@@ -71,8 +71,8 @@ func (r *Rig) CreateSweepSchedule(t *testing.T, namespace string, confirm time.D
 
 // MakeCloudFaulty makes the virtual cloud as difficult as a real cloud may be. The cloud chooses the name of a node at
 // its boot. A node gets its provider ID one second after its registration, and has a taint until it has a provider ID.
-// Lists have pages of two instances, and contain an instance for one minute after its deletion. Errors quote the
-// credentials. MakeCloudFaulty does not set stale reads and does not change client tokens.
+// A list has pages of two instances, and contains a deleted instance for one more minute. Errors quote the credentials.
+// MakeCloudFaulty does not set stale reads and does not change client tokens.
 func MakeCloudFaulty(b *admin.Behaviour) {
 	b.OwnNodeNames, b.NodeInit = true, virtual.Duration(time.Second)
 	b.PageSize, b.Linger, b.QuoteCredentials = 2, virtual.Duration(time.Minute), true

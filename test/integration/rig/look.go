@@ -20,8 +20,8 @@ import (
 )
 
 // ReconcileAgain makes Millwright reconcile an object, and returns when the run is idle or has ended. A test which
-// requires that nothing happens calls ReconcileAgain and then checks the object. ReconcileAgain signals the object's
-// workflow as the bridge does, even if the object is calm (needs no action). If a deployment has an open rollout,
+// requires that nothing happens calls ReconcileAgain and then checks the object. ReconcileAgain sends the bridge's
+// signal to the object's workflow, even if the object needs no action. If a deployment has an open rollout,
 // ReconcileAgain also signals the rollout.
 func (r *Rig) ReconcileAgain(t *testing.T, kind run.Kind, namespace, name string) {
 	t.Helper()

@@ -16,7 +16,7 @@ import (
 
 // LargestPayloads reads the histories of all runs. LargestPayloads returns the size of the largest payload list in
 // bytes, by kind. A kind is the type of the event, and the name of the event's workflow, activity, signal, update or
-// marker. Histories contain neither answers to queries nor heartbeats.
+// marker. Histories contain no query results and no heartbeats.
 func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 	t.Helper()
 	runs, err := r.listWorkflows(t.Context(), "")
@@ -80,8 +80,8 @@ func (r *Rig) payloadSizesOfRun(
 	return sizes, nil
 }
 
-// eventName returns the name of the activity, signal, update or marker of an event. eventName returns "" for an event
-// without such a name.
+// eventName returns the name of the activity, signal, update or marker to which an event belongs. eventName returns ""
+// if the event has no such name.
 func eventName(event *historypb.HistoryEvent, activities map[int64]string) string {
 	if scheduled := event.GetActivityTaskScheduledEventAttributes(); scheduled != nil {
 		activities[event.EventId] = scheduled.ActivityType.GetName()

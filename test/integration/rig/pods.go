@@ -18,8 +18,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// LabelNodes gives the nodes of a pool the label "pool" with the pool's name, which pods use as their node selector.
-// LabelNodes also sets an annotation that lets the stack attach volumes to the nodes.
+// LabelNodes gives the nodes of a pool the label "pool" with the pool's name. Pods use this label as their node
+// selector. LabelNodes also sets an annotation that lets the stack attach volumes to the nodes.
 func LabelNodes(d *v1alpha1.MachineDeployment) {
 	spec := &d.Spec.Template.Spec
 	spec.NodeTemplateSpec.Labels = map[string]string{"pool": d.Name}
@@ -36,8 +36,8 @@ func (p *Pool) AwaitLabelledNodes(t *testing.T, n int) {
 	})
 }
 
-// PodTemplate returns a template for pods on the pool's nodes, with a grace period of 2 s, and a selector for these
-// pods.
+// PodTemplate returns a template for pods on the pool's nodes, and a selector for these pods. Their grace period is 2
+// s.
 func (p *Pool) PodTemplate(
 	app string,
 	changes ...func(*corev1.PodTemplateSpec),
@@ -92,7 +92,7 @@ func (p *Pool) Pods(t *testing.T, app string) []corev1.Pod {
 }
 
 // CreateBudget creates a PodDisruptionBudget with minAvailable keep for the pods of an app, after the changes to its
-// spec. CreateBudget returns when the budget's status counts the pods.
+// spec. CreateBudget waits until the budget's status counts the pods.
 func (p *Pool) CreateBudget(t *testing.T, app string, keep int32, changes ...func(*policyv1.PodDisruptionBudgetSpec)) {
 	t.Helper()
 	budget := &policyv1.PodDisruptionBudget{
@@ -126,8 +126,8 @@ func (p *Pool) RelaxBudget(t *testing.T, app string, keep int32) {
 }
 
 // RelaxBudgetAndWatch changes a PodDisruptionBudget as RelaxBudget does, and waits until the budget allows evictions.
-// RelaxBudgetAndWatch returns the time since which the budget allows evictions, by the clock of the disruption
-// controller.
+// RelaxBudgetAndWatch returns the time at which the disruption controller has allowed evictions, by the controller's
+// clock.
 func (p *Pool) RelaxBudgetAndWatch(t *testing.T, app string, keep int32) time.Time {
 	t.Helper()
 	budgets := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace)
@@ -172,7 +172,7 @@ func (p *Pool) MachineWithPods(t *testing.T, app string) (v1alpha1.Machine, []co
 	return v1alpha1.Machine{}, nil
 }
 
-// DeleteMachine deletes a machine of the pool and returns at once.
+// DeleteMachine deletes a machine of the pool, and does not wait until it is gone.
 func (p *Pool) DeleteMachine(t *testing.T, name string) {
 	t.Helper()
 	require.NoError(

@@ -53,8 +53,8 @@ type Pool struct {
 	Name      string
 }
 
-// CreatePool applies the changes to a MachineDeployment and creates the MachineDeployment. The machines of the pool use
-// the namespace's class "small".
+// CreatePool creates a MachineDeployment with the given changes. The machines of the pool use the namespace's class
+// "small".
 func (r *Rig) CreatePool(
 	t *testing.T,
 	namespace, name string,
@@ -99,7 +99,7 @@ func (p *Pool) Scale(t *testing.T, replicas int) {
 	p.Patch(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 }
 
-// Patch merges a patch into the MachineDeployment.
+// Patch applies a merge patch to the MachineDeployment.
 func (p *Pool) Patch(t *testing.T, patch string) {
 	t.Helper()
 	_, err := p.rig.Machines.MachineV1alpha1().
@@ -108,7 +108,7 @@ func (p *Pool) Patch(t *testing.T, patch string) {
 	require.NoError(t, err)
 }
 
-// Delete deletes the MachineDeployment and returns at once.
+// Delete deletes the MachineDeployment, and does not wait until it is gone.
 func (p *Pool) Delete(t *testing.T) {
 	t.Helper()
 	require.NoError(
@@ -216,8 +216,8 @@ func (p *Pool) AwaitPoolGone(t *testing.T) {
 }
 
 // AwaitDeletedMachine waits until a machine is gone, and returns the machine's deletion timestamp. The deletion
-// timestamp is in whole seconds of the API server's clock. The deletion timestamp is exact even if the test sees the
-// end of the machine late.
+// timestamp is in whole seconds of the API server's clock. The timestamp is exact even if the test sees late that the
+// machine is gone.
 func (p *Pool) AwaitDeletedMachine(t *testing.T, m v1alpha1.Machine) time.Time {
 	t.Helper()
 	last := p.awaitEvent(t, m, "is gone", func(e watch.EventType, _ *v1alpha1.Machine) bool { return e == watch.Deleted })
@@ -284,10 +284,10 @@ func (p *Pool) Instances(t *testing.T) []string {
 	return ids
 }
 
-// RefuseMachines creates an admission policy with the name of the namespace: the API server refuses new machines for
-// which the CEL expression is false, in all namespaces, with this message. RefuseMachines returns when the API server
-// refuses a machine named m-2 in the namespace, so the expression must be false for the machine m-2. DeleteRefusal
-// deletes the policy.
+// RefuseMachines creates an admission policy with the name of the namespace. In all namespaces, the API server then
+// refuses new machines for which the CEL expression is false, with this message. RefuseMachines returns when the API
+// server refuses a machine named m-2 in the namespace, so the expression must be false for the machine m-2.
+// DeleteRefusal deletes the policy.
 func (r *Rig) RefuseMachines(t *testing.T, namespace, expression, message string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()

@@ -14,8 +14,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// SaveStore copies the data of etcd to a folder that does not exist yet. SaveStore stops etcd during the copy, because
-// a copy of files that etcd is writing may be unreadable.
+// SaveStore copies the data of etcd to a new directory. SaveStore stops etcd during the copy, because a copy of files
+// that etcd is writing may be unreadable.
 func (r *Rig) SaveStore(ctx context.Context, to string) error {
 	if err := r.Stack.StopComponent(ctx, component.Etcd); err != nil {
 		return fmt.Errorf("stop etcd: %w", err)
@@ -29,8 +29,8 @@ func (r *Rig) SaveStore(ctx context.Context, to string) error {
 // RestoreStore restores the data of etcd from a copy, as an administrator would. RestoreStore stops the API server
 // first, and afterwards restarts Kubernetes' own clients with caches. Without a restart, the watches of Kubernetes' own
 // clients would continue from a later resource version, and get no events until the API server reaches this version.
-// The caller must restart the kubelets (see Rejoin of the cloud's client), and the workers and bridges, which detect
-// the restore and end.
+// The caller must restart the kubelets (see Rejoin of the cloud's client). The caller must also restart the workers and
+// bridges, which exit when they detect the restore.
 func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 	for _, name := range []string{component.APIServer, component.Etcd} {
 		if err := r.Stack.KillComponent(ctx, name); err != nil {
@@ -66,7 +66,7 @@ func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 func (r *Rig) etcdFolder() string { return filepath.Join(r.Stack.Dir(), component.Etcd) }
 
 // ResetTemporal gives Temporal an empty database and bootstraps Temporal, as after the loss of a database without a
-// backup. All other components keep running.
+// backup. All other components continue to run.
 func (r *Rig) ResetTemporal(t *testing.T) {
 	t.Helper()
 	r.DeleteTemporalData(t)

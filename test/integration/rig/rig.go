@@ -3,8 +3,8 @@
 //go:build integration
 
 // Package rig connects the integration tests of test/integration to the local stack. The package has clients for all
-// components, pools of machines, and functions that wait for a condition and report the last observed state in a
-// failure. The package asserts nothing about machines itself.
+// components, and pools of machines. The wait functions of the package report the last observed state when they fail.
+// The package itself does not assert anything about machines.
 package rig
 
 import (
@@ -47,12 +47,12 @@ type Rig struct {
 	Kube     kubernetes.Interface
 	Cloud    *admin.Client
 	Temporal client.Client
-	Proxies  *Proxies // nil, unless StartRigBehindProxies has started the stack
+	Proxies  *Proxies // set only if StartRigBehindProxies has started the stack
 	Secrets  []string // further secrets of this stack's processes; FindLeaks must not find them
 }
 
-// StartRig starts a stack and connects to the stack, which ends with this process. TestMain calls StartRig, and ends
-// the tests after an error.
+// StartRig starts a stack and connects to the stack, which ends with this process. TestMain calls StartRig, and exits
+// if StartRig returns an error.
 func StartRig(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	options.Dir, options.UseFreePorts, options.Attached, options.Output = dir, true, true, os.Stderr
 	s, err := stack.Up(ctx, options)
@@ -145,13 +145,13 @@ func (r *Rig) printLogs(clusterAPI bool) {
 	}
 }
 
-// checkOutput returns 1 if the processes of the stack have written a secret, or a step that docs/reference/words.md
-// does not list. Otherwise checkOutput returns 0.
+// checkOutput returns 1 if a process of the stack has written a secret, or if a run has shown a step that
+// docs/reference/words.md does not list. Otherwise checkOutput returns 0.
 func (r *Rig) checkOutput(ctx context.Context) int {
 	return max(r.checkCanary(), r.checkShownSteps(ctx))
 }
 
-// checkCanary returns 1 if a secret of the tests is outside its Secret or its file; otherwise 0.
+// checkCanary returns 1 if a secret of the tests is in a place other than its Secret or its file, and otherwise 0.
 func (r *Rig) checkCanary() int {
 	places, histories, err := r.FindLeaks(context.Background(), append(r.Secrets, Canary)...)
 	if err != nil {
@@ -171,8 +171,8 @@ func (r *Rig) checkCanary() int {
 }
 
 // longestWait is the maximum wait of a test for a condition. longestWait only ends a test that would otherwise wait for
-// ever, and does not measure Millwright. The longest wait of all tests is two minutes on a computer with two idle
-// processors.
+// ever, and does not measure Millwright. On a computer with two idle processors, no test waits longer than two minutes
+// for a condition.
 const longestWait = 10 * time.Minute
 
 // Eventually calls condition every 100 ms until condition returns true, for at most 10 minutes. The failure message
@@ -191,7 +191,7 @@ func Eventually(t *testing.T, what string, condition func() (done bool, saw any)
 	}
 }
 
-// ReadMetric returns the sum of all samples of a metric of one of Millwright's processes, over all labels; 0 if the
+// ReadMetric returns the sum of a metric of one of Millwright's processes over all labels. ReadMetric returns 0 if the
 // metric has no samples.
 func (r *Rig) ReadMetric(t *testing.T, component, name string) float64 {
 	t.Helper()
@@ -226,8 +226,8 @@ func (r *Rig) CreateNamespace(t *testing.T, name, providerSpec string) {
 	require.NoError(t, err)
 }
 
-// DeleteClassAndSecret deletes the class and the Secret of a namespace, and waits until the class and the Secret are
-// gone (both have finalizers).
+// DeleteClassAndSecret deletes the class and the Secret of a namespace. DeleteClassAndSecret waits until both are gone,
+// because both have finalizers.
 func (r *Rig) DeleteClassAndSecret(t *testing.T, namespace string) {
 	t.Helper()
 	classes, secrets := r.Machines.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
@@ -240,8 +240,8 @@ func (r *Rig) DeleteClassAndSecret(t *testing.T, namespace string) {
 	})
 }
 
-// RunMillwright runs the command millwright, requires its success, and returns the printed lines. The binary is built,
-// unless the build cache has the binary.
+// RunMillwright runs the command millwright, requires its success, and returns the printed lines. RunMillwright builds
+// the binary unless the build cache has it.
 func (r *Rig) RunMillwright(t *testing.T, arguments ...string) []string {
 	t.Helper()
 	out, err := r.TryRunMillwright(t, arguments...)

@@ -49,8 +49,8 @@ const DetachTimeout = 30 * time.Minute
 const MaxDrains = 50
 
 // MainShared runs tests as Main does, on the stack that the environment names. The packages use this stack one after
-// the other, and each package deletes its machines at its end. If the environment names no stack, MainShared starts a
-// stack with the same options.
+// the other, and each package deletes its machines at its end. If the variable is not set, MainShared starts a stack
+// with the same options.
 func MainShared(m *testing.M, use func(*Rig)) int {
 	dir := os.Getenv(sharedFolder)
 	if dir == "" {
@@ -84,8 +84,8 @@ type SharedStack struct {
 	dir string
 }
 
-// StartSharedStack starts the shared stack. The caller must call EndStack. The stack ends at the latest with this
-// process.
+// StartSharedStack starts the shared stack. The caller must call EndStack. The stack stops at the latest when this
+// process ends.
 func StartSharedStack(ctx context.Context) (*SharedStack, error) {
 	dir, err := os.MkdirTemp("", "millwright-shared-")
 	if err != nil {
@@ -111,9 +111,9 @@ func (s *SharedStack) EndStack(ctx context.Context) error {
 	return errors.Join(err, s.rig.Stack.Down(context.WithoutCancel(ctx)), os.RemoveAll(s.dir))
 }
 
-// clearStack cleans the stack after a package: clearStack starts killed components, ends the faults of the cloud, and
-// deletes the namespaces of the tests. After 30 s, clearStack also removes the finalizers of machines, because a hook
-// or a preservation may block their deletion.
+// clearStack cleans the stack after a package. clearStack starts killed components, removes the faults of the cloud,
+// and deletes the namespaces of the tests. After 30 s, clearStack also removes the finalizers of machines, because a
+// hook or a preservation may block their deletion.
 func (r *Rig) clearStack(ctx context.Context) error {
 	for _, name := range component.Names() {
 		if err := r.Stack.StartComponent(ctx, name); err != nil {
@@ -165,8 +165,8 @@ func (r *Rig) clearStack(ctx context.Context) error {
 }
 
 // emptyNamespace deletes a namespace. In a namespace that is being deleted, emptyNamespace also deletes all pods at
-// once, without their finalizers and grace periods. With release, emptyNamespace also removes the finalizers of the
-// machines: the machines are gone without a drain, and their instances stay.
+// once, without their finalizers and grace periods. If release is true, emptyNamespace also removes the finalizers of
+// the machines, so that the machines are gone without a drain, and their instances stay.
 func (r *Rig) emptyNamespace(ctx context.Context, namespace corev1.Namespace, release bool) error {
 	if namespace.DeletionTimestamp == nil {
 		return r.Kube.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{})

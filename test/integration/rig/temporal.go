@@ -27,7 +27,7 @@ import (
 )
 
 // checkShownSteps returns 1 if a run has shown a step that docs/reference/words.md does not list; otherwise 0.
-// Dashboards and alerts select steps by the words on this page.
+// Dashboards and alerts select steps by the names on this page.
 func (r *Rig) checkShownSteps(ctx context.Context) int {
 	unknown, err := r.unknownSteps(ctx)
 	if err != nil {
@@ -40,8 +40,8 @@ func (r *Rig) checkShownSteps(ctx context.Context) int {
 	return min(len(unknown), 1)
 }
 
-// unknownSteps returns the steps that docs/reference/words.md does not list, each with the ID of a workflow that has
-// shown the step.
+// unknownSteps returns the steps that docs/reference/words.md does not list. For each step it returns the ID of a
+// workflow that has shown the step.
 func (r *Rig) unknownSteps(ctx context.Context) (map[string]string, error) {
 	repo, err := build.FindRepo("")
 	if err != nil {
@@ -162,8 +162,8 @@ func (r *Rig) AwaitFollowedRollout(t *testing.T, rollout, deployment string) {
 	})
 }
 
-// Activity has the facts in a history about a regular (not local) activity that has ended. All times of an Activity are
-// by the clock of Temporal's server.
+// Activity describes a regular (not local) activity that has ended, as the history records it. All times of an Activity
+// are by the clock of Temporal's server.
 type Activity struct {
 	Type, Queue string
 	Attempt     int32     // number of the last attempt; the first attempt is 1

@@ -19,7 +19,7 @@ import (
 // within a second.
 const CSI = "csi.fake"
 
-// RunStatefulSet creates a StatefulSet whose pods have one volume each, and returns when all volumes are attached.
+// RunStatefulSet creates a StatefulSet with one volume per pod, and waits until all volumes are attached.
 func (p *Pool) RunStatefulSet(t *testing.T, app string, replicas int) {
 	t.Helper()
 	_, err := p.rig.Kube.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{

@@ -132,8 +132,8 @@ func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 	t.Run("the commands of a rollout", func(t *testing.T) { testCommandsOfPeople(t, p, approve, unbound) })
 }
 
-// The commands of millwright need the rights that docs/rights.md lists: with the role of a job the command works, and
-// with a smaller role the API server refuses the write.
+// The commands of millwright need the rights that docs/rights.md lists. With the role for a job, the command succeeds;
+// with a smaller role, the API server denies the write.
 func testCommandsOfPeople(t *testing.T, p *rig.Pool, onlyApproves, unbound string) {
 	step := v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true}
 	r.CreatePolicy(t, p.Namespace, p.Name, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{step}})
@@ -144,7 +144,7 @@ func testCommandsOfPeople(t *testing.T, p *rig.Pool, onlyApproves, unbound strin
 	})
 	for _, row := range []struct {
 		user, command string
-		refused       string // part of the error message; empty if the command works
+		refused       string // part of the error message; empty if the command succeeds
 	}{
 		{"eve", "top", ""},
 		{"eve", "explain mcd/people", ""},

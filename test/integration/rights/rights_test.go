@@ -2,9 +2,9 @@
 
 //go:build integration
 
-// Package rights tests that Millwright's roles are minimal. The roles allow all requests of the processes while
-// machines are created, rolled, drained, fail and are deleted. Each right that no request used has a reason in this
-// package. As in an installation, a separate process serves the provider's queue.
+// Package rights tests that Millwright's roles are minimal. The scenarios create, roll out, drain, fail and delete
+// machines, and the roles must allow all requests of the processes. If no request uses a right, this package must have
+// a reason for the right. As in an installation, a separate process polls the provider's task queue.
 package rights
 
 import (
@@ -110,7 +110,7 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 		},
 		component.ProviderIdentity: {readClusterRole(t, "millwright-provider"), readClusterRole(t, component.SecretsRole)},
 	}
-	granted := map[right]bool{} // value true: a request used the right
+	granted := map[right]bool{} // the value is true if a request has used the right
 	for _, of := range roles {
 		for _, role := range of {
 			for _, right := range role.grantedRights() {
@@ -204,7 +204,8 @@ func (r role) grantedRights() (all []right) {
 	return all
 }
 
-// rightsForRequest returns the rights of the role that allow a request; none if the role does not allow the request.
+// rightsForRequest returns the rights of the role that allow a request. The result is empty if the role does not allow
+// the request.
 func (r role) rightsForRequest(line rig.AuditedRequest) (all []right) {
 	o := line.ObjectRef
 	if r.namespace != "" && r.namespace != o.Namespace {

@@ -20,7 +20,7 @@ import (
 	workflowsorphan "millwright/workflows/orphan"
 )
 
-// newPool creates a namespace and a pool with the same name. The pool's nodes take pods.
+// newPool creates a namespace and a pool with the same name. The nodes of the pool accept pods.
 func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
 	r.CreateNamespace(t, name, "")
@@ -63,8 +63,8 @@ func runRollouts(t *testing.T) {
 }
 
 // runDrains drains a node with a rule that selects namespaces. Pods without a budget are evicted. A budget blocks a pod
-// with a volume, which is deleted at the deadline. The second drain is forced, while a volume without a pod stays
-// attached to the node of a deleted instance.
+// with a volume, which is deleted at the deadline. The second drain is forced. After it, the instance is deleted while
+// a volume without a pod stays attached to the node.
 func runDrains(t *testing.T) {
 	p := newPool(t, "drain", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
@@ -180,7 +180,7 @@ func runOrphanSweeps(t *testing.T) {
 	deletePoolAndClass(t, p)
 }
 
-// runNodeDeletion deletes a node by hand, and waits until the node's machine is replaced.
+// runNodeDeletion deletes a node as a user would, and waits until Millwright has replaced the node's machine.
 func runNodeDeletion(t *testing.T) {
 	p := newPool(t, "replaced", 1)
 	m := p.Machines(t)[0]
@@ -190,7 +190,7 @@ func runNodeDeletion(t *testing.T) {
 	deletePoolAndClass(t, p)
 }
 
-// runRestarts restarts the processes, which then read the Leases of the stopped processes.
+// runRestarts restarts the processes; each new process reads the Lease of the old process.
 func runRestarts(t *testing.T) {
 	for _, name := range []string{component.Worker, component.Bridge, component.ProviderWorker} {
 		require.NoError(t, r.Stack.RestartComponent(t.Context(), name))

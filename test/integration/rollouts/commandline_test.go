@@ -20,7 +20,7 @@ func rolloutCommand(t *testing.T, arguments ...string) []string {
 	return r.RunMillwright(t, append([]string{"rollout"}, arguments...)...)
 }
 
-// A person replaces all machines of a deployment and rolls this change back, with the command line only.
+// A user replaces all machines of a deployment and rolls this change back. The user only uses the command line.
 func TestRolloutFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "typed", 3, rollingUpdate(1, 0))

@@ -16,7 +16,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// slowLatencies is a provider spec whose instances take two seconds to create and one second to delete.
+// slowLatencies is a provider spec: an instance takes two seconds to create and one second to delete.
 const slowLatencies = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"1s"}`
 
 // awaitUpdatedAtLeast waits until at least n machines have the template of this edition.

@@ -34,7 +34,7 @@ func inPlaceUpdate(who v1alpha1.OrchestrationType, unavailable int32) func(*v1al
 	}
 }
 
-// runAgents does the work of the agents on the nodes: it marks each node that is ready for its update as updated.
+// runAgents acts as the agents on the nodes: if a node is ready for its update, it marks the node as updated.
 func (f fleet) runAgents(t *testing.T) {
 	t.Helper()
 	for _, n := range f.Nodes(t) {
@@ -48,7 +48,8 @@ func (f fleet) runAgents(t *testing.T) {
 	}
 }
 
-// inPlaceUpdateReason returns the reason of a node's condition InPlaceUpdate; empty if the node has no such condition.
+// inPlaceUpdateReason returns the reason of a node's condition InPlaceUpdate, or an empty string without this
+// condition.
 func inPlaceUpdateReason(n corev1.Node) string {
 	for _, c := range n.Status.Conditions {
 		if c.Type == v1alpha1.NodeInPlaceUpdate {
@@ -96,7 +97,7 @@ func (f fleet) awaitUpdatedMachines(t *testing.T, want int) {
 	})
 }
 
-// remainingMachines returns the names of the fleet's machines that are in the list former.
+// remainingMachines returns the names in former that are still names of the fleet's machines.
 func (f fleet) remainingMachines(t *testing.T, former []string) []string {
 	t.Helper()
 	return slices.DeleteFunc(f.machineNames(t), func(name string) bool { return !slices.Contains(former, name) })
@@ -117,9 +118,9 @@ func (f fleet) awaitSchedulableNodes(t *testing.T) {
 	})
 }
 
-// In-place update: at most two nodes are selected at a time, an agent updates each node, and each machine keeps its
-// name and moves to the new MachineSet. A rollback updates the nodes in the same way and moves the machines back to the
-// old MachineSet.
+// In an in-place update, at most two nodes are selected at a time. An agent updates each node, and each machine keeps
+// its name and moves to the new MachineSet. A rollback updates the nodes in the same way and moves the machines back to
+// the old MachineSet.
 func TestInPlaceUpdateAndBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "kept", 4, inPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 2))
@@ -149,8 +150,9 @@ func TestInPlaceUpdateAndBack(t *testing.T) {
 	f.AwaitPoolGone(t)
 }
 
-// During an in-place update, the deployment is scaled up, which creates machines of the new template, and scaled down,
-// which deletes a machine of the old template. The in-place update continues after both changes of the size.
+// The deployment is scaled up and down during an in-place update. The scale-up creates machines of the new template,
+// and the scale-down deletes a machine of the old template. The in-place update continues after each change of the
+// replicas.
 func TestSizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "resized", 4, inPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 1))
@@ -177,9 +179,9 @@ func TestSizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	f.AwaitPoolGone(t)
 }
 
-// A person changes the strategy from InPlaceUpdate to RollingUpdate in the middle of an update. The machine that was
-// updated in place stays. A node that waits for its agent does not block the rollout, because maxUnavailable is 1 and
-// maxSurge is 1.
+// A person changes the strategy from InPlaceUpdate to RollingUpdate in the middle of an update. The machine that is
+// already updated in place is not replaced. A node that waits for its agent does not block the rollout, because
+// maxUnavailable is 1 and maxSurge is 1.
 func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "switched", 4, inPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 1))

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
-// shortLatencies is a provider spec whose instances take one second to create and half a second to delete.
+// shortLatencies is a provider spec: an instance takes one second to create and half a second to delete.
 const shortLatencies = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
 
 // rollingUpdate sets the strategy RollingUpdate with these bounds.
@@ -52,7 +52,7 @@ func newFleet(t *testing.T, name string, replicas int32, changes ...func(*v1alph
 	return newFleetWithSpec(t, name, shortLatencies, replicas, changes...)
 }
 
-// newFleetWithSpec creates a pool as newFleet does, with the given provider spec.
+// newFleetWithSpec is like newFleet, but sets the provider spec.
 func newFleetWithSpec(
 	t *testing.T,
 	name, latencies string,
@@ -66,14 +66,14 @@ func newFleetWithSpec(
 	return f
 }
 
-// changeTemplate sets the template's label edition. Each value makes another template.
+// changeTemplate sets the template's label edition. Each value of the label results in a different template.
 func (f fleet) changeTemplate(t *testing.T, value string) {
 	t.Helper()
 	f.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
 }
 
-// awaitEdition waits until exactly n machines exist, all of them have this edition and run, and the deployment's
-// condition Progressing has the reason NewMachineSetAvailable.
+// awaitEdition waits until exactly n machines exist, and all of them run and have this edition. The deployment's
+// condition Progressing must have the reason NewMachineSetAvailable.
 func (f fleet) awaitEdition(t *testing.T, value string, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of edition %q", n, value), func() (bool, any) {
@@ -117,8 +117,8 @@ func (f fleet) countUpdatedMachines(t *testing.T, value string) int {
 	return n
 }
 
-// holdDeletions keeps the current machines of the fleet until release is called: a pre-terminate hook blocks the
-// deletion of their instances.
+// holdDeletions keeps the current machines of the fleet until release is called. Their instances are not deleted,
+// because a pre-terminate hook blocks the deletion.
 func (f fleet) holdDeletions(t *testing.T) (release func()) {
 	t.Helper()
 	const hook = v1alpha1.AnnotationPreTerminateHook + "/test"
@@ -138,9 +138,9 @@ func (f fleet) holdDeletions(t *testing.T) (release func()) {
 	return func() { annotate(hook + "-") }
 }
 
-// awaitSettledSets waits until the status of the deployment and of its sets is current, each set has exactly the
-// machines of its size, and no workflow of a machine is open. A pause stops no set from following a size that was
-// decided before the pause.
+// awaitSettledSets waits until the status of the deployment and of its sets is current, and each set has as many
+// machines as replicas. No workflow of a machine may be open. A set still follows a number of replicas that was decided
+// before the pause.
 func (f fleet) awaitSettledSets(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "the sets have the machines of their sizes", func() (bool, any) {

@@ -61,7 +61,7 @@ func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 }
 
 // During a rollout, a taint keeps new pods off old nodes, and an annotation keeps the cluster autoscaler off all nodes.
-// A person's own annotation for the autoscaler stays, also after the rollout.
+// If a person has set this annotation, it stays, also after the rollout.
 func TestNodesDuringARollout(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "marked", 5, rollingUpdate(1, 0))
@@ -120,7 +120,7 @@ func TestNodesDuringARollout(t *testing.T) {
 type rolloutMarks struct {
 	isTainted              bool   // the node has the taint for nodes of old sets
 	scaleDownDisabledValue string // value of the annotation that disables the autoscaler's scale-down
-	isSetByMillwright      bool   // a marker says that Millwright wrote the scale-down annotation
+	isSetByMillwright      bool   // an annotation records that Millwright has set the scale-down annotation
 	hasOwnerAnnotation     bool   // the node has the person's annotation example.com/owner
 }
 
@@ -142,7 +142,7 @@ func (f fleet) readMarks(t *testing.T) map[string]rolloutMarks {
 	return all
 }
 
-// awaitMarks waits until the nodes of all machines have the wanted rolloutMarks.
+// awaitMarks waits until the node of each machine has the rolloutMarks that want returns.
 func (f fleet) awaitMarks(t *testing.T, want func(v1alpha1.Machine) rolloutMarks) {
 	t.Helper()
 	rig.Eventually(t, "the marks on all nodes", func() (bool, any) {

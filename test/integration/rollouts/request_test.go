@@ -74,8 +74,8 @@ func TestPausedAndResumed(t *testing.T) {
 	f.AwaitPoolGone(t)
 }
 
-// A cancelled rollout makes no more changes, also after Temporal has lost all its data. A rollback of the cancelled
-// rollout follows. A later rollout is cancelled and rolled back in one request.
+// A cancelled rollout makes no more changes, also after Temporal has lost all its data. The cancelled rollout is then
+// rolled back. A later rollout is cancelled and rolled back in one request.
 func TestCancelledRolledBackAndUndone(t *testing.T) {
 	f := newFleet(t, "cancelled", 8, rollingUpdate(2, 0))
 	watch := f.startSampler(t)

@@ -18,7 +18,8 @@ func progressDeadline(seconds int32) func(*v1alpha1.MachineDeployment) {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = &seconds }
 }
 
-// rollBackAtOnce applies the strictest policy: a rollout rolls back when one machine fails, and at the deadline.
+// rollBackAtOnce creates the strictest policy: a rollout rolls back when one machine fails, or at the progress
+// deadline.
 func (f fleet) rollBackAtOnce(t *testing.T) {
 	t.Helper()
 	r.CreatePolicy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
@@ -35,7 +36,7 @@ func (f fleet) requireNoPin(t *testing.T) {
 	require.Nil(t, d.Status.Rollout.Pin)
 }
 
-// A rollout is complete. Then two instances vanish, as in two power cuts, and the machines are replaced. Later, the
+// A rollout completes. Then two instances vanish, as in two power cuts, and the machines are replaced. Later, the
 // deployment grows in a cloud that refuses the new machine for longer than the progress deadline.
 func TestNothingRollsBackAfterARollout(t *testing.T) {
 	t.Parallel()
@@ -90,8 +91,9 @@ func TestABlockedDeletionRollsNothingBack(t *testing.T) {
 	f.AwaitPoolGone(t)
 }
 
-// A tool such as Argo CD applies the bad template again and again. No machine of the bad template is created after the
-// rollback. A retry rolls the template out once more, and fails again.
+// A tool such as Argo CD applies a template again and again, although its machines fail. No machine of the bad template
+// is created after the rollback. The command retry starts the rollout of the template once more, and this rollout also
+// fails.
 func TestABadTemplateThatIsAppliedAgainBurnsNoMachine(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "reapplied", 3, rollingUpdate(1, 0), progressDeadline(10))

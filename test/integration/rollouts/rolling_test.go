@@ -110,8 +110,8 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 	f.AwaitPoolGone(t)
 }
 
-// With the replacement policy TerminationStarted, a machine that is being deleted no longer counts against the bounds.
-// The replacement of a machine does not wait until the old instance is gone.
+// With the replacement policy TerminationStarted, machines that are being deleted do not count for the bounds. A new
+// machine is created before the instance of the old machine is gone.
 func TestTerminatingMachinesDoNotCountWithTerminationStarted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "early", 4, rollingUpdate(1, 0))

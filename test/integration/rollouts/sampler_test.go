@@ -13,8 +13,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// sampler samples the number of machines in the cloud and the number of schedulable nodes of a fleet, and compares the
-// numbers with the bounds in the deployment's spec. While the API server is down, the sampler takes no samples.
+// sampler samples the number of machines in the cloud and the number of schedulable nodes of a fleet. sampler compares
+// both numbers with the bounds in the deployment's spec. While the API server is down, the sampler takes no samples.
 type sampler struct {
 	*checker.Watcher
 	fleet     fleet

@@ -36,13 +36,13 @@ import (
 // also the maximum time from the deletion of all objects until nothing is left.
 const calmTimeout = 2 * time.Minute
 
-// auditDelay is the maximum delay of the API server's audit log: a batch waits for at most 30 s.
+// auditDelay is the maximum delay of the API server's audit log. A batch of the log waits for at most 30 s.
 const auditDelay = 35 * time.Second
 
 // slowClass is a class whose instances take one second to create and half a second to delete.
 const slowClass = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
 
-// seedRun has what the run of one seed needs: its plan, its namespace, its pools and the checker.
+// seedRun has the plan, the namespace, the pools and the checker of one seed.
 type seedRun struct {
 	t         *testing.T
 	plan      plan
@@ -51,10 +51,10 @@ type seedRun struct {
 	watcher   *checker.Watcher
 
 	deploymentLock sync.Mutex  // held while a deployment is changed or handed over
-	isEnding       atomic.Bool // true if the namespace is being deleted in the middle of the work
+	isEnding       atomic.Bool // true if the plan deletes the namespace before all work is complete
 }
 
-// seedCount is the number of seeds that this process has run. The names of namespaces contain this number.
+// seedCount is the number of seeds that this process has run. seedCount is part of the names of namespaces.
 var seedCount int
 
 // runSeed runs one plan in its own namespace, with all checks.
@@ -104,7 +104,7 @@ func (a *seedRun) run() (violations []checker.Violation) {
 	defer stop()
 	go a.watcher.Run(watching)
 	a.makePools()
-	if len(a.plan.loads)%2 == 0 { // for odd numbers, the first steps begin while the first machines are created
+	if len(a.plan.loads)%2 == 0 { // if the plan has an even number of loads, wait until the first machines are created
 		for i, p := range a.pools {
 			p.AwaitRunningMachines(t, int(a.plan.pools[i].replicas))
 		}
@@ -184,7 +184,7 @@ func (a *seedRun) makePools() {
 	}
 }
 
-// restlessViolations returns the objects and runs that still change or are incomplete after calmTimeout.
+// restlessViolations returns a violation for each object or run that still changes or is incomplete after calmTimeout.
 func (a *seedRun) restlessViolations(ctx context.Context) []checker.Violation {
 	restless, err := a.watcher.AwaitNoFindings(
 		ctx,
@@ -234,14 +234,14 @@ func (a *seedRun) runSteps(ctx context.Context) {
 	a.retryUntilDone("end the cloud's faults", func(ctx context.Context) error { return r.Cloud.ClearFaults(ctx) })
 }
 
-// deleteAll deletes all objects of the seed: each object, or their whole namespace.
+// deleteAll deletes the objects of the seed, either one by one or with their namespace.
 func (a *seedRun) deleteAll(ctx context.Context) error {
 	policy := metav1.DeleteOptions{}
 	if !a.plan.deletesNamespace {
 		if err := r.Kube.PolicyV1().
 			PodDisruptionBudgets(a.namespace).
 			DeleteCollection(ctx, policy, metav1.ListOptions{}); err != nil {
-			return err // without this deletion, the last drain would wait for its budget without end
+			return err // without this deletion, a budget would block the last drain forever
 		}
 		for _, p := range a.pools {
 			if err := r.Machines.MachineV1alpha1().
@@ -268,7 +268,8 @@ func (a *seedRun) deleteAll(ctx context.Context) error {
 	return r.Kube.CoreV1().Namespaces().Delete(ctx, a.namespace, policy)
 }
 
-// collectOrphans runs two sweeps for the instances that people orphaned, and returns the instances that are left.
+// collectOrphans runs two sweeps for the instances that loads have orphaned, and returns a violation for each remaining
+// instance.
 func (a *seedRun) collectOrphans() []checker.Violation {
 	excused := a.watcher.ExcusedMachines()
 	if len(excused) == 0 {
@@ -300,7 +301,7 @@ func (a *seedRun) collectOrphans() []checker.Violation {
 	return left
 }
 
-// findUnevictedPods returns the pods that left nodes of deleted machines without an eviction.
+// findUnevictedPods returns a violation for each pod that left the node of a deleted machine without an eviction.
 func (a *seedRun) findUnevictedPods() (violations []checker.Violation) {
 	left := a.watcher.Departures()
 	if len(left) == 0 || a.plan.hurtsNodes() {
@@ -342,13 +343,13 @@ func (a *seedRun) retryUntilDone(what string, do func(context.Context) error) {
 	}
 }
 
-// componentLocks has one lock for each component. Only one fault at a time may stop a component.
+// componentLocks has one lock per component, so that only one fault at a time stops a component.
 var componentLocks = struct {
 	sync.Mutex
 	names map[string]*sync.Mutex
 }{names: map[string]*sync.Mutex{}}
 
-// lockComponent waits until no other fault holds the lock of a component.
+// lockComponent returns the lock of a component.
 func lockComponent(name string) *sync.Mutex {
 	componentLocks.Lock()
 	defer componentLocks.Unlock()
@@ -358,7 +359,7 @@ func lockComponent(name string) *sync.Mutex {
 	return componentLocks.names[name]
 }
 
-// restartEndedComponents restarts Millwright's components that have exited by themselves, as a kubelet would.
+// restartEndedComponents acts as a kubelet: it restarts Millwright's components that have exited.
 func restartEndedComponents(t *testing.T) {
 	ours := []string{component.Worker, component.SecondWorker, component.Bridge, component.SecondBridge}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSeeds runs the seeds from CHAOS_SEED on (default: the time). CHAOS_SEEDS is the number of seeds (default: 1, or
-// no limit if CHAOS_TIME is set). The test ends when CHAOS_TIME is over. CHAOS_SHORT=1 selects the short form.
+// no limit if CHAOS_TIME is set). No seed starts after the duration CHAOS_TIME. CHAOS_SHORT=1 selects the short form.
 func TestSeeds(t *testing.T) {
 	restartEndedComponents(t)
 	begun := time.Now()

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// The test runs random seeds for ten minutes. The name of a subtest contains its seed: CHAOS_SEED repeats the seed.
+// The test runs random seeds for ten minutes. The name of each subtest contains its seed, so that CHAOS_SEED can repeat
+// the seed.
 func TestEndurance_RandomSeeds(t *testing.T) {
 	restartEndedComponents(t)
 	begun := time.Now()

@@ -26,8 +26,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// applyFault starts one fault, waits, and ends the fault. applyFault first waits until no other fault affects the same
-// part.
+// applyFault waits until no other fault affects the same component, identity or operation. Then applyFault starts one
+// fault, waits, and ends the fault.
 func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 	part := s.FaultTarget
 	switch s.Kind {
@@ -91,7 +91,8 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 	}
 }
 
-// startComponent starts a component, and retries until it succeeds: other components that it requires may be down.
+// startComponent starts a component. startComponent retries until it succeeds, because components that this component
+// requires may be down.
 func (a *seedRun) startComponent(name string) {
 	begun := time.Now()
 	for {
@@ -107,7 +108,7 @@ func (a *seedRun) startComponent(name string) {
 	}
 }
 
-// revokeRights makes the API server refuse all requests of an identity.
+// revokeRights makes the API server deny all requests of an identity.
 func (a *seedRun) revokeRights(s planStep) {
 	var rights rig.Rights
 	a.retryUntilDone("read the rights of "+s.FaultTarget, func(ctx context.Context) (err error) {
@@ -119,8 +120,8 @@ func (a *seedRun) revokeRights(s planStep) {
 	a.retryUntilDone("give the rights back to "+s.FaultTarget, rights.Restore)
 }
 
-// refuseWrites creates a policy with which the API server refuses each write of the worker to one resource of the
-// namespace, or to nodes.
+// refuseWrites creates an admission policy that denies all writes of the worker to one resource of the namespace, or to
+// nodes.
 func (a *seedRun) refuseWrites(s planStep) {
 	name := a.namespace + "-" + strings.ReplaceAll(s.FaultTarget, "/", "-")
 	groups := []string{v1alpha1.SchemeGroupVersion.Group}
@@ -165,8 +166,8 @@ func (a *seedRun) refuseWrites(s planStep) {
 	})
 }
 
-// exhaustQuota exhausts a quota of machines. The stack has no quota controller, so exhaustQuota writes the quota's
-// status.
+// exhaustQuota creates a quota that allows no more machines. The stack has no quota controller, so exhaustQuota writes
+// the quota's status.
 func (a *seedRun) exhaustQuota(s planStep) {
 	quotas := r.Kube.CoreV1().ResourceQuotas(a.namespace)
 	full := corev1.ResourceList{"count/machines.machine.sapcloud.io": resource.MustParse("1")}
@@ -250,8 +251,8 @@ func (a *seedRun) disturbCloud(s planStep) {
 	}
 }
 
-// writeToken writes the credentials into the Secret. If a load has deleted the Secret, writeToken does nothing: the
-// load restores the Secret with the right credentials.
+// writeToken writes the credentials into the Secret. If a load has deleted the Secret, writeToken does nothing, because
+// this load restores the Secret with the right credentials.
 func (a *seedRun) writeToken(token string) {
 	a.retryUntilDone("write credentials", func(ctx context.Context) error {
 		patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, token)
@@ -265,7 +266,7 @@ func (a *seedRun) writeToken(token string) {
 func (a *seedRun) restoreStore(s planStep) {
 	copied := filepath.Join(a.t.TempDir(), "etcd")
 	ctx := context.WithoutCancel(a.t.Context())
-	a.deploymentLock.Lock() // during a hand-over, the copy would lack the deployment
+	a.deploymentLock.Lock() // during a hand-over, the deployment is missing in the copy
 	err := r.SaveStore(ctx, copied)
 	a.deploymentLock.Unlock()
 	if err != nil {
@@ -299,7 +300,8 @@ func (a *seedRun) excuseOrphans(ctx context.Context) {
 	}
 }
 
-// disturbAPI disturbs the connection of an identity to the API server for some time. The stack must use proxies.
+// disturbAPI makes an identity's connection to the API server faulty for some time. disturbAPI requires a stack with
+// proxies.
 func (a *seedRun) disturbAPI(s planStep) {
 	p := map[string]*rig.APIProxy{component.WorkerIdentity: r.Proxies.Worker, component.BridgeIdentity: r.Proxies.Bridge}[s.FaultTarget]
 	if p == nil {

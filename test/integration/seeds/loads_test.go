@@ -19,7 +19,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// applyLoad runs one load.
+// applyLoad applies one load of the plan.
 func (a *seedRun) applyLoad(s planStep) {
 	p := a.pools[s.PoolIndex]
 	switch s.Kind {
@@ -66,8 +66,8 @@ func (a *seedRun) applyLoad(s planStep) {
 			if m.DeletionTimestamp != nil {
 				return nil
 			}
-			// The patch has the resourceVersion that was read: without it, a machine that is deleted in the meantime would lose
-			// its instance.
+			// The patch contains the resourceVersion that was read. Without it, the patch could remove the finalizer of
+			// a machine that is deleted in the meantime, and the instance would be lost.
 			return a.patchMachine(
 				ctx,
 				m.Name,
@@ -137,7 +137,7 @@ func (a *seedRun) applyLoad(s planStep) {
 		time.Sleep(s.Duration)
 		a.retryUntilDone("restore the Secret", func(ctx context.Context) error {
 			_, err := secrets.Create(ctx, rig.NewCredentials(a.namespace), metav1.CreateOptions{})
-			return ignoreAlreadyExists(err) // two loads may overlap
+			return ignoreAlreadyExists(err) // another load may have created the object
 		})
 	case loadHandOver:
 		a.handOverDeployment(p)

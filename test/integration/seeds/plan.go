@@ -1,7 +1,7 @@
 // Tier: test-all. Loads and faults are random.
 
-// Package seeds runs random loads and faults on one stack, while package checker watches it. The seed determines the
-// whole plan of a run: two runs with the same seed have the same plan.
+// Package seeds runs random loads and faults on one stack, while package checker checks the stack. The seed determines
+// the plan of a run, so two runs with the same seed have the same plan.
 package seeds
 
 import (
@@ -24,7 +24,7 @@ const (
 	loadDeleteNode      = "delete-node"
 	loadRemoveLabel     = "take-label"     // a machine loses a label, leaves its set because of this, and is deleted later
 	loadRemoveOwner     = "take-owner"     // a machine loses its owner reference, and the set adopts the machine again
-	loadRemoveFinalizer = "take-finalizer" // a machine that stays loses its finalizer
+	loadRemoveFinalizer = "take-finalizer" // a machine that is not being deleted loses its finalizer
 	loadDeleteSecret    = "delete-secret"  // the Secret is deleted and restored after some time
 	loadOrphanInstance  = "orphan"         // a machine is deleted and loses its finalizer
 	loadPauseRollout    = "pause-rollout"  // a rollout is paused for some time
@@ -32,7 +32,7 @@ const (
 	loadVanishInstance  = "vanish"         // an instance vanishes in the cloud; for odd numbers, its node also vanishes
 	loadHandOver        = "hand-over"      // a deployment is deleted with --cascade=orphan and applied again
 	loadRemoveSetOwner  = "take-set-owner" // a set loses its owner reference, and the deployment adopts the set again
-	// a policy makes each rollout wait at half of its machines; some time later the rollout is approved
+	// a policy makes each rollout wait at half of its machines, and the rollout is approved some time later
 	loadStagedRollout = "gate"
 
 	// for some time, another namespace has copies of a pool's machines, and machines with the names and labels of the
@@ -51,7 +51,7 @@ const (
 	faultCloudHangs        = "cloud-hangs"
 	faultRateLimit         = "cloud-rate-limit"
 	faultWipeTemporal      = "wipe-temporal"
-	faultRefuseWrites      = "refuse" // a policy of the API server refuses one kind of write of the worker
+	faultRefuseWrites      = "refuse" // an admission policy denies one kind of write of the worker
 	faultQuota             = "quota"  // a quota allows no more Machine objects in the namespace
 
 	faultCloudQuota  = "cloud-quota"   // the cloud allows no more instances
@@ -61,13 +61,13 @@ const (
 
 	// Faults between workers or bridges and the API server. planStep.FaultTarget is the identity.
 	faultAPIUnavailable = "api-away"         // all requests get 503, and watches break
-	faultAPIStorm       = "api-storm"        // 429, conflicts, and writes whose answer is lost
+	faultAPIStorm       = "api-storm"        // requests get 429 or conflicts, and the answers to some writes are lost
 	faultSlowWatches    = "api-slow-watches" // watch events are late, and watches break
 )
 
 // planStep is one load or one fault.
 type planStep struct {
-	BeginOffset  time.Duration // time of the begin, counted from the time at which all pools run
+	BeginOffset  time.Duration // start time of the step, relative to the time when all pools run
 	Duration     time.Duration // duration
 	Kind         string
 	FaultTarget  string // component, identity or operation of the cloud that a fault affects; empty for loads
@@ -86,7 +86,7 @@ func (s planStep) String() string {
 	return text
 }
 
-// poolPlan has the numbers of one MachineDeployment of a plan.
+// poolPlan has the replicas and the bounds of one MachineDeployment of a plan.
 type poolPlan struct{ replicas, surge, unavailable int32 }
 
 // plan has all loads and faults of one seed.
@@ -101,8 +101,9 @@ type plan struct {
 	readStaleness, unrecordedTime time.Duration
 	faultyCloud                   bool // use rig.MakeCloudFaulty
 
-	deletesNamespace bool // the seed ends with the deletion of the whole namespace, not of each object
-	// time at which the namespace is deleted in the middle of the work; zero: the namespace is deleted when all is calm
+	deletesNamespace bool // at the end, the whole namespace is deleted instead of each object
+	// time at which the namespace is deleted before all work is complete; if zero, the namespace is deleted when no
+	// object changes any more
 	earlyDeletionTime time.Duration
 	// the disruption budget of pods on the first pool, from podBudgets(); empty: the plan has no pods
 	podBudget     string
@@ -110,8 +111,8 @@ type plan struct {
 	forcesDrains  bool // the budget allows no eviction, and each drain soon reaches its short deadline
 }
 
-// podBudgets returns disruption budgets that allow the eviction of one of four pods: the field of the budget and its
-// value.
+// podBudgets returns disruption budgets that allow the eviction of one of four pods. Each entry has a field of the
+// budget and its value.
 func podBudgets() []string {
 	return []string{"minAvailable 3", "minAvailable 75%", "maxUnavailable 1", "maxUnavailable 25%"}
 }
@@ -123,7 +124,7 @@ type planLimits struct {
 	allowsLongFaults bool          // a fault may last one or two minutes
 }
 
-// planMaker makes the plan of one seed. The field dice is a random generator that the seed determines.
+// planMaker makes the plan of one seed. The random generator dice depends only on the seed.
 type planMaker struct {
 	random *rand.Rand
 	limits planLimits
@@ -198,12 +199,12 @@ func (m *planMaker) randomSeconds(low, high int) time.Duration {
 	return time.Duration(m.randomBetween(low, high)) * time.Second
 }
 
-// possibleLoads returns the kinds of loads that can be combined with the rest of the plan.
+// possibleLoads returns those kinds of loads that are possible together with the rest of the plan.
 func (m *planMaker) possibleLoads(kinds ...string) []string {
 	return slices.DeleteFunc(kinds, func(kind string) bool {
 		switch kind {
 		case loadOrphanInstance, loadRemoveFinalizer:
-			// the class is deleted before the orphan is found; a restored machine is not an orphan
+			// the class could be deleted before a sweep finds the orphan, and a restored machine is no orphan
 			return m.plan.earlyDeletionTime > 0 || m.plan.restoresEtcd()
 		case loadDeleteSecret, faultCredentials:
 			return m.plan.earlyDeletionTime > 0 || m.plan.restoresEtcd() // without credentials no instance can be deleted
@@ -214,7 +215,7 @@ func (m *planMaker) possibleLoads(kinds ...string) []string {
 			faultRevokeRights,
 			faultRefuseWrites,
 			faultQuota:
-			return m.plan.restoresEtcd() // a restore after the end of the load could bring the load's effect back
+			return m.plan.restoresEtcd() // a restore after the end of the load could undo the end of the load
 		case faultNoBoot:
 			return !m.plan.shortTimeouts // each of these machines would wait for its creation timeout of 20 minutes
 		default:
@@ -291,7 +292,7 @@ func (m *planMaker) addFaults() {
 	}
 }
 
-// chooseTarget chooses the part that a fault affects, and the duration of the fault.
+// chooseTarget chooses what a fault affects, and how long the fault lasts.
 func (m *planMaker) chooseTarget(s *planStep) {
 	switch s.Kind {
 	case faultKill:
@@ -328,7 +329,8 @@ func (m *planMaker) chooseTarget(s *planStep) {
 			20,
 		)
 	case faultNoBoot:
-		s.Duration = m.randomSeconds(3, 8) // machines that are created in this time are replaced one after the other
+		// machines that are created during this fault are replaced one after the other
+		s.Duration = m.randomSeconds(3, 8)
 	}
 }
 
@@ -353,13 +355,13 @@ func (p plan) restoresEtcd() bool {
 	return slices.ContainsFunc(p.faults, func(s planStep) bool { return s.Kind == faultRestoreEtcd })
 }
 
-// hasOnlyLoads reports whether all loads of the plan are among these loads.
+// hasOnlyLoads reports whether the plan has no other loads than these.
 func (p plan) hasOnlyLoads(loads ...string) bool {
 	return !slices.ContainsFunc(p.loads, func(s planStep) bool { return !slices.Contains(loads, s.Kind) })
 }
 
-// judgesLeavingMachines reports whether only rollouts delete machines. If only rollouts delete machines, the checker
-// can also judge the number of machines that are being deleted.
+// judgesLeavingMachines reports whether only rollouts delete machines. Only then can the checker also check the number
+// of machines that are being deleted.
 func (p plan) judgesLeavingMachines() bool {
 	return !p.shortTimeouts && !p.restoresEtcd() && p.hasOnlyLoads(loadRollOut, loadStagedRollout, loadHandOver)
 }

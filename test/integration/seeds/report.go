@@ -17,7 +17,7 @@ type Report struct {
 	Seed       uint64   `json:"seed"`
 	Loads      []string `json:"loads"`           // kinds of the loads of the seed
 	Faults     []string `json:"faults"`          // kinds of the faults of the seed
-	Early      bool     `json:"early,omitempty"` // the namespace was deleted in the middle of the work
+	Early      bool     `json:"early,omitempty"` // the namespace was deleted before all work was complete
 	Seconds    int      `json:"seconds"`
 	Clock      string   `json:"clock,omitempty"` // error of the second worker's clock
 	Snapshots  int      `json:"snapshots"`
@@ -71,7 +71,8 @@ func ReadReports(from io.Reader) (reports []Report, err error) {
 }
 
 // FormatTable renders reports as Markdown: a row for each fault and a column for each load. A cell has the number of
-// seeds with both. If some of these seeds have violations, a slash and their number follow.
+// seeds with this fault and this load. If some of these seeds have violations, the cell also has a slash and the number
+// of seeds with violations.
 func FormatTable(reports []Report) string {
 	const all = "all"
 	loads, faults := map[string]bool{}, map[string]bool{}

@@ -53,8 +53,8 @@ func (a *seedRun) handOverDeployment(p *rig.Pool) {
 	})
 }
 
-// approveRollouts creates a policy under which each rollout of a pool waits at half of its machines. Until the seed
-// ends, approveRollouts approves the step whenever the rollout has waited for some time.
+// approveRollouts creates a policy under which each rollout of a pool waits at half of its machines. approveRollouts
+// approves each waiting rollout after some time, until the seed ends.
 func (a *seedRun) approveRollouts(p *rig.Pool, wait time.Duration) {
 	policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: v1alpha1.RolloutPolicySpec{
 		Targets: []v1alpha1.RolloutPolicyTarget{{Name: p.Name}},
@@ -83,7 +83,7 @@ func (a *seedRun) approveRollouts(p *rig.Pool, wait time.Duration) {
 				now.Revision,
 				now.Step+1,
 			)
-			// a failed patch is tried again after a second
+			// if the patch fails, the next attempt is a second later
 			_, _ = deployments.Patch(ctx, p.Name, types.MergePatchType, approval, metav1.PatchOptions{})
 		}
 	}()

@@ -15,7 +15,7 @@ import (
 
 var r *rig.Rig
 
-// secondWorkerSkew is the error of the second worker's clock, from CHAOS_CLOCK; zero if CHAOS_CLOCK is not set.
+// secondWorkerSkew is the error of the second worker's clock. CHAOS_CLOCK sets the error; the default is zero.
 var secondWorkerSkew time.Duration
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
@@ -37,7 +37,7 @@ func runTests(m *testing.M) int {
 	return rig.MainBehindProxies(m, options, func(up *rig.Rig) { r = up })
 }
 
-// skewSecondWorker gives the second worker a wrong clock.
+// skewSecondWorker sets the clock error of the second worker.
 func skewSecondWorker(options *stack.Options, text, folder string) (err error) {
 	if secondWorkerSkew, err = time.ParseDuration(text); err != nil {
 		return err

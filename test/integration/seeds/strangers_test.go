@@ -79,7 +79,7 @@ func createNamespace(ctx context.Context, namespace string) error {
 	return err
 }
 
-// machineWithoutClass returns a machine whose class does not exist: the machine gets no instance.
+// machineWithoutClass returns a machine with a class that does not exist, so the machine gets no instance.
 func machineWithoutClass(name string, labels map[string]string) *v1alpha1.Machine {
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	m.Spec.Class.Kind, m.Spec.Class.Name = "MachineClass", "none"

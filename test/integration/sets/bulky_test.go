@@ -16,12 +16,13 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// etcdLimit is the maximum size of a request to etcd in this package, in bytes. etcd's default is six times as large: a
-// set with so many failing machines would take minutes. No object that the stack installs is larger.
+// etcdLimit is the maximum size in bytes of a request to etcd in this package. With etcd's default, which is six times
+// as large, the test would need so many failing machines that it would take minutes. All objects that the stack
+// installs are smaller.
 const etcdLimit = 256 << 10
 
-// refuseCreates makes the cloud refuse to create machines of a namespace, with an error message of the maximum length
-// that a Machine's status keeps.
+// refuseCreates makes the cloud refuse to create instances of a namespace. The error message has the maximum length
+// that a Machine's status stores.
 func refuseCreates(t *testing.T, namespace string) {
 	t.Helper()
 	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
@@ -42,7 +43,7 @@ func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 	s := newSet(t, name, name, size)
 	rig.Eventually(t, "the set says that all of its machines failed", func() (bool, any) {
 		c := s.condition(t, v1alpha1.MachineSetMachinesReady)
-		// the check needs more text than the number, because names of machines contain numbers too
+		// check the number together with text, because machine names also contain numbers
 		return strings.Contains(c.Message, fmt.Sprintf("%d machines whose last operation failed", size)), c
 	})
 	var first []string
@@ -60,8 +61,8 @@ func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 	s.deleteSet(t)
 }
 
-// etcd refuses the status of a set because the object would be too large. The set still creates and deletes machines,
-// and the status is right as soon as the object is small enough.
+// etcd refuses the status of a set because the object would be too large. The set still creates and deletes machines.
+// When the object is small enough again, the status is correct.
 func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
 	t.Parallel()
 	const name, size = "bulky", 35

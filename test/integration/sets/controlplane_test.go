@@ -25,7 +25,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// controlPlanes is a kind of control plane that is defined only in these tests.
+// controlPlanes is a resource for control planes that only these tests define.
 var controlPlanes = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "planes"}
 
 func newDynamicClient() (dynamic.Interface, error) {
@@ -36,8 +36,8 @@ func newDynamicClient() (dynamic.Interface, error) {
 	return dynamic.NewForConfig(config)
 }
 
-// installControlPlanes defines the kind, lets Millwright's processes read its objects, as an administrator would, and
-// waits until the API server serves the kind.
+// installControlPlanes creates the CRD for control planes, allows Millwright's processes to read control planes, and
+// waits until the API server serves them.
 func installControlPlanes(ctx context.Context) error {
 	c, err := newDynamicClient()
 	if err != nil {
@@ -85,7 +85,7 @@ func installControlPlanes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The API server answers "not found" until it serves a new kind, which takes longer on a busy computer.
+	// The API server answers "not found" until it serves a new resource, which takes longer on a busy computer.
 	return wait.PollUntilContextTimeout(
 		ctx,
 		50*time.Millisecond,

@@ -12,8 +12,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A frozen set creates no machine, also not as a replacement for a lost machine, and still deletes surplus machines.
-// The removal of the freeze label and the annotation unfreeze both end the freeze. Each begin and each end of a freeze
+// A frozen set creates no machine, also not as a replacement for a lost machine, and still deletes surplus machines. A
+// user ends a freeze by removing the freeze label or with the annotation unfreeze. Each begin and each end of a freeze
 // is an event.
 func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The test shows the whole life of a set without a deployment: the set is created, a machine that a person deletes is
-// replaced, labels of the template are applied in place, the machines are counted, and the machines are deleted with
+// The test covers the whole life of a set without a deployment. The set is created, replaces a machine that a user has
+// deleted, applies labels of the template in place, and counts its machines. At the end, its machines are deleted with
 // the set.
 func TestTheWholeLifeOfASet(t *testing.T) {
 	t.Parallel()

@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package sets shows that a MachineSet has exactly as many machines as its spec requires, whichever process is killed
-// and whoever refuses requests or interferes meanwhile.
+// Package sets tests that a MachineSet reaches exactly the number of machines in its spec. The number is reached even
+// if a process is killed, a request is refused, or a user interferes.
 package sets
 
 import (
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// testMachineSet is a MachineSet without a deployment. Several sets may be in one namespace.
+// testMachineSet is a MachineSet without a deployment. One namespace may have several such sets.
 type testMachineSet struct{ namespace, name string }
 
 // newSet makes a set whose machines carry the label pool with the set's name.
@@ -99,7 +99,7 @@ func (s testMachineSet) scale(t *testing.T, replicas int) {
 	s.patch(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 }
 
-// machines reads the machines that the set controls. If the API server is unavailable, machines returns none.
+// machines reads the machines that the set controls. If the API server is unavailable, the result is empty.
 func (s testMachineSet) machines(t *testing.T) []v1alpha1.Machine {
 	t.Helper()
 	list, err := r.Machines.MachineV1alpha1().Machines(s.namespace).List(t.Context(), metav1.ListOptions{})
@@ -175,8 +175,8 @@ func cloudStats(t *testing.T) admin.Stats {
 	return s
 }
 
-// countCreates counts the Machines of a namespace that were ever created, and the creations that the API server
-// refused, from its audit log. Dry runs are not counted.
+// countCreates reads the API server's audit log. countCreates returns how many Machines of a namespace were ever
+// created, and how many create requests were refused. Dry runs are not counted.
 func countCreates(t *testing.T, namespace string) (created, refused int) {
 	t.Helper()
 	for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {

@@ -134,7 +134,8 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	set.deleteSet(t)
 }
 
-// A machine was restored into another namespace. The class and its instances stayed in the old namespace.
+// A machine was restored into another namespace. The class and the instance of the machine are still in the old
+// namespace.
 func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	t.Parallel()
 	r.CreateNamespace(t, "left", "")
@@ -171,7 +172,7 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	set.deleteSet(t)
 }
 
-// Another controller made the instance and was stopped before it recorded the instance.
+// Another controller has created the instance, and was stopped before it wrote the provider ID to the machine.
 func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	t.Parallel()
 	r.CreateNamespace(t, "taken-over", "")
@@ -261,7 +262,8 @@ func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 		v1alpha1.AnnotationCollectOrphans+"=2 until "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
 	)
 	require.NoError(t, err)
-	time.Sleep(confirmTime) // if held sweeps had recorded sightings, these sightings would be old enough by now
+	// wait, so that sightings would be old enough for a deletion if held sweeps had recorded them
+	time.Sleep(confirmTime)
 	sighted := s.runSweep(t)
 	require.Empty(t, sighted.Collected, "what was seen while it was held is no sighting")
 	awaitConfirmTime(sighted)
@@ -270,8 +272,8 @@ func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 	set.deleteSet(t)
 }
 
-// The API server dies during a sweep. The sweep lists the instances in the cloud first, and then cannot list the
-// machines: the sweep must delete no instance.
+// The API server dies during a sweep. The sweep has listed the instances in the cloud, but cannot list the machines.
+// The sweep must not delete any instance.
 func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	r.CreateNamespace(t, "dying", "")
 	set := newSet(t, "dying", "dying", 3)

@@ -71,8 +71,8 @@ func TestFiftyOrphansAreAdopted(t *testing.T) {
 	s.deleteSet(t)
 }
 
-// Two sets have overlapping selectors. Each set keeps its own machines, one of the sets adopts an orphan, and no
-// machine changes its owner repeatedly.
+// The selectors of two sets overlap. Each set keeps its own machines, one set adopts the orphan, and no machine moves
+// between the sets.
 func TestTwoSetsWithOverlappingSelectors(t *testing.T) {
 	t.Parallel()
 	r.CreateNamespace(t, "overlap", "")
@@ -103,7 +103,7 @@ func TestTwoSetsWithOverlappingSelectors(t *testing.T) {
 	b.deleteSet(t)
 }
 
-// machinesWithOwners returns the names of the machines of a namespace, with the sets that own them.
+// machinesWithOwners returns the names of a namespace's machines, each with the set that owns the machine.
 func machinesWithOwners(t *testing.T, namespace string) []string {
 	t.Helper()
 	list, err := r.Machines.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{})

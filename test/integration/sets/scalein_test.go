@@ -15,8 +15,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The autoscaler first marks machines. Then one update has the new size and the time of the change. Exactly the marked
-// machines are deleted.
+// The autoscaler first marks machines. Then one update sets the new replicas and the time of the change. Exactly the
+// marked machines are deleted.
 func TestExactlyTheMarkedMachinesGo(t *testing.T) {
 	t.Parallel()
 	r.CreateNamespace(t, "marked", "")
@@ -46,7 +46,7 @@ func TestExactlyTheMarkedMachinesGo(t *testing.T) {
 	s.deleteSet(t)
 }
 
-// A machine counts as available when it has been ready for minReadySeconds of the set.
+// A machine is available only after it has been ready for the set's minReadySeconds.
 func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	r.CreateNamespace(t, "minready", "")
@@ -58,7 +58,7 @@ func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 		3,
 		func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = int32(wait.Seconds()) },
 	)
-	// by machine: the first transition of its node to Ready, in whole seconds as in the status
+	// time when the node of each machine became Ready for the first time, in whole seconds as in the status
 	readyFrom := map[string]time.Time{}
 	rig.Eventually(t, "three are available", func() (bool, any) {
 		status := s.readSet(t).Status
@@ -86,8 +86,8 @@ func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 	s.deleteSet(t)
 }
 
-// A paused set creates and deletes no machine. A machine that a person has chosen is deleted first. Changes of the
-// template that do not need a new machine are applied to live machines.
+// A paused set neither creates nor deletes machines. If a user has marked a machine for deletion, the set deletes this
+// machine first. If a template change needs no new machines, the set applies the change to its existing machines.
 func TestPausedSetDoesNothingAndChosenMachineIsDeletedFirst(t *testing.T) {
 	t.Parallel()
 	r.CreateNamespace(t, "paused", "")

@@ -47,8 +47,8 @@ func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	require.Equal(t, wanted, after.Creates-before.Creates, "instances")
 	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
 	created, _ := countCreates(t, "many")
-	// The audit log lacks a creation whose answer was lost with the API server. The API server itself ensures that each
-	// name is created only once.
+	// If the API server is killed before it answers a create request, the audit log lacks this request. The API server
+	// itself ensures that each name is created only once.
 	require.LessOrEqual(t, created, wanted)
 	require.Zero(t, s.readSet(t).Status.Overshoot)
 	s.awaitCondition(t, v1alpha1.MachineSetMachinesReady, v1alpha1.ConditionTrue, "Ready")

@@ -34,7 +34,7 @@ import (
 type poolsOfMCM struct {
 	runningPool    *rig.Pool // nothing: all machines run, with pods; one machine is preserved
 	rolledPool     *rig.Pool // nothing: all machines are of the second revision
-	rollingPool    *rig.Pool // a rollout: the first new instance is being created
+	rollingPool    *rig.Pool // a rollout: the cloud is creating the first new instance
 	creatingPool   *rig.Pool // creations: the cloud has begun them, and no machine has a provider ID yet
 	pendingPool    *rig.Pool // waiting for the node of an instance
 	quotaPool      *rig.Pool // creations that the cloud refuses because its quota is full: CrashLoopBackOff
@@ -226,9 +226,9 @@ func (n *poolsOfMCM) createPools(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// awaitSettledPools returns when MCM has preserved a machine, rolled out a pool, and put its finalizer on the nodes.
-// awaitSettledPools restarts MCM: without a restart, MCM would put the finalizer on most nodes only three minutes after
-// they have joined.
+// awaitSettledPools waits until MCM has preserved a machine, rolled out a pool, and set its finalizer on the nodes.
+// awaitSettledPools restarts MCM, because MCM otherwise sets the finalizer on most nodes only three minutes after they
+// have joined.
 func (n *poolsOfMCM) awaitSettledPools(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "MCM has preserved a machine, and rolled a pool", func() (bool, any) {
@@ -259,7 +259,7 @@ func (n *poolsOfMCM) awaitSettledPools(t *testing.T) {
 	})
 }
 
-// beginWorkOfMCM makes MCM begin work that MCM cannot finish.
+// beginWorkOfMCM makes MCM start work that cannot complete before MCM is stopped.
 func (n *poolsOfMCM) beginWorkOfMCM(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -506,12 +506,12 @@ func (n *poolsOfMCM) readState(t *testing.T, of ...*rig.Pool) poolsState {
 	return s
 }
 
-// settleTime is the time in which MCM changes an object, if MCM changes it at all. MCM does not record that it has
+// settleTime is how long the test waits for changes that MCM makes after its start. MCM does not record that it has
 // checked an object. Source: MCM checks all machines when it starts, and again after 5 s.
 const settleTime = 12 * time.Second
 
-// requireUnchanged requires that the new controller has not changed these pools: no machine, no set, no instance, no
-// pod. On each node, the new controller may only write the annotation with the machine's UID, once.
+// requireUnchanged requires that the new controller has not changed the machines, sets, instances and pods of these
+// pools. On each node, the new controller may only write the annotation with the machine's UID, once.
 func (n *poolsOfMCM) requireUnchanged(t *testing.T, before poolsState, pools ...*rig.Pool) {
 	t.Helper()
 	mine := func(name string) bool {

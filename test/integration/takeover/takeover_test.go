@@ -2,9 +2,9 @@
 
 //go:build integration
 
-// Package takeover shows that Millwright takes over a live namespace from a released machine-controller-manager (MCM),
-// and hands the namespace back. No machine, node or instance is replaced, drained or relabelled because of the
-// takeover, whatever MCM was doing when it was stopped.
+// Package takeover tests that Millwright takes over a live namespace from a released machine-controller-manager (MCM),
+// and hands the namespace back. Whatever MCM was doing when it was stopped, the takeover does not replace, drain or
+// relabel a machine, node or instance.
 package takeover
 
 import (
@@ -25,7 +25,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// namespace is the namespace in which MCM works. An MCM works in only one namespace.
+// namespace is the only namespace that MCM manages.
 const namespace = "shoot"
 
 var (
@@ -121,7 +121,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	})
 }
 
-// checkArguments are the arguments of the command that people run before they start Millwright.
+// checkArguments are the arguments of the check that people run before they start Millwright.
 var checkArguments = []string{"migrate", "check", "--namespace", namespace, "--namespaces", namespace, "--as-mcm"}
 
 // requireFindings requires that the commands check and plan name MCM's unfinished work.

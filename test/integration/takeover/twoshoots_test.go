@@ -41,7 +41,8 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, other.Stack.Down(context.Background())) })
-	// the two clouds must not assign the same provider IDs: Millwright finds the machine of an instance by its ID
+	// the two clouds must assign different provider IDs, because Millwright finds the machine of an instance by the
+	// provider ID
 	for n := range 50 {
 		_, err := other.Cloud.CreateByHand(t.Context(), virtual.CreateRequest{
 			Name: fmt.Sprintf("former-%d", n), Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},

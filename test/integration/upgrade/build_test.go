@@ -14,7 +14,7 @@ import (
 	"millwright/devstack/build"
 )
 
-// versionBuild has the worker and the bridge of another version.
+// versionBuild has the paths of worker and bridge of another version.
 type versionBuild struct {
 	worker, bridge string // paths of scripts that run worker and bridge
 	hasNamedQueues bool   // its task queues and workflow IDs begin with the name of the installation

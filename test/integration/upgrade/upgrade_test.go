@@ -2,7 +2,7 @@
 
 //go:build integration && upgrade
 
-// Package upgrade shows that another version of Millwright and this version can take over each other's work in the
+// Package upgrade tests two versions of Millwright: each version can take over the work of the other version in the
 // middle of a rollout, of creations and of a blocked drain. UPGRADE_FROM is the commit of the other version.
 package upgrade
 
@@ -55,7 +55,7 @@ func runTests(m *testing.M) int {
 	return rig.Main(m, options, func(up *rig.Rig) { r = up })
 }
 
-// version is one of the two versions of Millwright that run on the stack.
+// version describes one of the two versions of Millwright on the stack.
 type version struct {
 	name           string
 	worker, bridge string // names of the version's components on the stack
@@ -92,12 +92,12 @@ func TestDowngrade(t *testing.T) {
 	testTakeOver(t, "down", after, before)
 }
 
-// overlapTime is how long both versions run at the same time. This time is long enough for many decisions of a rollout.
+// overlapTime is how long both versions run at the same time. In this time, a rollout makes many decisions.
 const overlapTime = 10 * time.Second
 
-// testTakeOver begins work with one version and finishes the work with the other version. If the task queues of the
-// versions have different names, the first version is stopped before the second version starts, and the first version's
-// runs are terminated, as docs/migration.md says.
+// testTakeOver starts work with one version, and completes the work with the other version. If the versions have
+// different task queues, the test first stops the old version and terminates its runs, as docs/migration.md says, and
+// then starts the new version.
 func testTakeOver(t *testing.T, namespace string, from, to version) {
 	to.stopProcesses(t)
 	from.startProcesses(t)
@@ -128,8 +128,8 @@ const (
 	rolledSize, createdSize = 5, 3 // numbers of machines
 )
 
-// beginWork starts a rollout, creations and a drain that a budget blocks. beginWork returns when the rollout, the
-// creations and the drain are in progress.
+// beginWork starts a rollout, creations and a drain that a budget blocks. beginWork waits until all of them are in
+// progress.
 func beginWork(t *testing.T, namespace string) *runningWork {
 	w := &runningWork{}
 	var ctx context.Context
@@ -183,7 +183,7 @@ func (w *runningWork) countUpdatedMachines(t *testing.T) (n int) {
 	return n
 }
 
-// finishWork returns when all work is complete and all objects are deleted. finishWork requires that there was no
+// finishWork waits until all work is complete, and deletes all objects. finishWork requires that the checker found no
 // violation.
 func (w *runningWork) finishWork(t *testing.T, terminated bool) {
 	w.createdPool.AwaitRunningMachines(t, createdSize)

@@ -1,10 +1,10 @@
-// Package core lists the integration tests of make test: the way from objects to machines through every room, each kind
-// once, each of the most important faults once, admission, rights, an adoption, the check before a migration, and the
-// core of Cluster API. All other integration tests run only in make test-all.
+// Package core lists the integration tests of make test. The tests cover the main function once per kind of object, the
+// most important faults, admission, rights, an adoption, the check before a migration, and the core of Cluster API. All
+// other integration tests run only in make test-all.
 package core
 
-// TestNamesByPackage returns the names of the tests by their package below test/integration. No two tests of the list
-// have the same name.
+// TestNamesByPackage returns the names of the tests by their package below test/integration. The names in the list are
+// unique.
 func TestNamesByPackage() map[string][]string {
 	return map[string][]string{
 		"admission": {"TestAdmission"},

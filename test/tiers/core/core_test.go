@@ -17,7 +17,7 @@ const integrationFolder = "../../integration"
 
 // If a test of the list was renamed, the tier would silently run without the test.
 func TestEveryNameIsATest(t *testing.T) {
-	seen := map[string]string{} // one pattern selects tests of all packages, so two tests must not have the same name
+	seen := map[string]string{} // one pattern selects the tests of all packages, so the names must be unique
 	for pkg, names := range core.TestNamesByPackage() {
 		text := readSources(t, filepath.Join(integrationFolder, pkg))
 		require.NotEmpty(t, text, pkg)

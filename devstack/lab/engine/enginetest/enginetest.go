@@ -22,8 +22,8 @@ func RequireSupport(t testing.TB) {
 	isolatedtest.RequireSupport(t, engine.CheckSupport())
 }
 
-// LeftoverFinder returns a function that lists what exists of an engine on this machine: processes, mounts, cgroups,
-// and Docker's network interfaces. The function may be called after the engine has ended.
+// LeftoverFinder returns a function that lists the engine's leftovers on this machine: processes, mounts, cgroups, and
+// Docker's network interfaces. The function may be called after the engine has ended.
 func LeftoverFinder(t testing.TB, e *engine.Engine) func() []string {
 	t.Helper()
 	var processes []func() []string
@@ -31,8 +31,8 @@ func LeftoverFinder(t testing.TB, e *engine.Engine) func() []string {
 		// Processes of containers have their own namespaces, but are in the engine's cgroups.
 		processes = append(processes, isolatedtest.Processes(t, e.PID, kind))
 	}
-	// strays lists cgroups and interfaces with Docker's names outside of the engine's namespaces. Strays that exist before
-	// the engine starts belong to an engine of the machine.
+	// strays lists cgroups and interfaces with Docker's names outside of the engine's namespaces. A cgroup or interface
+	// that exists before the engine starts belongs to another engine of the machine.
 	strays := func() []string {
 		isDockers := func(group string) bool { return group == "docker" || group == "buildkit" }
 		return append(

@@ -18,7 +18,6 @@ func newArchive(w io.Writer) *archive { return &archive{tar.NewWriter(w)} }
 
 func (a *archive) close() error { return a.tar.Close() }
 
-// addFolder adds a folder with a mode and an owner.
 func (a *archive) addFolder(at string, mode int64, owner int) error {
 	return a.tar.WriteHeader(
 		&tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(at, "/") + "/", Mode: mode, Uid: owner, Gid: owner},
@@ -36,7 +35,6 @@ func (a *archive) addText(at string, mode int64, text string) error {
 	return err
 }
 
-// addLink adds a symbolic link.
 func (a *archive) addLink(at, target string) error {
 	return a.tar.WriteHeader(
 		&tar.Header{Typeflag: tar.TypeSymlink, Name: strings.TrimPrefix(at, "/"), Linkname: target, Mode: 0o777},
@@ -79,9 +77,9 @@ func (a *archive) addScript(at, source string) error {
 	return a.addText(at, 0o755, string(text))
 }
 
-// addTree adds the files and symbolic links below a folder of this machine. unwanted receives a path relative to that
-// folder; addTree leaves out each file, link or whole folder for which unwanted returns true. A nil unwanted leaves out
-// nothing.
+// addTree adds the files and symbolic links below a folder of this machine. addTree skips each file, link or folder for
+// which unwanted returns true; unwanted receives the path relative to the source folder. If unwanted is nil, addTree
+// skips nothing.
 func (a *archive) addTree(at, source string, unwanted func(name string) bool) error {
 	return filepath.WalkDir(source, func(found string, entry fs.DirEntry, err error) error {
 		if err != nil {

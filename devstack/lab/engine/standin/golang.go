@@ -114,7 +114,8 @@ func limitFolderSize(folder string, allowed int64) error {
 
 // ImportGolangImage makes the image name with this machine's toolchain, a shell and CA certificates. Containers of the
 // image download modules from a proxy, which serves this machine's modules until ctx ends. ImportGolangImage also fills
-// the Dockerfiles' cache mount with compiled packages: builds compile few packages again. output receives the progress.
+// the Dockerfiles' cache mount with compiled packages, so that builds compile few packages again. output receives the
+// progress.
 func ImportGolangImage(ctx context.Context, e *engine.Engine, name string, c Compiler, output io.Writer) error {
 	root, err := engine.RootFolder(ctx, output)
 	if err != nil {
@@ -149,8 +150,8 @@ func ImportGolangImage(ctx context.Context, e *engine.Engine, name string, c Com
 	return seedBuildCache(ctx, e, name)
 }
 
-// isUnneededFile reports whether no build needs a file or folder of the toolchain: tests, documents, and the
-// toolchain's own sources.
+// isUnneededFile reports whether a file or folder of the toolchain is not needed for builds. Such files are tests,
+// documents, and the toolchain's own sources.
 func isUnneededFile(name string) bool {
 	switch name {
 	case "api", "doc", "misc", "test", filepath.Join("src", "cmd"), filepath.Join("bin", "gofmt"):
@@ -159,8 +160,8 @@ func isUnneededFile(name string) bool {
 	return filepath.Base(name) == "testdata" || strings.HasSuffix(name, "_test.go")
 }
 
-// caCertificates returns the concatenated CA certificates of the package ca-certificates, as the package's installation
-// script concatenates them.
+// caCertificates concatenates the CA certificates of the package ca-certificates, as the package's installation script
+// does.
 func caCertificates(root string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(root, "usr", "share", "ca-certificates", "mozilla", "*.crt"))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// addPrograms adds programs to the folder at, with their shared libraries and ELF loader from the root folder. A
-// statically linked program needs neither.
+// addPrograms adds programs to the folder at. It also adds the shared libraries and the ELF loader that they need, from
+// the folder root. A statically linked program needs no shared library and no loader.
 func (a *archive) addPrograms(at string, root string, sources ...string) error {
 	needed := map[string]string{} // source path of each file; key: path in the image
 	for _, source := range sources {

@@ -20,7 +20,6 @@ type imageRecipe struct {
 	addFiles     func(*archive) error
 }
 
-// importImage imports the image into the engine.
 func (i imageRecipe) importImage(ctx context.Context, e *engine.Engine) error {
 	reader, writer := io.Pipe()
 	filled := make(chan error, 1)
@@ -45,7 +44,6 @@ func (i imageRecipe) importImage(ctx context.Context, e *engine.Engine) error {
 	return nil
 }
 
-// importImages imports images one by one.
 func importImages(ctx context.Context, e *engine.Engine, images ...imageRecipe) error {
 	for _, i := range images {
 		if err := i.importImage(ctx, e); err != nil {

@@ -18,8 +18,7 @@ const (
 	temporalPasswd          = "temporal:x:1000:1000::/home/temporal:/bin/sh\n"
 )
 
-// netcatScript replaces nc for the health check "nc -z HOST PORT": busybox of the official image supports -z, Debian's
-// busybox does not.
+// netcatScript replaces nc for the health check "nc -z HOST PORT", because Debian's busybox does not support -z.
 const netcatScript = `#!/bin/sh
 [ "$1" = -z ] && exec busybox nc -w 1 "$2" "$3" -e /usr/bin/true
 exec busybox nc "$@"
@@ -29,8 +28,8 @@ exec busybox nc "$@"
 type TemporalNames struct{ Server, AdminTools, UI string }
 
 // ImportTemporalImages makes Temporal's images with these names. The images have the official programs, server
-// entrypoint and UI configuration, in the versions of devstack/temporal. Temporal builds the programs unless the cache
-// has them. repo is the root of the clone; output receives the progress.
+// entrypoint and UI configuration, in the versions of devstack/temporal. ImportTemporalImages builds the programs
+// unless the cache has them. repo is the root of the clone; output receives the progress.
 func ImportTemporalImages(
 	ctx context.Context,
 	e *engine.Engine,

@@ -22,14 +22,14 @@ func RequireSupport(t testing.TB) {
 	isolatedtest.RequireSupport(t, incus.CheckSupport())
 }
 
-// LeftoverFinder returns a function that lists what exists of a server on this machine: processes, mounts, loop
-// devices, the network interface and cgroups. The function may be called after the server has ended.
+// LeftoverFinder returns a function that lists the server's leftovers on this machine: processes, mounts, loop devices,
+// the network interface and cgroups. The function may be called after the server has ended.
 func LeftoverFinder(t testing.TB, s *incus.Server) func() []string {
 	t.Helper()
 	// Processes of instances have their own namespaces, but are in the server's cgroups.
 	processes := isolatedtest.Processes(t, s.PID, "pid")
 	isOurs := func(group string) bool {
-		// lxc.pivot is liblxc's cgroup: it is found here only if liblxc left the server's cgroups.
+		// liblxc creates the cgroup lxc.pivot here only if it has left the server's cgroups
 		return group == s.Network.Name || group == "lxc.pivot"
 	}
 	return func() []string {
@@ -38,7 +38,7 @@ func LeftoverFinder(t testing.TB, s *incus.Server) func() []string {
 		if _, err := net.InterfaceByName(s.Network.Name); err == nil {
 			found = append(found, "interface "+s.Network.Name)
 		}
-		// losetup compares device and inode: the server knows the file by another path, in its own mount namespace.
+		// losetup compares device and inode, because the file has another path in the server's mount namespace.
 		disks, err := filepath.Glob(filepath.Join(s.Dir, "lib", "disks", "*"))
 		require.NoError(t, err)
 		for _, disk := range disks {

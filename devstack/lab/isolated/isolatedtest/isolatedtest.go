@@ -1,7 +1,7 @@
 //go:build integration
 
-// Package isolatedtest has helpers for tests that start servers in namespaces of their own: the helpers find what
-// exists of a server on this machine.
+// Package isolatedtest has helpers for tests that start servers in their own namespaces. The helpers find the
+// processes, mounts and cgroups of a server on this machine.
 package isolatedtest
 
 import (
@@ -70,8 +70,8 @@ func Mounts(t testing.TB, texts ...string) []string {
 	return found
 }
 
-// Cgroups lists the cgroups for whose name isOurs is true. Cgroups does not search below these cgroups, nor below
-// cgroups for whose name isOthers is true.
+// Cgroups lists the cgroups for which isOurs, called with the cgroup's name, returns true. Cgroups does not search
+// below these cgroups, nor below cgroups for which isOthers returns true.
 func Cgroups(t testing.TB, isOurs, isOthers func(name string) bool) []string {
 	t.Helper()
 	var found []string

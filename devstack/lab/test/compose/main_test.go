@@ -97,7 +97,8 @@ func newHost(t *testing.T) *host {
 		assert.NoError(t, h.engine.Stop(context.Background()))
 	})
 	for _, url := range []string{h.stack.APIServerURL(), h.stack.CloudAddress()} {
-		// The stack listens on this machine's loopback: forward the port from the engine's loopback.
+		// The stack listens on this machine's loopback address, so the test forwards the port from the engine's
+		// loopback address.
 		_, address, _ := strings.Cut(url, "//")
 		h.forwardConnections(t, h.listenInEngine(t, address), forward.DialerToAddress(address))
 	}
@@ -259,7 +260,8 @@ func compiledPackages(t *testing.T, name string) []string {
 	return strings.Fields(line[1])
 }
 
-// engineLeftoverFinder calls enginetest.LeftoverFinder and requires that the running engine has traces.
+// engineLeftoverFinder calls enginetest.LeftoverFinder and requires that the returned function finds the running
+// engine.
 func (h *host) engineLeftoverFinder(t *testing.T) func() []string {
 	t.Helper()
 	traces := enginetest.LeftoverFinder(t, h.engine)

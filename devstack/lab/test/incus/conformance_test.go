@@ -312,7 +312,7 @@ func (p *proxy) nextFault(r *http.Request) (refusal, bool) {
 	return refusal{}, false
 }
 
-// providerMethods returns the provider's methods whose first request that can be refused is this request.
+// providerMethods returns the provider methods for which this request is the first request that the proxy can refuse.
 func providerMethods(r *http.Request) []provider.Method {
 	switch {
 	case r.Method == http.MethodPost:

@@ -2,8 +2,9 @@
 
 //go:build integration
 
-// Package observe tests that each query of alerts and dashboards has an answer. A real Prometheus scrapes a real stack
-// on which machines are created, rolled, drained, blocked by a budget and orphaned.
+// Package observe tests that each query of alerts and dashboards returns a result. A real Prometheus scrapes a real
+// stack. In this stack, machines are created, replaced and drained, a PodDisruptionBudget blocks a drain, and one
+// instance has no machine.
 package observe
 
 import (
@@ -60,8 +61,8 @@ func getJSON(t *testing.T, name, path string, into any) {
 	require.NoError(t, json.NewDecoder(response.Body).Decode(into))
 }
 
-// countSeries returns the number of series in Prometheus' answer. A series with the value NaN does not count: a
-// quantile without samples is NaN.
+// countSeries returns the number of series in Prometheus' answer. countSeries does not count a series with the value
+// NaN: a quantile without samples is NaN.
 func countSeries(t *testing.T, query string) (n int) {
 	t.Helper()
 	var answer struct {
@@ -98,7 +99,7 @@ func TestEveryQueryHasAnAnswer(t *testing.T) {
 	rolled.AwaitRunningMachines(t, 1)
 	rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"second"}}}}}`)
 
-	// Three of four machines have no quota and are replaced after their creation timeout.
+	// The quota allows only one of four machines. The other three are replaced after their creation timeout.
 	r.CreateNamespace(t, "late", `{"region":"eu","zone":"eu-q","instanceType":"small"}`)
 	r.CreatePool(t, "late", "late", 4, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
@@ -152,9 +153,9 @@ func TestEveryQueryHasAnAnswer(t *testing.T) {
 	held.RelaxBudget(t, "web", 0)
 }
 
-// allQueries returns all queries of dashboards without the fallback "or vector(0)", and the metric names of all alerts:
-// an alert's comparison has no result while nothing is wrong. This stack has no Cluster API objects:
-// test/integration/capi reads the metrics of Cluster API.
+// allQueries returns the queries of all dashboards, without the fallback "or vector(0)", and the metric names of all
+// alerts. It does not return the alerts' comparisons, because they have no result while nothing is wrong. This stack
+// has no Cluster API objects: test/integration/capi reads the metrics of Cluster API.
 func allQueries(t *testing.T) []string {
 	t.Helper()
 	repo, err := build.FindRepo("")

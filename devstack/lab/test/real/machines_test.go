@@ -100,8 +100,8 @@ func TestAFrozenMachineIsReplaced(t *testing.T) {
 	assert.Len(t, listInstances(t, p), 2)
 }
 
-// A container is deleted outside of Millwright. The worker reads the instance's status when the node is not ready any
-// more: the machine is replaced before its health timeout.
+// A container is deleted outside of Millwright. The worker reads the instance's status when the node is no longer
+// ready, so the machine is replaced before its health timeout.
 func TestAMachineWhoseInstanceVanishedIsReplaced(t *testing.T) {
 	runParallel(t)
 	p := newRunningPool(t, "vanished", 2, withHealthTimeout(24*time.Hour))

@@ -144,7 +144,6 @@ func listInstances(t *testing.T, p *rig.Pool) []instance {
 	return found
 }
 
-// incusServer returns the stack's Incus server.
 func incusServer(t *testing.T) *incus.Server {
 	t.Helper()
 	s, err := parts.OpenIncus(r.Stack)
@@ -159,8 +158,8 @@ func runParallel(t *testing.T) {
 	t.Parallel()
 }
 
-// withWorkload returns a change of a pod template: the pod runs the workload, which keeps serving for linger after
-// SIGTERM, and the pods are spread over the nodes.
+// withWorkload returns a function that changes a pod template. The pods then run the workload, which serves for the
+// time linger after SIGTERM, and are spread over the nodes.
 func withWorkload(linger time.Duration, spread corev1.UnsatisfiableConstraintAction) func(*corev1.PodTemplateSpec) {
 	return func(template *corev1.PodTemplateSpec) {
 		template.Spec.TerminationGracePeriodSeconds = new(int64(60))

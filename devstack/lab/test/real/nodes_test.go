@@ -51,7 +51,7 @@ func TestRealNodesRunRealPods(t *testing.T) {
 		out, err := r.Stack.Kubectl(t.Context(), append([]string{"--namespace", p.Namespace}, arguments...)...)
 		return string(out), err
 	}
-	require.Eventually(t, func() bool { // the kubelet's certificate may be later than the node's first pods
+	require.Eventually(t, func() bool { // the node's first pods may start before the kubelet has its certificate
 		logs, err := kubectl("logs", first.Name)
 		return err == nil && strings.Contains(logs, first.Name+" serves")
 	}, 2*stepTimeout, pollInterval)
@@ -88,7 +88,7 @@ func TestAWrongTokenDoesNotJoin(t *testing.T) {
 	good := c.createToken(t, "abcdef", time.Hour)
 	c.launchMachine(t, "wrong", "abcdef.0000000000000000")
 	c.launchMachine(t, "expired", expired)
-	for _, name := range []string{"wrong", "expired"} { // both machines asked and were refused
+	for _, name := range []string{"wrong", "expired"} { // the API server refused the requests of both machines
 		require.Eventually(t, func() bool {
 			_, err := c.incusServer.Run(
 				t.Context(),
@@ -111,8 +111,8 @@ func TestAWrongTokenDoesNotJoin(t *testing.T) {
 	}
 }
 
-// Down leaves nothing of a stack with a machine. After a kill of the supervisor no process is left, and Down removes
-// the cgroups.
+// Down leaves no process, mount or cgroup of a stack with a machine. After a kill of the supervisor no process is left,
+// and Down removes the cgroups.
 func TestNothingOutlivesTheStack(t *testing.T) {
 	runParallel(t)
 	c := startCluster(t, t.TempDir())
@@ -142,7 +142,7 @@ func TestNothingOutlivesTheStack(t *testing.T) {
 	assert.Empty(t, traces())
 }
 
-// cluster is a running stack whose machines are created by the test itself.
+// cluster is a running stack in which the test itself creates the machines.
 type cluster struct {
 	stack       *stack.Stack
 	incusServer *incus.Server

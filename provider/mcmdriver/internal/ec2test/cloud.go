@@ -1,7 +1,6 @@
 // Package ec2test contains a cloud in memory that behaves like EC2, and a driver that behaves like MCM's driver for
 // AWS. The driver finds instances by name and cluster tag, sends no client token, and ignores its context. Tests use
-// the driver of ec2test in place of real drivers, so that module mcmdriver does not depend on the modules of real
-// drivers.
+// the driver of ec2test instead of real drivers, so that the module mcmdriver does not depend on their modules.
 package ec2test
 
 import (
@@ -33,7 +32,7 @@ type Instance struct {
 	UserData       string
 	NetworkReady   bool
 
-	visibleFrom      time.Time // time from which reads show the instance
+	visibleFrom      time.Time // time after which reads show the instance
 	networkRequested bool      // SetUpNetwork was already called
 }
 
@@ -47,8 +46,8 @@ type API interface {
 	// Result next is the token of the next page, or empty for the last page.
 	DescribeInstances(filter Filter, token string) (page []Instance, next string, err error)
 
-	// TerminateInstance terminates an instance of any cluster. TerminateInstance has no effect on a terminated or unknown
-	// instance.
+	// TerminateInstance terminates an instance of any cluster. TerminateInstance does nothing if the instance is
+	// already terminated or does not exist.
 	TerminateInstance(id string) error
 
 	// SetUpNetwork configures the network interface of an instance. The first call for an instance returns false: the
@@ -61,7 +60,7 @@ type API interface {
 type Filter struct {
 	TagKeys []string
 	ID      string // empty: any ID
-	Name    string // value of the tag Name; empty: any name
+	Name    string // value of the tag Name; empty means any name
 }
 
 func (f Filter) matchesInstance(i Instance) bool {
@@ -73,10 +72,9 @@ func (f Filter) matchesInstance(i Instance) bool {
 	return i.State != StateShuttingDown && (f.ID == "" || f.ID == i.ID) && (f.Name == "" || f.Name == i.Tags["Name"])
 }
 
-// Cloud is a region of EC2. A Cloud is safe for concurrent use; the zero value is a valid Cloud without instances.
+// Cloud is a region of EC2. Cloud is safe for concurrent use; the zero value has no instances and is ready to use.
 type Cloud struct {
-	// ReadDelay is the time after the creation of an instance in which no read shows the instance. ReadDelay must
-	// be set before the first call.
+	// ReadDelay is how long after its creation no read shows an instance. ReadDelay must be set before the first call.
 	ReadDelay time.Duration
 
 	// OnInstanceChange, if set, is called after each creation or termination of an instance. OnInstanceChange must be set

@@ -94,8 +94,8 @@ func (s Spec) scopeTags() (cluster, role string) {
 	return cluster, role
 }
 
-// findInstances returns the running instances in the scope of the class, from all pages. A non-empty id or name further
-// restricts the result.
+// findInstances returns the running instances in the scope of the class, from all pages. If id or name is set,
+// findInstances returns only instances with this id or name.
 func (d *Driver) findInstances(spec Spec, id, name string) (found []Instance, err error) {
 	cluster, role := spec.scopeTags()
 	for token := ""; ; {

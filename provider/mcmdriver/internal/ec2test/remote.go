@@ -39,7 +39,7 @@ func (c *Cloud) Handler() http.Handler {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			_ = json.NewEncoder(w).Encode(asked) // an error means that the client is gone
+			_ = json.NewEncoder(w).Encode(asked) // on an error, the client has closed the connection
 		})
 	}
 	handle(PathRun, func(m remoteMessage) (remoteMessage, error) {

@@ -1,5 +1,5 @@
-// Package mcmtest contains the common parts of the tests of MCM's drivers: a driver with methods that fail and hang on
-// demand, and the common part of the conformance harness.
+// Package mcmtest contains the common parts of the tests with MCM drivers: a driver whose methods can be made to fail
+// or hang, and the common part of the conformance harness.
 package mcmtest
 
 import (
@@ -9,8 +9,8 @@ import (
 	mcm "github.com/gardener/machine-controller-manager/pkg/util/provider/driver"
 )
 
-// Driver wraps a driver of MCM: a method may fail or hang before the wrapped driver's method runs. Method names are
-// those of MCM, such as "CreateMachine".
+// Driver wraps an MCM driver. It can make a method fail or hang before the wrapped driver is called. Methods have their
+// MCM names, such as "CreateMachine".
 type Driver struct {
 	mcm.Driver
 
@@ -31,8 +31,8 @@ func (d *Driver) FailNextCall(method string, err error) {
 	d.errorsByMethod[method] = err
 }
 
-// HangCalls makes each call of a method wait until the channel until is closed, even after the end of the call's
-// context.
+// HangCalls makes all calls of a method wait until the channel until is closed, even after the context of the call is
+// done.
 func (d *Driver) HangCalls(method string, until <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

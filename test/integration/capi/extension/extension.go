@@ -1,7 +1,8 @@
 //go:build integration
 
-// Package extension is a runtime extension of Cluster API for tests, which updates machines of the development provider
-// in place. The extension reports which changes it can make, pretends to make them, and fails on demand.
+// Package extension is a runtime extension of Cluster API for tests. The extension pretends to update machines of the
+// development provider in place. The extension reports which changes it can make, and fails when a test requests a
+// failure.
 package extension
 
 import (
@@ -34,8 +35,8 @@ type Behaviour int
 
 // Behaviours.
 const (
-	// Works makes every change of backend.inMemory of a DevMachineTemplate, and of a Machine's version. The first call
-	// of UpdateMachine requests another call after a second; that call succeeds.
+	// Works makes every change of backend.inMemory of a DevMachineTemplate, and of a Machine's version. At the first
+	// call, UpdateMachine answers that core must call again after a second; the second call succeeds.
 	Works Behaviour = iota
 	// Declines answers CanUpdateMachineSet with success and without a patch: the extension makes no change.
 	Declines
@@ -60,7 +61,7 @@ const (
 type HookCall struct {
 	Hook       string
 	Deployment string // name of the deployment of the Machine or the MachineSets
-	Name       string // name of the Machine (UpdateMachine) or of the former MachineSet (CanUpdateMachineSet)
+	Name       string // name of the Machine (UpdateMachine) or of the old MachineSet (CanUpdateMachineSet)
 	// spec of the infrastructure machine as JSON (UpdateMachine), or name of the new MachineSet (CanUpdateMachineSet)
 	DesiredState string
 }
@@ -71,7 +72,7 @@ type Server struct {
 
 	mu              sync.Mutex
 	behaviours      map[string]Behaviour // by the key of hook and deployment
-	begunUpdates    map[string]bool      // updates for which the core has made one call so far, by Machine and desired spec
+	begunUpdates    map[string]bool      // updates with exactly one call of core so far, by Machine and desired spec
 	calls           []HookCall
 	refusedRequests []error // an error for each request that is not a valid call of a hook
 }
@@ -120,8 +121,8 @@ func (s *Server) Calls(hook, deployment string) []HookCall {
 	)
 }
 
-// RefusedRequestsError returns an error that joins an error for each request that was not a valid call of a hook; nil
-// if all requests were valid.
+// RefusedRequestsError joins the errors of all requests that were not a valid call of a hook. RefusedRequestsError
+// returns nil if all requests were valid.
 func (s *Server) RefusedRequestsError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +163,7 @@ func (s *Server) serveHook(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) // encoding fails only if the client is gone
 }
 
-// errBroken is the answer of a hook that breaks.
+// errBroken is the answer to a call whose behaviour is Breaks.
 var errBroken = errors.New("the extension is broken")
 
 // discoveryAnswer returns the hooks that the extension serves. The answer has the defaults of Cluster API: a timeout of
@@ -241,8 +242,8 @@ func (s *Server) answerCanUpdateSet(r *http.Request) (*runtimehooksv1.CanUpdateM
 	return answer, err
 }
 
-// desiredBackend returns the desired backend.inMemory of a template of the development provider; nil if it does not
-// change, or if the template has another kind.
+// desiredBackend returns the desired backend.inMemory of a template of the development provider. desiredBackend returns
+// nil if the backend does not change, or if the template has another kind.
 func desiredBackend(current, desired []byte) (any, error) {
 	var backends [2]any
 	for i, text := range [][]byte{current, desired} {
